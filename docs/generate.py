@@ -354,7 +354,14 @@ def _introduction_to_fusion() -> str:
         """\
         A fused operation is one kernel: an anchor with pointwise operations before and after it, or a pointwise graph.
         A virtual tensor inside it stays in registers, rounded to its type; a tensor with memory is written as well.
-        Operands of the epilogue may have any extents that broadcast to the anchor's output."""
+        Operands of the epilogue may have any extents that broadcast to the anchor's output.
+
+        Fusing changes no operand and no rounding: a fused value is rounded to its type as it would be in memory, and no
+        product is taken into a sum unrounded. On the host, fused or apart, all bits are the same. On a device the order
+        of a sum of floats is its kernel's: how many threads and blocks share it, and how many neighbours a thread reads
+        at once, follow from all that the kernel reads and writes. A reduction behind a chain has other threads than one
+        alone, so last bits may differ, within the error bound that both have; a plan's certificate names the sums that
+        are fused. Sums that are divided alike have the same bits, and integers, maxima and minima always have."""
     )
 
 

@@ -184,7 +184,11 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     **{f"cuda_ahead.{rule}": case for rule, case in ahead_cases()},
     **{f"cuda_turned.{rule}": case for rule, case in turned_cases()},
     **{f"cuda_joined.{rule}": case for rule, case in joined_cases()},
-    **{f"cuda_apart.{rule}": case for rule, case in apart_cases()},
+    **{
+        f"{engine}.{rule}": case
+        for engine in ("cuda_apart", "cuda_apart_tf32", "cuda_apart_float")
+        for rule, case in apart_cases(engine)
+    },
     **{f"cuda_paired.{rule}": case for rule, case in paired_cases()},
     **{
         f"{engine}.{rule}": case

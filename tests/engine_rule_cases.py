@@ -20,11 +20,12 @@ from graphdnn.problem import parse
 LONG = (2**31 + 1, 1)
 
 
-def _behind_a_chain(channels: int = 4) -> tuple[Operation, ...]:
+def _behind_a_chain(channels: int = 4, kind: str = "f32") -> tuple[Operation, ...]:
     """A convolution of what a pointwise operation computes. ``channels``: of a filter."""
-    between = tensor(13, IMAGE, is_virtual=True)
-    first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
-    return first, operation("conv_fprop", x=between, w=tensor(2, (4, channels, 1, 1)), y=tensor(3, IMAGE))
+    between = tensor(13, IMAGE, kind, is_virtual=True)
+    first = operation("pointwise", x=tensor(11, IMAGE, kind), b=tensor(12, IMAGE, kind), y=between)
+    ends = tensor(2, (4, channels, 1, 1), kind), tensor(3, IMAGE, kind)
+    return first, operation("conv_fprop", x=between, w=ends[0], y=ends[1])
 
 
 def without(library: str, engine: str) -> Case:
@@ -185,17 +186,18 @@ def joined_cases() -> Iterator[tuple[str, Case]]:
     yield "rest", asked("conv x=f64[1,16,8,8]nhwc w=f64[16,8,3,3]")
 
 
-def apart_cases() -> Iterator[tuple[str, Case]]:
+def apart_cases(engine: str) -> Iterator[tuple[str, Case]]:
     """Rules of the convolutions whose windows lie side by side."""
-    engine = "cuda_apart"
+    kind = "f16" if engine == "cuda_apart" else "f32"
 
     def asked(text: str) -> Case:
-        return declined(engine, parse(text).build_operation_graph().operations, H200)
+        return declined(engine, parse(text.replace("T[", f"{kind}[")).build_operation_graph().operations, H200)
 
-    yield "prologue", declined(engine, _behind_a_chain(), H200)
-    yield "windows", asked("conv x=f16[1,16,8,8]nhwc w=f16[16,16,3,3]nhwc pad=1 stride=3")
-    yield "layout", asked("conv x=f16[1,16,8,8] w=f16[16,16,2,2]nhwc stride=2")
-    yield "rest", asked("conv x=f64[1,8,8,8]nhwc w=f64[16,8,2,2]nhwc stride=2")
+    yield "types", asked("conv x=f64[1,8,8,8]nhwc w=f64[16,8,2,2]nhwc stride=2")
+    yield "prologue", declined(engine, _behind_a_chain(kind=kind), H200)
+    yield "windows", asked("conv x=T[1,16,8,8]nhwc w=T[16,16,3,3]nhwc pad=1 stride=3")
+    yield "layout", asked("conv x=T[1,16,8,8] w=T[16,16,2,2]nhwc stride=2")
+    yield "rest", asked("conv x=T[1,8,8,8]nhwc w=T[16,8,2,2]nhwc stride=2 compute=f64")
 
 
 def paired_cases() -> Iterator[tuple[str, Case]]:

@@ -292,7 +292,6 @@ NORM_PORTS = (
 )  # fmt: skip
 RUNNING = ("input_running_mean", "input_running_var", "output_running_mean", "output_running_var", "momentum")
 NO_RUNNING = dict.fromkeys(RUNNING, ...)
-POOL = dict.fromkeys(("strides", "window_dims"), (1, 1))
 
 RULE_CASES: dict[str, Case] = {
     **DEVICE_RULE_CASES,

@@ -22,8 +22,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from frontend_files import chain
 from mutations import damaged
-from test_importers import chain
 
 from graphdnn import build, fuse, rank
 from graphdnn.bundles import attempt, bundle_from_json, bundle_of

@@ -9,7 +9,8 @@ from exact_sums import check_sums, operations
 from graphdnn import Graph, OperationGraph, fuse
 from graphdnn.device import device_spec
 from graphdnn.engines import Task
-from graphdnn.engines.cuda.apart import ENGINE
+from graphdnn.engines.cuda.apart import ENGINE, ENGINE_FLOAT, ENGINE_TF32
+from graphdnn.engines.engine import Engine
 from graphdnn.heuristics import Ranking
 
 H200 = device_spec("h200")
@@ -37,6 +38,20 @@ PROBLEMS = [
 @pytest.mark.parametrize("text", PROBLEMS)
 def test_results(text: str) -> None:
     check_sums(text, ENGINE, 0, H200)
+
+
+@emulated
+@pytest.mark.parametrize("engine", [ENGINE_TF32, ENGINE_FLOAT], ids=lambda engine: engine.name)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "conv x=f32[2,3,32,32]nhwc w=f32[24,3,16,16]nhwc stride=16 + bias + relu",
+        "dgrad dy=f32[2,24,3,5]nhwc w=f32[24,16,4,4]nhwc dx=[2,16,12,20] stride=4 + bias",
+        "wgrad x=f32[2,16,6,8]nhwc dy=f32[2,24,3,4]nhwc dw=[24,16,2,2] stride=2",
+    ],
+)
+def test_results_of_floats(text: str, engine: Engine) -> None:
+    check_sums(text, engine, 0, H200)
 
 
 @emulated

@@ -83,6 +83,10 @@ CASES: dict[str, tuple[Operation, set[str]]] = {
     "transpose odd y": (transposed((2, 37, 32), (0, 2, 1), "i8"), {"movement_run"}),
     "turned filters": (transposed((3, 264, 9), (0, 2, 1), "f64"), {"movement_run"}),
     "turned back": (transposed((3, 49, 136), (0, 2, 1), "f16"), {"movement_run"}),
+    "pixel shuffle": (transposed((2, 3, 2, 2, 8, 32), (0, 1, 4, 2, 5, 3), "f16"), {"movement_zip"}),
+    "pixel unshuffle": (transposed((2, 3, 8, 2, 32, 2), (0, 1, 3, 5, 2, 4), "i8"), {"movement_zip"}),
+    "four of each pixel": (transposed((3, 1040, 4), (0, 2, 1), "f32"), {"movement_zip"}),
+    "into fours": (transposed((3, 4, 272), (0, 2, 1), "i8"), {"movement_zip"}),
     "transpose few": (transposed((2, 3, 50), (0, 2, 1), "f32"), {"movement_copy"}),
     "transpose layouts": (transposed((2, 24, 5, 6), (0, 2, 3, 1), "f32", "channels_last", "packed"), {"movement_copy"}),
     "nchw to nhwc": (

@@ -43,7 +43,7 @@ def _workers() -> Iterator[None]:
 
 def record(database: Database, place: int = 0, **changes: Any) -> Record:
     """A record of the convolution's first problem."""
-    from test_tuning_database import graph_of, tuned
+    from tuning_records import graph_of, tuned
 
     database.add(tuned(graph_of(CONV)))
     return replace(database.records()[place], **changes)

@@ -12,6 +12,8 @@ from graphdnn import TensorSpec
 from graphdnn.dtypes import ELEMENTS, Array, data_type_of
 from graphdnn.enums import BnFinalizeStatsMode, NormMode, NormPhase, PointwiseMode
 from graphdnn.operations import BnBackwardWeights, BnFinalize, GenStats, NormBackward, NormForward, Operation
+from graphdnn.operations.base import Extents
+from graphdnn.operations.norm import normalized_axes
 
 P = PointwiseMode
 torch_only = pytest.mark.torch
@@ -38,6 +40,30 @@ def normalized(mode: NormMode, x: Any, scale: Any, bias: Any, axes: tuple[int, .
         y = functional.rms_norm(x, trailing, eps=epsilon) * scale
         return y if bias is None else y + bias
     return functional.layer_norm(x, trailing, eps=epsilon) * scale + bias
+
+
+LAYER = NormMode.LAYER_NORM
+
+
+@pytest.mark.parametrize(
+    ("mode", "x", "statistics", "scale", "axes"),
+    [
+        (NormMode.BATCH_NORM, (1, 1, 1), None, None, (0, 2)),
+        (NormMode.INSTANCE_NORM, (1, 1, 1, 2), None, None, (2, 3)),
+        (NormMode.ADA_LAYER_NORM, (2, 3, 4), (2, 1, 1), (2, 1, 4), (2,)),
+        (LAYER, (3, 2), (3, 1), (1, 2), (1,)),
+        (LAYER, (3, 2, 5), (3, 1, 1), None, (1, 2)),
+        (LAYER, (3, 2), None, (1, 2), (1,)),
+        # Where no extent tells: the last axis.
+        (LAYER, (3, 1), (3, 1), (1, 1), (1,)),
+        (LAYER, (3, 4), None, (1, 1), (1,)),
+        (NormMode.RMS_NORM, (3, 4), None, None, (1,)),
+    ],
+)
+def test_axes_that_are_normalized(
+    mode: NormMode, x: Extents, statistics: Extents | None, scale: Extents | None, axes: tuple[int, ...]
+) -> None:
+    assert normalized_axes(mode, x, statistics, scale) == axes
 
 
 # mode, extents of x, of scale and bias, whether there is a bias

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pointwise_formulas import DEFAULTS, EXACT, OTHERS, SCALAR
 from problems import (
     EXAMPLES,
     FLOATS,
@@ -33,7 +34,6 @@ from problems import (
     values_of,
     wrapped,
 )
-from test_pointwise import DEFAULTS, EXACT, OTHERS, SCALAR
 
 from graphdnn import OperationGraph, fuse
 from graphdnn.dtypes import ELEMENTS, Array, data_type_of

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pointwise_formulas import wrap
 from problems import (
     EXAMPLES,
     FLOATS,
@@ -29,7 +30,6 @@ from problems import (
     wrapped,
 )
 from test_host_reductions import SLOW_REDUCTIONS
-from test_pointwise import wrap
 
 from graphdnn.dtypes import COMPUTE, Array, data_type_of
 from graphdnn.enums import ReductionOperator

@@ -13,7 +13,6 @@ from graphdnn.dtypes import Array
 from graphdnn.plan import HostPlan
 from graphdnn.problem import parse
 
-SHAPE = (8, 6)
 TEXTS = {
     "pointwise": "pointwise x=f32[8,6] + mul",
     "sum": "reduce add x=f32[8,6] y=[1,6]",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -150,10 +150,10 @@ def test_where() -> None:
 
 def test_looking_costs_nothing_before_it_is_done() -> None:
     plan = plan_of(CHAIN)
-    start = perf_counter()
+    start = process_time()
     for _ in range(100):
         assert len(plan.kernels) == 1
-    assert (perf_counter() - start) / 100 < 1e-3, "views are made, nothing is compiled or generated"
+    assert (process_time() - start) / 100 < 1e-3, "views are made, nothing is compiled or generated"
 
 
 @pytest.mark.skipif(bool(MISSING), reason=MISSING)

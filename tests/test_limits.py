@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 import networkx as nx
@@ -155,12 +155,12 @@ def test_many_entries_take_no_time() -> None:
     operations = [unary(M.ABS, image(1) if i == 0 else virtual(9 + i), virtual(10 + i)) for i in range(999)]
     graph = OperationGraph.of([*operations, unary(M.ABS, virtual(1008), image(2))])
     everything = Limits.of(force=[(10, 1008 - i) for i in range(998)])
-    start = perf_counter()
+    start = process_time()
     assert len(fuse(graph, everything)) == 1
     with pytest.raises(NotSupported) as caught:
         fuse(graph, Limits.of(everything.force, bound=2))
     assert len(caught.value.rejections) <= 256
-    assert perf_counter() - start < 5
+    assert process_time() - start < 5
     with pytest.raises(BadParam, match="at most 4096 entries"):
         Limits.of(forbid=[(1,)] * 5000)
 

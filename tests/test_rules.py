@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 from string import Formatter
@@ -77,12 +78,14 @@ def test_rule_is_raised(id: str) -> None:
 
 
 def _complete(rejection: Rejection) -> None:
-    """Attribute, value, expected, reason, fix, status: all there, and no placeholder left open."""
+    """Where, attribute, value, expected, reason, fix, status: all there and in their places, no placeholder left open."""
     for field in ("rule", "where", "attribute", "expected", "reason", "fix"):
         text = getattr(rejection, field)
         assert isinstance(text, str)
         assert text, f"{rejection.rule} has no {field}"
         assert "{" not in text or field in ("expected",), f"{rejection.rule}: {field} = {text}"
+    assert re.match(r"[A-Z][A-Z_0-9]+\b|engine ", rejection.where), f"{rejection.rule}: where = {rejection.where}"
+    assert not re.match(r"(?!CUDNN)[A-Z]{2}|engine ", rejection.attribute), f"{rejection.rule}: {rejection.attribute}"
     text = str(rejection)
     assert rejection.rule in text
     assert rejection.status.c_name in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,16 @@ def test_only_counts_of_elements_have_to_agree() -> None:
     desc, reserve = dropout(0.5, seed=9), np.empty(4, np.uint8)
     run(v6.cudnnDropoutForward, desc, tensor((2, 2, 3, 2)), x, strided(y), y, reserve)
     np.testing.assert_array_equal(y.reshape(-1), np.where(mask_of((24,), 9, 0, 0.5), 2 * x, 0))
+
+
+def test_memory_of_a_size_that_ctypes_knows() -> None:
+    """Just enough is enough."""
+    x, d, desc = np.ones((2, 3, 4, 1), np.float32), tensor((2, 3, 4, 1)), dropout(0.5, seed=9)
+    y, size = np.empty_like(x), v6.cudnnDropoutGetReserveSpaceSize(d)
+    v6.cudnnDropoutForward(H, desc, d, x, d, y, (ctypes.c_ubyte * size)(), size)
+    np.testing.assert_array_equal(y, np.where(mask_of(x.shape, 9, 0, 0.5), 2 * x, 0))
+    with pytest.raises(v6.CudnnError, match=r"v6\.memory\.small"):
+        v6.cudnnDropoutForward(H, desc, d, x, d, y, (ctypes.c_ubyte * (size - 1))(), size)
 
 
 def test_in_place() -> None:

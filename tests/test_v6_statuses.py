@@ -33,7 +33,6 @@ def reduce_tensor(compute: Any = 0, indices: int = 0, op: Any = v6.CUDNN_REDUCE_
 
 WIDE = tensor((1, 2, 1, 1))  # where every other tensor is 1x1x1x1
 SIX = tensor((1, 1, 1, 1, 1, 1))
-GAPS = strided(np.ones((1, 1, 1, 2), np.float32)[:, :, :, :1])
 GAPS_2D = v6.cudnnCreateTensorDescriptor()
 v6.cudnnSetTensor4dDescriptorEx(GAPS_2D, 0, 1, 1, 1, 1, 9, 9, 9, 9)
 NEGATIVE = v6.cudnnCreateTensorDescriptor()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from test_v6_statuses import GAPS_2D, IDENTITY, INT, OTHER, SIX, WIDE
+from test_v6_statuses import GAPS_2D, IDENTITY, INT, OTHER, WIDE
 from v6_tools import convolution, filter_of, tensor
 
 from graphdnn import v6
@@ -193,7 +193,3 @@ def activations(row: Function) -> list[Case]:
     if "_v3" in row.name:
         return [({"mode": 1000}, "v6.enum"), ({"mode": v6.CUDNN_ACTIVATION_IDENTITY}, "v6.mode")]
     return [({"activationDesc": IDENTITY}, "v6.mode")]
-
-
-def matching_rank(row: Function) -> list[Case]:
-    return [({"nbDims": n}, "v6.rank") for n in (3, 5)] + [({"inputTensorDesc": SIX}, "v6.rank")]

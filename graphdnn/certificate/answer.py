@@ -81,7 +81,7 @@ def of_plan(
         outputs=outputs,
         integers=integers,
         basis="data" if bindings is not None else "ranges" if given else "types",
-        notes=(*notes, *_statistics(outputs)),
+        notes=(*notes, *_orders(config), *_statistics(outputs)),
     )
 
 
@@ -268,6 +268,24 @@ def _from_ranges(config: EngineConfig, given: Mapping[int, tuple[float, float]])
         walk.run()
         walks.append(walk)
     return tuple(_output(t, walks, None) for t in graph.outputs)
+
+
+def _orders(config: EngineConfig) -> tuple[str, ...]:
+    """Of a device's kernels, which divide a sum among threads by all that they read and write. On the host operations
+    that are fused add up as they do apart.
+    """
+    if config.device.kind == "cpu":
+        return ()
+    fused = [step for op in config.fused if len(op.operations) > 1 for step in op.operations]
+    sums = [step.label().split(" ")[0] for step in fused if _is_ordered(_arithmetic(step, None))]
+    if not sums:
+        return ()
+    of = ", ".join(dict.fromkeys(sums))
+    return (f"sums are divided as fused kernels are ({of}): apart, or fused otherwise, last bits may differ",)
+
+
+def _is_ordered(bound: OperationBound | None) -> bool:
+    return bound is not None and bound.terms > 1 and not bound.is_exact
 
 
 def _statistics(outputs: tuple[OutputBound, ...]) -> tuple[str, ...]:

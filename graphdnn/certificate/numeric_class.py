@@ -2,7 +2,7 @@
 
 Plans of one graph are interchangeable within a class: each result has the same error bound in all of them, though
 sums run in other orders and the last bits differ. A class has one entry for each operation of the graph, in its
-order. Names, extents, layouts, tiles and fusion do not matter, for fusing never changes a number.
+order. Names, extents, layouts, tiles and fusion do not matter, for fusing changes no rounding but the order of sums.
 
 Tensor cores that multiply 16-bit floats exactly and add in FLOAT are in the class of any other sum in FLOAT: they cut
 where others round, which doubles the unit and nothing else (the certificate counts it). What costs digits that the

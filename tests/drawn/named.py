@@ -165,6 +165,8 @@ NAMED: tuple[Named, ...] = (
     Named("conv x=f16[2,3,32,48]nhwc w=f16[24,3,16,16]nhwc stride=16 + bias", "cuda_apart"),
     Named("dgrad dy=f16[2,24,3,5]nhwc w=f16[24,16,4,4]nhwc dx=[2,16,12,20] stride=4", "cuda_apart"),
     Named("wgrad x=f16[2,16,6,8]nhwc dy=f16[2,24,3,4]nhwc dw=[24,16,2,2] stride=2", "cuda_apart"),
+    Named("dgrad dy=f32[2,24,3,5]nhwc w=f32[24,16,4,4]nhwc dx=[2,16,12,20] stride=4 + bias", "cuda_apart_tf32"),
+    Named("conv x=f32[2,3,32,48]nhwc w=f32[24,3,16,16]nhwc stride=16 + bias", "cuda_apart_float"),
     Named("resample:7:small", "cuda_resample_backward"),
     # A padded copy of the image; bytes in fours; a sum in parts.
     Named("conv x=f32[16,9,16,16] w=f32[256,9,11,11] pad=5", "cuda_implicit_gemm"),
@@ -201,6 +203,7 @@ NAMED: tuple[Named, ...] = (
     # Data movement and windows of other kinds.
     Named("movement:22:small"),
     Named("movement:16:small"),
+    Named("movement:99:small"),
     Named("pool_apart:1:small"),
     Named("resample:1:small"),
     Named("resample:5:small"),

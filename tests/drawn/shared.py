@@ -114,17 +114,22 @@ def images(s: Sketch) -> Problem:
     groups = 1 if s.chance(0.6) else s.one_of([g for g in range(1, c + 1) if c % g == 0])
     most = 7 if s.large else 4
     size = tuple(s.number(2, (20 if axes < 3 else 6) if s.large else most) for _ in taps)
-    x = s.input((s.number(1, 5 if s.large else 3), c, *size), kind)
-    w = s.input((c, c // groups, *taps), kind)
-    y = s.virtual(x.extents, math if s.chance(0.8) or kind in _INTEGERS else x.data_type)
+    n, forward, which = s.number(1, 5 if s.large else 3), s.chance(0.5), s.rng.random()
+    held, made, filter, pads = (n, c, *size), (n, c, *size), (c, c // groups, *taps), None
+    if which < 0.12:  # of one channel
+        held, filter = (n, 1, *size), (c, 1, *taps) if forward else (1, c, *taps)
+    elif which < 0.2:  # of one pixel
+        forward, held, made, filter, pads = False, (n, c, *(1,) * axes), (n, c, *taps), (c, c, *taps), (0,) * axes
+    x, w = s.input(held, kind), s.input(filter, kind)
+    y = s.virtual(made, math if s.chance(0.8) or kind in _INTEGERS else x.data_type)
     entering = _ahead(s, x, math)
-    if s.chance(0.5):
+    if forward:
         s.add(ConvForward(x=entering, w=w, y=y, conv=_conv(compute, taps)))
     else:
-        s.add(ConvBackwardData(dy=entering, w=w, dx=y, conv=_conv(compute, taps)))
+        s.add(ConvBackwardData(dy=entering, w=w, dx=y, conv=_conv(compute, taps, pads=pads)))
     again: list[TensorSpec] = [x] if s.chance(0.8) else [x, x]
     if s.chance(0.4):
-        bias = s.input(s.broadcast(x.extents), "i32" if kind in _INTEGERS else kind)
+        bias = s.input(s.broadcast(made), "i32" if kind in _INTEGERS else kind)
         again += [bias] if s.chance(0.6) else [bias, bias]
     _behind(s, y, tuple(again), math, _out(s, kind))
     return s.problem(_is_exact(s), covers=("image",))
@@ -139,9 +144,10 @@ def filters(s: Sketch) -> Problem:
     groups = 1 if s.chance(0.5) else c
     taps = tuple(s.one_of((1, 1, 3)) for _ in range(axes))
     size = tuple(f if f > 1 else s.number(1, 4) for f in taps)
-    x, w = s.input((c, c, *size), kind), s.input((c, c // groups, *taps), kind)
-    y = s.virtual(x.extents, math)
-    if s.chance(0.5):
+    narrow = groups == 1 and s.chance(0.3)  # images and filters of one channel
+    x, w = s.input((c, 1 if narrow else c, *size), kind), s.input((c, 1 if narrow else c // groups, *taps), kind)
+    y = s.virtual((c, c, *size), math)
+    if narrow or s.chance(0.5):
         s.add(ConvForward(x=x, w=w, y=y, conv=_conv(compute, taps)))
     else:
         s.add(ConvBackwardData(dy=x, w=w, dx=y, conv=_conv(compute, taps)))
@@ -163,12 +169,12 @@ def gradients(s: Sketch) -> Problem:
         bias = s.input(s.broadcast(dw.extents), "i32" if kind in _INTEGERS else kind)
         _behind(s, dw, s.one_of(((bias,), (bias, bias))), math, _out(s, kind))
         return s.problem(_is_exact(s), covers=("image and itself",))
-    c = s.channels(9, 80)
-    taps = tuple(s.number(1, 4) for _ in range(axes))
-    x, dy = s.input((c, c, *taps), kind), s.input((c, c, *(1 for _ in taps)), kind)
-    dw = s.virtual((c, c, *taps), math)
+    c, taps = s.channels(9, 80), tuple(s.number(1, 4) for _ in range(axes))
+    n, k = (1, s.channels(9, 80)) if s.chance(0.4) else (c, c)
+    x, dy = s.input((n, c, *taps), kind), s.input((n, k, *(1 for _ in taps)), kind)
+    dw = s.virtual((k, c, *taps), math)
     s.add(ConvBackwardFilter(x=x, dy=dy, dw=dw, conv=_conv(compute, taps, pads=(0,) * axes)))
-    _behind(s, dw, s.one_of(((x,), (dy,), (dy, x))), math, _out(s, kind))
+    _behind(s, dw, s.one_of(((x,), (dy,), (dy, x))) if k == c else (x,), math, _out(s, kind))
     return s.problem(_is_exact(s), covers=("image behind",))
 
 
@@ -192,21 +198,23 @@ def itself(s: Sketch) -> Problem:
 
 
 def matrices(s: Sketch) -> Problem:
-    """A product of square matrices behind which operands are read once more, or of a matrix and itself."""
+    """A product behind which an operand is read once more, or of a matrix and itself."""
     kind, compute, math = _types(s)
     s.aligned = s.chance(0.6)
     batch = tuple(s.number(1, 3) for _ in range(s.one_of((0, 1, 1, 2))))
-    n = s.one_of((8, 16, 64)) if s.chance(0.5) else s.channels(9, 130)
-    a = s.input((*batch, n, n), kind)
-    is_one = s.chance(0.3)
-    b = a if is_one else s.input((*(e if s.chance(0.7) else 1 for e in batch), n, n), kind)
+    n, other = (s.one_of((8, 16, 64)) if s.chance(0.5) else s.channels(9, 130) for _ in range(2))
+    which = s.one_of(("square", "itself", "rows", "columns"))
+    rows, columns = other if which == "rows" else n, other if which == "columns" else n
+    a = s.input((*batch, rows, n), kind)
+    b = a if which == "itself" else s.input((*(e if s.chance(0.7) else 1 for e in batch), n, columns), kind)
     first = _ahead(s, a, math)
-    second = first if is_one and s.chance(0.3) else _ahead(s, b, math, 0.1)
-    c = s.virtual(a.extents, math)
+    second = first if which == "itself" and s.chance(0.3) else _ahead(s, b, math, 0.1)
+    c = s.virtual((*batch, rows, columns), math)
     s.add(Matmul(a=first, b=second, c=c, spec=MatmulSpec(compute_type=compute)))
     bias = s.input(s.broadcast(c.extents), "i32" if kind in _INTEGERS else kind)
-    _behind(s, c, s.one_of(((a,), (b,), (a, b), (bias, bias), (bias, a))), math, _out(s, kind))
-    return s.problem(_is_exact(s), covers=("matrices",))
+    again: dict[str, tuple[TensorSpec, ...]] = {"rows": (a,), "columns": (b,)}
+    _behind(s, c, again.get(which) or s.one_of(((a,), (b,), (a, b), (bias, bias), (bias, a))), math, _out(s, kind))
+    return s.problem(_is_exact(s), covers=(which,))
 
 
 def _averages(s: Sketch, compute: Any, mode: ResampleMode) -> ResampleSpec:

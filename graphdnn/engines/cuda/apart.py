@@ -12,8 +12,9 @@ vectors of channels that meet a data gradient: the pixels of a line that are one
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
-from graphdnn.checks import Equals
+from graphdnn.checks import Equals, OneOf
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.as_planes import SETTINGS, joined_axes, with_tensors
@@ -24,23 +25,31 @@ from graphdnn.engines.cuda.generator.launch import DeviceKernel
 from graphdnn.engines.cuda.generator.program import asked_indices
 from graphdnn.engines.cuda.generator.space import is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.generator.tensor_cores import EXACT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS, Pairs
+from graphdnn.engines.cuda.hopper import across as hopper_across
 from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
 from graphdnn.engines.cuda.hopper import held as hopper_held
+from graphdnn.engines.cuda.hopper import planes as hopper_planes
+from graphdnn.engines.cuda.hopper import planes_wgrad as hopper_planes_wgrad
 from graphdnn.engines.cuda.library.operands import in_memory
 from graphdnn.engines.cuda.mma import gemm as mma_gemm
 from graphdnn.engines.cuda.rest import Rest
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, need, needs_rule
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, kind_need, need, needs_rule
 from graphdnn.engines.once import once
-from graphdnn.engines.sum_error import CUT
-from graphdnn.enums import ConvolutionMode, LayoutType, NumericalNote
+from graphdnn.enums import ConvolutionMode, DataType, LayoutType
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardData, ConvolutionOperation
+from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec, channels_last_strides
 
-_ENGINES: tuple[Engine, ...] = (
-    hopper_gemm.ENGINE, hopper_held.ENGINE, hopper_halo_dgrad.ENGINE, mma_gemm.ENGINE,
+# Of 16-bit floats and bytes, of fp32 rounded to TF32, of fp32.
+_EXACT: tuple[Engine, ...] = (hopper_gemm.ENGINE, hopper_held.ENGINE, hopper_halo_dgrad.ENGINE, mma_gemm.ENGINE)
+_TF32: tuple[Engine, ...] = (
+    hopper_gemm.ENGINE_TF32, hopper_across.ENGINE, hopper_halo_dgrad.ENGINE_TF32, hopper_planes_wgrad.ENGINE_TF32,
+    mma_gemm.ENGINE_TF32,
 )  # fmt: skip
+_FLOAT: tuple[Engine, ...] = (hopper_planes.FLOATS, hopper_planes_wgrad.ENGINE)
 
 
 def _is_apart(p: ConvProblem, axis: int) -> bool:
@@ -91,7 +100,7 @@ def _repeated(t: TensorSpec, by: int, uid: int) -> tuple[TensorSpec, TensorSpec]
 class _Apart:
     """The convolution of wide pixels; operands of a data gradient's end that are copied for it."""
 
-    rest: Rest
+    op: FusedOp
     copies: tuple[tuple[TensorSpec, TensorSpec], ...]
 
 
@@ -132,7 +141,7 @@ def _apart(op: FusedOp) -> _Apart | None:
     }
     conv = anchor.conv.model_copy(update=settings)
     moving = replace(made, anchor=made.anchor.model_copy(update={"conv": conv}))
-    return _Apart(Rest(moving, _ENGINES), tuple(copies))
+    return _Apart(moving, tuple(copies))
 
 
 def _of_lines(anchor: ConvolutionOperation, tensors: list[TensorSpec]) -> dict[int, TensorSpec]:
@@ -154,75 +163,124 @@ def _is_ours(task: Task) -> bool:
     return is_convolution(task) and not task.op.prologue and task.op.exit is None and _has_windows(problem_of(task))
 
 
-def _found(op: FusedOp) -> _Apart:
-    apart = _apart(op)
-    assert apart is not None
-    return apart
+def _types(task: Task) -> tuple[DataType, ...]:
+    return tuple(t.data_type for t in convolution_of(task).inputs().values())[:2]
 
 
-def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps, apart = Steps(op, device), _found(op)
-    for spec, copy in apart.copies:
-        steps.copied(spec, copy)
-    kernel = apart.rest.kernel(device)
-    steps.include(kernel)
-    return steps.kernel(kernel.name)
-
-
-def _cost(task: Task, knobs: Knobs) -> Cost:
-    apart = _found(task.op)
-    traffic = float(sum(copy.bytes for _, copy in apart.copies))
-    return also(apart.rest.fastest(task.device)[1], task.device, "operands", traffic, len(apart.copies))
-
-
-ENGINE = cuda_engine(
-    id=101,
-    name="cuda_apart",
-    summary="windows side by side on tensor cores: a window's pixels of a line as one pixel of more channels",
-    needs=(
-        needs_rule("cuda_apart.operation", "conv"),
-        prologue_need("cuda_apart", is_convolution),
-        image_need(
-            "cuda_apart.windows",
-            "conv.filter_strides",
-            lambda task: (problem_of(task).stride, problem_of(task).filter, problem_of(task).input),
-            Equals("windows that cover lines without overlap or padding, of one group"),
-            reason="pixels that are in one window only are one pixel of more channels",
-            fix="nothing to do: another engine serves other windows",
-            when=lambda task: is_convolution(task) and not task.op.prologue and not _has_windows(problem_of(task)),
+def _layout_need(name: str) -> Constraint:
+    return need(
+        f"{name}.layout",
+        "strides",
+        lambda task: convolution_of(task).roles[0].strides,
+        Equals("packed channels last, operands of the result that have all of a line or none of it, no sum at the end"),
+        reason="neighbouring pixels are one as they lie in memory",
+        fix="use the packed channels-last layout (NHWC)",
+        when=lambda task: (
+            is_convolution(task)
+            and not task.op.prologue
+            and _has_windows(problem_of(task))
+            and (task.op.exit is not None or _apart(task.op) is None)
         ),
-        need(
-            "cuda_apart.layout",
-            "strides",
-            lambda task: convolution_of(task).roles[0].strides,
-            Equals(
-                "packed channels last, operands of the result that have all of a line or none of it, no sum at the end"
+    )
+
+
+def _engine(id: int, name: str, summary: str, types: Pairs, engines: tuple[Engine, ...], **of_kind: Any) -> Engine:
+    """``engines``: those that do it. ``of_kind``: notes and errors, which are theirs."""
+
+    @once
+    def rest_of(op: FusedOp) -> tuple[Rest, _Apart] | None:
+        apart = _apart(op)
+        return None if apart is None else (Rest(apart.op, engines), apart)
+
+    def is_left(task: Task) -> bool:
+        """It can be seen so, and none of those engines serves it."""
+        found = rest_of(task.op) if _is_ours(task) and _types(task) in types else None
+        return found is not None and not found[0].serving(task.device)
+
+    def found(op: FusedOp) -> tuple[Rest, _Apart]:
+        pair = rest_of(op)
+        assert pair is not None
+        return pair
+
+    def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+        steps, (rest, apart) = Steps(op, device), found(op)
+        for spec, copy in apart.copies:
+            steps.copied(spec, copy)
+        kernel = rest.kernel(device)
+        steps.include(kernel)
+        return steps.kernel(kernel.name)
+
+    def cost(task: Task, knobs: Knobs) -> Cost:
+        rest, apart = found(task.op)
+        traffic = float(sum(copy.bytes for _, copy in apart.copies))
+        return also(rest.fastest(task.device)[1], task.device, "operands", traffic, len(apart.copies))
+
+    return cuda_engine(
+        id=id,
+        name=name,
+        summary=summary,
+        needs=(
+            needs_rule(f"{name}.operation", "conv"),
+            kind_need(
+                f"{name}.types",
+                "data_type",
+                _types,
+                OneOf(*types),
+                reason="these are the types that the engines multiply which this one asks",
+                fix="nothing to do: another engine serves other types",
+                when=is_convolution,
             ),
-            reason="neighbouring pixels are one as they lie in memory",
-            fix="use the packed channels-last layout (NHWC)",
-            when=lambda task: (
-                is_convolution(task)
-                and not task.op.prologue
-                and _has_windows(problem_of(task))
-                and (task.op.exit is not None or _apart(task.op) is None)
+            prologue_need(name, is_convolution),
+            image_need(
+                f"{name}.windows",
+                "conv.filter_strides",
+                lambda task: (problem_of(task).stride, problem_of(task).filter, problem_of(task).input),
+                Equals("windows that cover lines without overlap or padding, of one group"),
+                reason="pixels that are in one window only are one pixel of more channels",
+                fix="nothing to do: another engine serves other windows",
+                when=lambda task: is_convolution(task) and not task.op.prologue and not _has_windows(problem_of(task)),
+            ),
+            _layout_need(name),
+            need(
+                f"{name}.rest",
+                "operation",
+                lambda task: task.op.name,
+                Equals("what an engine for tensor cores serves with longer rows of channels"),
+                reason="the rest is done by those engines, and each of them declines it",
+                fix="nothing to do: another engine serves it",
+                when=is_left,
             ),
         ),
-        need(
-            "cuda_apart.rest",
-            "operation",
-            lambda task: task.op.name,
-            Equals("what an engine for tensor cores serves with longer rows of channels"),
-            reason="the rest is done by those engines, and each of them declines it",
-            fix="nothing to do: another engine serves it",
-            when=lambda task: (
-                _is_ours(task) and (apart := _apart(task.op)) is not None and not apart.rest.serving(task.device)
-            ),
-        ),
-    ),
-    cost=_cost,
-    least=lambda task: least_of_rest(task, 0),
-    generate=generate,
-    layout=LayoutType.PREFERRED_NHWC,
-    numerical_notes=(NumericalNote.TENSOR_CORE,),
-    sum_error=CUT,
+        cost=cost,
+        least=lambda task: least_of_rest(task, 0),
+        generate=generate,
+        layout=LayoutType.PREFERRED_NHWC,
+        **of_kind,
+    )
+
+
+ENGINE = _engine(
+    101,
+    "cuda_apart",
+    "windows side by side on tensor cores: a window's pixels of a line as one pixel of more channels",
+    EXACT_PAIRS,
+    _EXACT,
+    **OF_EXACT,
+)
+ENGINE_TF32 = _engine(
+    102,
+    "cuda_apart_tf32",
+    "the same of fp32, operands rounded to TF32; only where that is allowed",
+    TF32_PAIRS,
+    _TF32,
+    **OF_TF32,
+)
+ENGINE_FLOAT = _engine(
+    103,
+    "cuda_apart_float",
+    "the same of fp32 in three parts of 16 bits, on the tensor cores of compute capability 9.0",
+    TF32_PAIRS,
+    _FLOAT,
+    numerical_notes=hopper_planes.FLOATS.numerical_notes,
+    sum_error=hopper_planes.FLOATS.sum_error,
 )

@@ -75,6 +75,8 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     turned.ENGINE,
     joined.ENGINE,
     apart.ENGINE,
+    apart.ENGINE_TF32,
+    apart.ENGINE_FLOAT,
     paired.ENGINE,
     implicit_gemm.ENGINE,
     winograd_2x2.ENGINE,

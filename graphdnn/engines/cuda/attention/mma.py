@@ -136,7 +136,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 _SUMS = SumError(4, 1.5, drift=0.12)
 
 ENGINE = cuda_engine(
-    id=103,
+    id=105,
     name="cuda_mma_attention",
     summary="a softmax between two products of 16-bit floats, on tensor cores; heads of up to 256 elements",
     needs=(needs_rule("cuda_mma_attention.operation", "attention"),),

@@ -5,6 +5,7 @@
 | copy   | items in y's order, as wide as both sides allow (movement_copies.py)                        |
 | tile   | squares of two axes, turned in shared memory, where x and y run along different ones        |
 | run    | the whole of a short axis between neighbours: on its side one run, as an odd image's pixels |
+| zip    | the same of a few items, in registers                                                       |
 | bits   | squares of packed booleans, turned in registers                                             |
 """
 
@@ -29,6 +30,8 @@ _TILE_THREADS = 128
 _LEAST_TILE = 32  # bytes; axes that are shorter leave most of a tile empty
 _FILES = "next_launch.cuh", "quotient.cuh"
 _BYTE, _SQUARE, _WORD_BYTES = 8, 32, 4  # bits of a byte and along a square; bytes along it
+_ZIPPED = (2, 4)  # items that registers interleave
+_ZIP_BYTES = 64  # of a thread, on their way
 _RUN_BYTES = 8192  # of shared memory, and on their way for a block
 
 
@@ -135,8 +138,12 @@ def _run(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device
         if a.size * size >= _LEAST_TILE and _pack_of(block, short, flat_tensor, size, flat) == pack:
             continue
         starts = block.x_start if flat == "x" else block.y_start, *(getattr(axis, flat) for axis in outer)
+        if flat_tensor.byte_alignment % _WIDEST or any(v % pack for v in starts):
+            continue
+        if a.size in _ZIPPED:
+            return _zip(x, y, block, a, b, outer, flat, size, tag, device)
         rows = min(b.size, _RUN_BYTES // (a.size * size)) // pack * pack
-        if rows * size < _LEAST_TILE or flat_tensor.byte_alignment % _WIDEST or any(v % pack for v in starts):
+        if rows * size < _LEAST_TILE:
             continue
         tiles = -(-b.size // rows)
         rows = -(-b.size // (tiles * pack)) * pack
@@ -167,6 +174,48 @@ def _run(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device
         shared, is_early = rows * a.size * size, _is_early(device)
         return Launch(text, "movement_run", grid, _TILE_THREADS, packed, shared, starts_early=is_early)
     return None
+
+
+def _zip(
+    x: TensorSpec,
+    y: TensorSpec,
+    block: Block,
+    a: Axis,
+    b: Axis,
+    outer: Sequence[Axis],
+    flat: str,
+    size: int,
+    tag: str,
+    device: DeviceSpec,
+) -> Launch:
+    pack = _WIDEST // size
+    unroll = max(1, _ZIP_BYTES // (a.size * _WIDEST))
+    count = b.size // pack * prod(axis.size for axis in outer)
+    parameters = Parameters()
+    add_tensors(parameters, x, y)
+    parameters.table({
+        "x_start": block.x_start, "y_start": block.y_start, "x_stride_a": a.x, "y_stride_a": a.y,
+        "packs_b": b.size // pack, "magic_packs": magic(b.size // pack), "count": count,
+    })  # fmt: skip
+    _add_axes(parameters, outer)
+    text = kernel_text(
+        f"movement__zip_{flat}_b{size}a{a.size}r{len(outer)}__{tag}",
+        [*_FILES, "movement_zip.cu"],
+        parameters=parameters.text,
+        functions=[],
+        constants={
+            "THREADS": THREADS,
+            "UNROLL": unroll,
+            "PACK": pack,
+            "A": a.size,
+            "RANK": len(outer),
+            "OF_X": flat == "x",
+            "Item": WORD[size],
+            "Count": count_type(count),
+        },
+    )
+    grid, packed = (-(-count // (THREADS * unroll)), 1, 1), parameters.pack()
+    return Launch(text, "movement_zip", grid, THREADS, packed, starts_early=_is_early(device))
 
 
 def turned_bits(x: TensorSpec, y: TensorSpec, block: Block, tag: str, device: DeviceSpec) -> Launch | None:

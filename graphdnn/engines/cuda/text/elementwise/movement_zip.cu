@@ -1,0 +1,43 @@
+// Items of two axes: those of b that follow each other, each with the whole of a, which has few, are a run in memory on one
+// side, and on the other one b's neighbours lie next to each other. A thread has PACK of b with all of A in its registers:
+// nothing passes through shared memory. OF_X: the runs are x's.
+
+extern "C" __global__ void __launch_bounds__(THREADS) movement_zip(const __grid_constant__ Params p) {
+    wait_for_launch_before();
+    const Count first = (Count)blockIdx.x * (THREADS * UNROLL) + threadIdx.x, count = (Count)p.count;
+    Pack<Item, PACK> held[UNROLL][A];
+    long long to[UNROLL];
+    #pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        const Count i = first + u * THREADS;
+        if (i >= count) break;
+        Count rest = quotient(i, p.packs_b, p.magic_packs);
+        const long long b = (long long)(i - rest * (Count)p.packs_b) * PACK;
+        long long from = p.x_start + b * (OF_X ? A : 1);
+        to[u] = p.y_start + b * (OF_X ? 1 : A);
+        #pragma unroll
+        for (int j = RANK - 1; j >= 0; --j) {
+            const Count outer = quotient(rest, p.size[j], p.magic[j]);
+            const long long at = (long long)(rest - outer * (Count)p.size[j]);
+            from += at * p.x_stride[j];
+            to[u] += at * p.y_stride[j];
+            rest = outer;
+        }
+        #pragma unroll
+        for (int k = 0; k < A; ++k) held[u][k] = load_pack<PACK>((const Item*)p.x + from + k * (OF_X ? PACK : p.x_stride_a));
+    }
+    #pragma unroll
+    for (int u = 0; u < UNROLL; ++u) {
+        if (first + u * THREADS >= count) break;
+        #pragma unroll
+        for (int k = 0; k < A; ++k) {
+            Pack<Item, PACK> pack;
+            #pragma unroll
+            for (int e = 0; e < PACK; ++e) {
+                const int i = OF_X ? e * A + k : k * PACK + e;  // in the run
+                pack.at[e] = OF_X ? held[u][i / PACK].at[i % PACK] : held[u][i % A].at[i / A];
+            }
+            store_pack<PACK>((Item*)p.y + to[u] + k * (OF_X ? p.y_stride_a : PACK), pack);
+        }
+    }
+}

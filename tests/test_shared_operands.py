@@ -1,0 +1,86 @@
+"""Kernels whose end reads an operand once more, as it lies: every engine that serves one, in the emulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_comparison import emulated
+from drawn.chains import binary
+from drawn.checks import Prepared, check
+from drawn.places import Emulated
+from drawn.sketch import Problem, Sketch
+from legal import convolution
+
+from graphdnn import TensorSpec
+from graphdnn.engines import Task, engines_of
+from graphdnn.enums import NormMode, NormPhase, PointwiseMode
+from graphdnn.heuristics import Choice, EngineConfig
+from graphdnn.operations import ConvForward, Matmul, MatmulSpec, NormForward
+
+PLACE = Emulated()
+M = PointwiseMode
+
+
+def given(s: Sketch, dims: tuple[int, ...], kind: str, strides: tuple[int, ...]) -> TensorSpec:
+    spec = s.tensor(dims, kind, "packed").model_copy(update={"strides": strides})
+    s.values[spec.uid] = s.drawn(spec)
+    return spec
+
+
+def on_every_engine(problem: Problem) -> list[str]:
+    """The engines that serve it; each result is that of NumPy."""
+    prepared = Prepared.of(problem)
+    (op,) = prepared.fused
+    task, names = Task(op, PLACE.device), []
+    for engine in engines_of("cuda"):
+        if engine.serves(task):
+            config = EngineConfig(prepared.fused, PLACE.device, (Choice(task, engine, engine.defaults()),))
+            if PLACE.admits(config):
+                assert not check(prepared, PLACE.plan(config), PLACE), engine.name
+                names.append(engine.name)
+    return names
+
+
+def sketch() -> Sketch:
+    return Sketch(np.random.default_rng(0), large=False, quarters=True)
+
+
+@emulated
+@pytest.mark.parametrize("strides", [(768, 256, 16, 1), (256, 512, 16, 1), (16, 32, 96, 1)])
+def test_matrices_of_a_stack(strides: tuple[int, ...]) -> None:
+    """The axes of the stack are one in the result, and in the matrices or not."""
+    s, dims = sketch(), (2, 3, 16, 16)
+    a, b = given(s, dims, "f16", strides), s.input(dims, "f16", "packed")
+    c, y = s.virtual(dims, "f32"), s.tensor(dims, "f16", "packed")
+    s.add(Matmul(a=a, b=b, c=c, spec=MatmulSpec(compute_type="f32")))
+    binary(s, M.ADD, c, a, y, "f32")
+    names = on_every_engine(s.problem(exact=True))
+    assert ("cuda_hopper_matmul" in names) == (strides[0] == 3 * strides[1])
+
+
+@emulated
+@pytest.mark.parametrize("strides", [(9, 9, 3, 1), (1, 1, 48, 16)])
+def test_filters_of_joined_groups(strides: tuple[int, ...]) -> None:
+    """Images and their pixels are as many as filters and their taps, whose taps lie in a row or apart."""
+    s, dims = sketch(), (16, 16, 3, 3)
+    x, w = given(s, dims, "f16", (144, 1, 48, 16)), given(s, (16, 1, 3, 3), "f16", strides)
+    y, z = s.virtual(dims, "f32"), s.tensor(dims, "f16", "packed")
+    s.add(ConvForward(x=x, w=w, y=y, conv=convolution(pre_paddings=(1, 1), post_paddings=(1, 1))))
+    binary(s, M.ADD, y, w, z, "f32")
+    assert "cuda_joined" in on_every_engine(s.problem(exact=True))
+
+
+@emulated
+@pytest.mark.parametrize("again", ["scale", "bias", "x"])
+def test_norms_of_short_planes(again: str) -> None:
+    s, dims, channels = sketch(), (8, 600, 7, 7), (1, 600, 1, 1)
+    ports: dict[str, Any] = {
+        "x": s.input(dims, "f16", "packed"), "scale": s.input(channels, "f32", "packed"),
+        "bias": s.input(channels, "f32", "packed"), "epsilon": s.scalar(4, 1e-3),
+    }  # fmt: skip
+    y, z = s.virtual(dims, "f32"), s.tensor(dims, "f16", "packed")
+    s.add(NormForward(mode=NormMode.BATCH_NORM, phase=NormPhase.TRAINING, math_type="f32", y=y, **ports))
+    binary(s, M.ADD, y, ports[again], z, "f32")
+    assert on_every_engine(s.problem()) == ["cuda_norm_forward"]
