@@ -10,9 +10,8 @@ decline, with reasons.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from graphdnn.errors import raise_if
 from graphdnn.fusion.attention import ATTENTION_GUARDS, Inside, attention_chains
@@ -21,6 +20,7 @@ from graphdnn.fusion.forced import unforced
 from graphdnn.fusion.fused import FusedGraph, FusedOp, Stop
 from graphdnn.fusion.known import keep, key_of, known
 from graphdnn.fusion.limits import NO_LIMITS, Limits, resolved
+from graphdnn.fusion.loops import Loops
 from graphdnn.fusion.rules import (
     CHAIN_RULES,
     EPILOGUE_GUARDS,
@@ -48,9 +48,6 @@ ELSEWHERE = Rule(
 )
 
 
-_END: Any = object()  # of what there is to look at
-
-
 def _preference(edge: Edge) -> tuple[bool, int]:
     """The latest kernel; one of random numbers takes what no other can: they are fewer bytes than most results."""
     return edge.group.rule.id != "rng", edge.group.number
@@ -62,17 +59,10 @@ class _Walk:
     def __init__(self, graph: OperationGraph, limits: Limits) -> None:
         self.graph = graph
         self.limits, self.resolved = limits, resolved(limits, graph)
-        before = [
-            {graph.producer[t.uid] for t in op.inputs().values() if t.uid in graph.producer} for op in graph.operations
-        ]
-        self.feeders = before  # of each operation, by index
-        self.readers: list[list[int]] = [[] for _ in before]
-        for index, producers in enumerate(before):
-            for producer in producers:
-                self.readers[producer].append(index)
         self.groups: dict[int, Group] = {}  # by number: some thousands of them come and go
         self.begun = 0
         self.group_of: dict[int, Group] = {}
+        self.loops = Loops(graph, self.group_of)
         self.stops: dict[tuple[int, int], Stop] = {}  # (uid, consumer index)
         self.patterns: list[Stop] = []
 
@@ -162,7 +152,7 @@ class _Walk:
             branch, kernel = (other, group) if other.rule is POINTWISE_RULE else (group, other)
             if branch.rule is not POINTWISE_RULE or kernel.rule.id in CHAIN_RULES:
                 continue  # a chain would keep from its first stage on what only its end reads
-            returns = self._returns(group, other, index)
+            returns = self.loops.returns(group, other, index)
             mine = [replace(e, reenters=returns, beside=tuple(group.members)) for e in edges if e.group is other]
             refusals = [self._refused(EPILOGUE_GUARDS, e) for e in mine]  # each edge its own
             if not any(refusals):
@@ -250,62 +240,9 @@ class _Walk:
                 continue
             group = self.group_of[producer]
             source = self.graph.operations[producer]
-            reenters = self._reenters(group, index)
+            reenters = self.loops.reenters(group, index)
             edges.append(Edge(self.graph, group, source, op, index, tensor, port, reenters, limits=self.resolved))
         return edges
-
-    def _reenters(self, group: Group, index: int) -> bool:
-        """True when an operand of ``index`` from another kernel depends on ``group``: joining would close a loop.
-
-        Looks from both ends in turn, one edge at a time, and stops where either has nothing left: one side of a long
-        graph is usually short.
-        """
-        others = {id(other): other for p in self.feeders[index] if (other := self.group_of[p]) is not group}
-        return bool(others) and self._waits(others, {id(group): group})
-
-    def _returns(self, group: Group, other: Group, index: int) -> bool:
-        """True when ``group``, with ``index`` in it, waits for a kernel that waits for ``other``, or, where one of
-        them has an anchor, but for ``index`` for ``other`` itself.
-        """
-        if group.rule is not POINTWISE_RULE or other.rule is not POINTWISE_RULE:
-            fed = (self.group_of[f] for i in group.members if i != index for f in self.feeders[i])
-            if any(feeder is other for feeder in fed):
-                return True
-        elif len(other.epilogue) < len(group.epilogue):
-            between = self._beside(other, self.readers, group)
-            return bool(between) and self._waits({id(group): group}, between)
-        between = self._beside(group, self.feeders, other)
-        return bool(between) and self._waits(between, {id(other): other})
-
-    def _beside(self, group: Group, neighbours: Sequence[Collection[int]], other: Group) -> dict[int, Group]:
-        """Kernels next to ``group``, but for ``other``."""
-        found = {id(g): g for i in group.members for n in neighbours[i] if (g := self.group_of.get(n)) is not None}
-        return {key: near for key, near in found.items() if near is not group and near is not other}
-
-    def _waits(self, later: Mapping[int, Group], earlier: Mapping[int, Group]) -> bool:
-        """True when one of ``later`` waits for one of ``earlier``."""
-        below, above = self._reached(earlier.values(), self.readers), self._reached(later.values(), self.feeders)
-        while True:
-            follower, source = next(below, _END), next(above, _END)
-            if id(follower) in later or id(source) in earlier:
-                return True
-            if follower is _END or source is _END:
-                return False
-
-    def _reached(self, start: Iterable[Group], neighbours: Sequence[Collection[int]]) -> Iterator[Group | None]:
-        """Kernels that wait for the first ones, or that those wait for; None for an edge to one that is known."""
-        waiting = list(start)
-        found = {id(group) for group in waiting}
-        while waiting:
-            for member in waiting.pop().members:
-                for neighbour in neighbours[member]:
-                    group = self.group_of.get(neighbour)
-                    if group is None or id(group) in found:
-                        yield None
-                    else:
-                        found.add(id(group))
-                        waiting.append(group)
-                        yield group
 
     def _begin(self, group: Group) -> None:
         group.number, self.begun = self.begun, self.begun + 1

@@ -16,7 +16,6 @@ from graphdnn.checks import AtLeast, AtMost, Equals
 from graphdnn.convolution import ConvProblem
 from graphdnn.device import DeviceSpec
 from graphdnn.engines.cuda.generator.convolution_needs import (
-    INT_MAX,
     convolution_of,
     is_convolution,
     problem_of,
@@ -28,7 +27,7 @@ from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.engines.cuda.generator.space import is_addressable
+from graphdnn.engines.cuda.generator.space import INT_MAX, is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import halo as hopper_halo

@@ -17,7 +17,6 @@ from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.as_planes import with_tensors
 from graphdnn.engines.cuda.generator.convolution_needs import (
-    INT_MAX,
     convolution_of,
     direction_need,
     is_convolution,
@@ -30,7 +29,7 @@ from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.engines.cuda.generator.space import is_addressable
+from graphdnn.engines.cuda.generator.space import INT_MAX, is_addressable
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
 from graphdnn.engines.cuda.hopper import held as hopper_held

@@ -9,7 +9,6 @@ from graphdnn.checks import AtMost, Each, Empty, Equals, InRange, OneOf
 from graphdnn.engines.cuda.direct.geometry import apart, image_space
 from graphdnn.engines.cuda.direct.tile import LONG, Choice
 from graphdnn.engines.cuda.generator.convolution_needs import (
-    INT_MAX,
     Condition,
     convolution_of,
     direction_need,
@@ -20,7 +19,7 @@ from graphdnn.engines.cuda.generator.convolution_needs import (
     prologue_need,
 )
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
-from graphdnn.engines.cuda.generator.space import is_addressable
+from graphdnn.engines.cuda.generator.space import INT_MAX, is_addressable
 from graphdnn.engines.engine import Task, kind_need, need, needs_rule, window_need
 from graphdnn.enums import DataType
 from graphdnn.operations import ConvBackwardFilter

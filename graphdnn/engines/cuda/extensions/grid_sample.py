@@ -18,6 +18,7 @@ from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch, early
 from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.generator.quotient import count_type, magic
 from graphdnn.engines.cuda.generator.source import kernel_text
+from graphdnn.engines.cuda.generator.space import INT_MAX
 from graphdnn.engines.cuda.reductions.rows import power_above
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType
@@ -39,7 +40,6 @@ _PIECE_ROWS, _PIECE_COLUMNS = 4, 8  # positions of a warp
 _PIECE = {"PIECE_ROWS": _PIECE_ROWS, "PIECE_COLUMNS": _PIECE_COLUMNS}
 _BOX = 16  # bytes of what is known of a piece
 _LOOK = 0.5  # operations of a thread on a position that its tile looks at
-_INT_MAX = 2**31 - 1
 _AXES = ("AT_N", "AT_C", "AT_ROW", "AT_COLUMN")
 
 
@@ -65,7 +65,7 @@ def _pack(*images: TensorSpec) -> int:
 
 def _counted(*specs: TensorSpec) -> str:
     """The type of offsets into all of them."""
-    return "int" if all(t.span <= _INT_MAX for t in specs) else "long long"
+    return "int" if all(t.span <= INT_MAX for t in specs) else "long long"
 
 
 def _described(op: GridSample | GridSampleBackward, inputs: tuple[str, ...], output: str) -> Parameters:

@@ -6,11 +6,9 @@ from collections.abc import Collection, Sequence
 
 from graphdnn.engines.cuda.generator.packs import widest_of_bits
 from graphdnn.engines.cuda.generator.parameters import Parameters
-from graphdnn.engines.cuda.generator.space import Space, is_addressable
+from graphdnn.engines.cuda.generator.space import INT_MAX, Space, is_addressable
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec, packed_strides
-
-INT_MAX = 2**31 - 1
 
 
 class Addresses:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from graphdnn.checks import Check, Equals
 from graphdnn.convolution import ConvProblem
 from graphdnn.engines.cuda.generator.convolution_roles import Roles
+from graphdnn.engines.cuda.generator.space import INT_MAX
 from graphdnn.engines.engine import Task, kind_need, need, window_need
 from graphdnn.enums import Status
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.rules import Constraint
 
-INT_MAX = 2**31 - 1
 Condition = Callable[[Task], bool]
 _ATTRIBUTES = {
     "spatial": "conv.spatial_dims",

@@ -13,11 +13,10 @@ from math import prod
 from typing import Any
 
 from graphdnn.cuda.nvrtc import KernelText
-from graphdnn.engines.cuda.generator.addresses import INT_MAX
 from graphdnn.engines.cuda.generator.packs import MAX_WIDTH, width_for
 from graphdnn.engines.cuda.generator.parameters import STORAGE, Field, Parameters
 from graphdnn.engines.cuda.generator.program import Program, asked_indices
-from graphdnn.engines.cuda.generator.space import Space
+from graphdnn.engines.cuda.generator.space import INT_MAX, Space
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.images import images_of
 from graphdnn.fusion.fused import Alike, FusedOp

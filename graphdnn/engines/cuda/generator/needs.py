@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from graphdnn.checks import AtLeast, Check, Equals
+from graphdnn.engines.cuda.generator.space import INT_MAX
 from graphdnn.engines.engine import Task, kind_need, need
 from graphdnn.engines.once import once
 from graphdnn.enums import Status
@@ -13,9 +14,8 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import ConvBackwardData, ConvForward
 from graphdnn.rules import Constraint, Rule
 
-_INT_MAX = 2**31 - 1
 Grid = tuple[int, int, int]
-LARGEST_GRID: Grid = (_INT_MAX, 65_535, 65_535)
+LARGEST_GRID: Grid = (INT_MAX, 65_535, 65_535)
 GRID = Rule(
     id="cuda.grid",
     expected=f"at most {LARGEST_GRID} blocks",
@@ -60,10 +60,10 @@ CUDA_NEEDS: tuple[Constraint, ...] = (
         "cuda.extent",
         "dims",
         _longest,
-        Equals(f"extents up to {_INT_MAX}"),
+        Equals(f"extents up to {INT_MAX}"),
         reason="coordinates are 32-bit numbers in kernels; addresses are 64-bit",
         fix="divide the longest axis among several graphs",
-        when=lambda task: _most_elements(task) > _INT_MAX and _longest(task) > _INT_MAX,
+        when=lambda task: _most_elements(task) > INT_MAX and _longest(task) > INT_MAX,
     ),
 )
 
@@ -100,7 +100,7 @@ def grid_need(largest: Callable[[Task], Grid], others: tuple[Constraint, ...]) -
     """``largest``: of an engine's launches with its own knobs; asked only where what it serves is so large."""
 
     def is_large(task: Task) -> bool:
-        return _most_elements(task) > _INT_MAX and all(other.holds(task) for other in others)
+        return _most_elements(task) > INT_MAX and all(other.holds(task) for other in others)
 
     return _OfEngine(
         id=GRID.id,

@@ -18,6 +18,7 @@ from graphdnn.tensors import TensorSpec, stride_order
 
 _KEPT = 64  # tensors of one space
 LONGEST = 2**30  # steps of an axis: kernels count them in 32 bits
+INT_MAX = 2**31 - 1  # of coordinates, and of offsets where a tensor is no longer
 
 
 @frozen()

@@ -20,6 +20,7 @@ from graphdnn.engines.cuda.generator.parameters import Slot
 from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.fusion.fused import FusedOp
+from graphdnn.fusion.rules import RULE_OF
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Transpose
 from graphdnn.tensors import TensorSpec, packed_strides
 
@@ -158,8 +159,7 @@ def _copy(source: TensorSpec, target: TensorSpec) -> FusedOp:
 def _alone(op: FusedOp, step: Operation) -> FusedOp:
     """A fused operation of the exit only."""
     inputs, outputs = tuple(step.inputs().values()), tuple(step.outputs().values())
-    rule = {"reduction": "reduction", "genstats": "genstats"}.get(step.tag, "bn_weights")
-    return FusedOp(op.index, rule, step, (), (), None, inputs, outputs, ())
+    return FusedOp(op.index, RULE_OF[type(step)].id, step, (), (), None, inputs, outputs, ())
 
 
 def _numbering(step: Step, of: FusedOp) -> Step:

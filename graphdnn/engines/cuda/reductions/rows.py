@@ -12,7 +12,7 @@ from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.quotient import magic
 from graphdnn.engines.cuda.generator.source import file_text
-from graphdnn.engines.cuda.generator.space import Axis, Space
+from graphdnn.engines.cuda.generator.space import INT_MAX, Axis, Space
 from graphdnn.engines.cuda.reductions.reduced_axes import reduced_axes
 from graphdnn.tensors import TensorSpec
 
@@ -34,7 +34,6 @@ _SECTOR = 32  # bytes that memory hands out at once
 _ROW_BYTES = 16  # of what a thread knows of its rows, for each of their statistics
 _BLOCKS_PER_SM = 8
 _MANY_THREADS, _SOME_THREADS = 1280, 768  # of an SM, where a thread holds little and much: 48 and 80 registers
-_INT_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class Rows:
         return f"{'rows' if self.along else 'columns'}_v{self.width}"
 
     def constants(self) -> Mapping[str, int | bool | str]:
-        wide = max(self.row_packs, self.packs) > _INT_MAX
+        wide = max(self.row_packs, self.packs) > INT_MAX
         return {
             "ALONG": self.along,
             "VECTOR": self.width,

@@ -16,7 +16,7 @@ from graphdnn.checks import Equals
 from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, padded
 from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.quotient import magic
-from graphdnn.engines.cuda.generator.space import Axis, Space
+from graphdnn.engines.cuda.generator.space import INT_MAX, Axis, Space
 from graphdnn.engines.engine import Task, need
 from graphdnn.enums import PaddingMode, ResampleMode, Status
 from graphdnn.operations import ResampleBackward, ResampleForward, ResampleSpec
@@ -24,7 +24,6 @@ from graphdnn.operations.resample import POOLING
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
 
-INT_MAX = 2**31 - 1
 _SMALL = 4
 
 # As in resample_axis.cuh.
