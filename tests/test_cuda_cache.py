@@ -113,6 +113,19 @@ def test_the_folder_is_listed_once_for_many_kernels(
     assert len(listings) == 2
 
 
+def test_a_full_folder_is_not_listed_for_every_kernel(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler.size, listings, looked = 1_000, [], upkeep.stored
+    monkeypatch.setattr(upkeep, "stored", lambda folder: listings.append(folder) or looked(folder))
+    cache = KernelCache(tmp_path, limit_bytes=160_000)
+    for i in range(400):
+        cache.load(named(f"kernel{i}"), "sm_80")
+    stored = sum(path.stat().st_size for path in files(tmp_path))
+    assert 140_000 <= stored <= 160_000
+    assert len(listings) <= 400 * compiler.size // (160_000 // 16) * 2
+
+
 def test_what_is_larger_than_the_limit_is_not_written(compiler: Compiler, tmp_path: Path) -> None:
     compiler.size = 10_000
     cache = KernelCache(tmp_path, limit_bytes=5_000)

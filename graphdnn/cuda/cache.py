@@ -143,8 +143,9 @@ class KernelCache:
             return
         self._room -= len(data)
         if self._room < 0:  # listing hundreds of files takes milliseconds
-            left = prune(path.parent, self.limit_bytes).left
-            self._room = min(self.limit_bytes - left, self.limit_bytes // _SHARE)
+            share = self.limit_bytes // _SHARE
+            left = prune(path.parent, self.limit_bytes, room=share).left  # a full folder would be listed every time
+            self._room = min(self.limit_bytes - left, share)
 
 
 @cache

@@ -66,12 +66,16 @@ def is_damaged(file: Stored) -> bool:
     return False
 
 
-def prune(folder: Path, limit_bytes: int, older_than: float | None = None) -> Pruned:
-    """Remove what was not used for ``older_than`` seconds, then what was used least recently, down to the limit."""
+def prune(folder: Path, limit_bytes: int, older_than: float | None = None, *, room: int = 0) -> Pruned:
+    """Remove what was not used for ``older_than`` seconds, then what was used least recently, down to the limit.
+
+    ``room``: bytes below it that are to be free where anything has to go.
+    """
     files = stored(folder)
+    most = limit_bytes - room if sum(file.bytes for file in files) > limit_bytes else limit_bytes
     now, kept, gone = time.time(), 0, []
     for file in files:
-        if kept + file.bytes > limit_bytes or (older_than is not None and now - file.used > older_than):
+        if kept + file.bytes > most or (older_than is not None and now - file.used > older_than):
             gone.append(file)
         else:
             kept += file.bytes
