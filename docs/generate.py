@@ -361,7 +361,13 @@ def _introduction_to_fusion() -> str:
         of a sum of floats is its kernel's: how many threads and blocks share it, and how many neighbours a thread reads
         at once, follow from all that the kernel reads and writes. A reduction behind a chain has other threads than one
         alone, so last bits may differ, within the error bound that both have; a plan's certificate names the sums that
-        are fused. Sums that are divided alike have the same bits, and integers, maxima and minima always have."""
+        are fused. Sums that are divided alike have the same bits, and integers, maxima and minima always have.
+
+        One rounding has another place: in attention the powers of a row are rounded to the type of the probabilities
+        before they are divided by their sum, which is known when all keys are through, and not after. Each is off by
+        one unit of that type either way, and the products with v are within the bound of the kernels apart. Where the
+        mask is made of indices, blocks of hidden keys are left out: their v is not multiplied by 0, so infinities in
+        there do no harm."""
     )
 
 
