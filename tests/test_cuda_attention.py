@@ -96,12 +96,14 @@ def test_infinite_scores_and_rows_without_numbers() -> None:
 
 @compiler
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("depth", [64, 128, 256])
+@pytest.mark.parametrize("depth", [64, 80, 128, 160, 192, 256])
 @pytest.mark.parametrize("fields", [{}, {"causal": 0, "statistics": True}, {"cap": 5.0, "bias": (2, 2, 48, 80)}])
 def test_compiles(arch: str, depth: int, fields: dict[str, Any]) -> None:
-    shape = Shape(depth=depth, columns=depth)
-    for device in ("h200", "a100"):
-        compiles_cleanly(list(attention(shape, scale=0.1, **fields).operations), ENGINE, arch, device=device)
+    for rows in (48, 9999):  # few blocks, and many
+        shape = Shape(rows=rows, depth=depth, columns=depth)
+        if "bias" in fields:
+            fields = {**fields, "bias": shape.scores}
+        compiles_cleanly(list(attention(shape, scale=0.1, **fields).operations), ENGINE, arch, device="a100")
 
 
 @pytest.mark.parametrize(

@@ -21,65 +21,63 @@ from graphdnn.fusion.fused import FusedOp
 _UNIT = 16  # of rows, keys and depth of a tensor core's product
 _BYTES = ELEMENTS[DataType.HALF].bytes
 _PITCH = 16  # bytes between the rows of a tile, so that they lie in different banks
-_REGISTERS = 136  # of a thread, for q, scores and sums
-_MOST_SUMS = 144  # without q
+_WARPS, _THREADS = 4, 128  # of a block
+_AT_ONCE = 2  # blocks of a multiprocessor: one multiplies while another weighs scores
+_HELD = (64, 128)  # of a head: longer than the one and not longer than the other, q is loaded once and not every time
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """``bm`` rows of a block of ``warps``, which goes through ``bn`` keys at a time."""
+    """``bm`` rows of a block, which goes through ``bn`` keys at a time. ``longest``: a head for which sums and scores
+    stay in registers.
+    """
 
     bm: int
     bn: int
-    warps: int
-    blocks: int  # of a multiprocessor, for which the compiler leaves registers
+    longest: int
 
     @property
     def name(self) -> str:
-        return f"{self.bm}x{self.bn}w{self.warps}"
-
-    def sums(self, columns: int) -> int:
-        """Registers of a thread, of scores and results."""
-        return self.bm // self.warps // _UNIT * (self.bn + columns) // 2
+        return f"{self.bm}x{self.bn}"
 
     def shared(self, depth: int, columns: int) -> int:
         """Bytes, with q, keys and values."""
         return (self.bm + self.bn) * (depth * _BYTES + _PITCH) + self.bn * (columns * _BYTES + _PITCH)
 
+    def holds(self, depth: int) -> bool:
+        return self.bm == _UNIT * _WARPS and _HELD[0] < depth <= _HELD[1]
 
-# In order of preference: for many rows, for fewer, for long heads, and where shared memory is limited.
+    def fits(self, parts: Parts, room: int) -> bool:
+        depth, columns = _heads(parts)
+        return max(depth, columns) <= self.longest and self.shared(depth, columns) <= room
+
+
+# In order of preference; the first two for many rows.
 TILES = (
-    Tile(128, 64, 4, 2),
-    Tile(128, 48, 4, 2),
-    Tile(128, 32, 4, 2),
-    Tile(64, 64, 4, 2),
-    Tile(64, 32, 4, 2),
-    Tile(64, 16, 4, 2),
+    Tile(128, 64, 64),
+    Tile(128, 48, 80),
+    Tile(64, 64, 160),
+    Tile(64, 48, 192),
+    Tile(64, 32, 256),
+    Tile(64, 16, 256),
 )
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile")
+TILE = Knob(
+    KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the first from this tile on that fits"
+)
 
 
-def _whole(size: int) -> int:
-    return -(-size // _UNIT) * _UNIT
-
-
-def _holds(tile: Tile, depth: int, columns: int) -> bool:
-    """Whether q stays in registers beside scores and sums."""
-    return tile.bm // tile.warps // _UNIT * depth // 4 + tile.sums(columns) <= _REGISTERS
+def _heads(parts: Parts) -> tuple[int, int]:
+    """Depth and columns as the tensor cores take them."""
+    depth, columns = (-(-size // _UNIT) * _UNIT for size in (parts.sizes.depth, parts.sizes.columns))
+    return depth, columns
 
 
 def _tile(parts: Parts, device: DeviceSpec, knobs: Knobs) -> Tile:
-    number, sizes = knobs[TILE.type], parts.sizes
-    if number:
-        return TILES[number - 1]
-    depth, columns = _whole(sizes.depth), _whole(sizes.columns)
-    for blocks in (2, 1):  # of a multiprocessor: one multiplies while the other waits for keys, or weighs them
-        for tile in TILES:
-            is_filled = tile.bm == TILES[-1].bm or _blocks(parts, tile) >= device.sm_count
-            room = device.shared_memory // blocks
-            if is_filled and tile.sums(columns) <= _MOST_SUMS and tile.shared(depth, columns) <= room:
-                return tile
-    return TILES[-1]
+    number = knobs[TILE.type]
+    filling = [t for t in TILES if t.bm == TILES[-1].bm or _blocks(parts, t) >= device.sm_count]
+    tiles, rooms = (TILES[number - 1 :], (1,)) if number else (filling, (_AT_ONCE, 1))
+    fitting = (t for blocks in rooms for t in tiles if t.fits(parts, device.shared_memory // blocks))
+    return next(fitting, TILES[-1])
 
 
 def _blocks(parts: Parts, tile: Tile) -> int:
@@ -92,7 +90,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters = Parameters(steps.places)
     describe(parts, parameters)
     functions = functions_of(parts, parameters)
-    depth, columns = _whole(sizes.depth), _whole(sizes.columns)
+    depth, columns = _heads(parts)
     name = f"attention__mma_{tile.name}_{depth}x{columns}__{op.name}"
     first, last = parts.attention.first, parts.attention.last
     text = kernel_text(
@@ -101,22 +99,20 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=functions.text,
         constants={
-            "RANK": first.c.rank, "BM": tile.bm, "BN": tile.bn, "THREADS": 32 * tile.warps, "BLOCKS": tile.blocks,
+            "RANK": first.c.rank, "BM": tile.bm, "BN": tile.bn, "THREADS": _THREADS, "BLOCKS": _AT_ONCE,
             "DEPTH": depth, "DEPTH_GIVEN": sizes.depth, "COLUMNS": columns, "COLUMNS_GIVEN": sizes.columns,
-            "HOLDS": _holds(tile, depth, columns),
+            "HOLDS": tile.holds(depth),
             "HAS_FIRST": parts.band.first is not None, "HAS_LAST": parts.band.last is not None,
             "HAS_ROWS": functions.has_rows, "WIDTH": functions.width, "WIDTH_OUT": functions.width_out,
             "Query": STORAGE[first.a.data_type], "Value": STORAGE[last.b.data_type],
         },
     )  # fmt: skip
     shared = tile.shared(depth, columns)
-    steps.add_early(
-        Launch(text, "mma_attention", (_blocks(parts, tile), 1, 1), 32 * tile.warps, parameters.pack(), shared)
-    )
+    steps.add_early(Launch(text, "mma_attention", (_blocks(parts, tile), 1, 1), _THREADS, parameters.pack(), shared))
     return steps.kernel(name)
 
 
-_SHARE = 0.55  # of the tensor cores' rate that long heads reach
+_SHARE = 0.5  # of the tensor cores' rate that long heads reach
 _WARPGROUPS, _PACE = (9, 0), 1.88  # from here on a data sheet's rate is that of warpgroups' products
 
 
@@ -124,7 +120,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     parts, device = parts_of(task.op), task.device
     tile = _tile(parts, device, knobs)
     blocks, sizes = _blocks(parts, tile), parts.sizes
-    at_once = 2 * device.sm_count
+    at_once = _AT_ONCE * device.sm_count
     rounds = -(-blocks // at_once) * at_once / blocks  # the last one is as long as the others
     rows = -(-sizes.rows // tile.bm) * tile.bm / sizes.rows
     pace = _PACE if device.compute_capability >= _WARPGROUPS else 1.0
@@ -132,8 +128,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, parts.work * rounds * rows / rate)
 
 
-# Sums of the second product are scaled down when a larger score comes, at most once for each step of keys.
-_SUMS = SumError(4, 1.5, drift=0.12)
+# Sums of the second product are scaled down when a larger score comes, at most once for 16 keys.
+_SUMS = SumError(4, 2, drift=0.12)
 
 ENGINE = cuda_engine(
     id=105,

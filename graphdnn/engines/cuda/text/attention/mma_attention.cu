@@ -162,7 +162,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_attention(cons
                               (!HAS_FIRST || key0 >= last_row + p.first_key);
         #pragma unroll
         for (int i = 0; i < TILES; ++i) {
-            float factor[2];
             #pragma unroll
             for (int h = 0; h < 2; ++h) {
                 const int own = row0 + warp_row + i * 16 + h * 8 + g, row = own < rows ? own : rows - 1;
@@ -182,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_attention(cons
                 largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, 2));
                 // Where no key was seen yet: their powers are 0, and none is no number because of that.
                 const float base = largest == -INFINITY ? 0.0f : largest;
-                factor[h] = near_exp2((most[i][h] - base) * LOG2_E);
+                const float factor = near_exp2((most[i][h] - base) * LOG2_E);
                 most[i][h] = largest;
                 float here = 0.0f;
                 #pragma unroll
@@ -193,13 +192,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_attention(cons
                         here += s[i][n][e];
                     }
                 }
-                total[i][h] = total[i][h] * factor[h] + here;
-            }
-            if (__any_sync(~0u, factor[0] != 1.0f || factor[1] != 1.0f)) {  // seldom, once many keys are through
+                total[i][h] = total[i][h] * factor + here;
                 #pragma unroll
-                for (int n = 0; n < COLUMN_TILES; ++n)
-                    #pragma unroll
-                    for (int e = 0; e < 4; ++e) sum[i][n][e] *= factor[e / 2];
+                for (int n = 0; n < COLUMN_TILES; ++n) sum[i][n][2 * h] *= factor, sum[i][n][2 * h + 1] *= factor;
             }
         }
         #pragma unroll
