@@ -217,6 +217,7 @@ NAMED: tuple[Named, ...] = (
     Named("rnn_bwd_data", "cuda_rnn_backward_data"),
     Named("rnn_bwd_weights", "cuda_rnn_backward_weights"),
     Named("rnn_fwd f16", "cuda_rnn_resident"),
+    Named("rnn_fwd f16", "cuda_rnn_16bit"),
     Named("rnn_bwd_data f16", "cuda_rnn_resident_backward_data"),
     Named("rnn_bwd_weights f16", "cuda_rnn_backward_weights_16bit"),
     Named("ctc_loss"),
