@@ -204,6 +204,7 @@ NAMED: tuple[Named, ...] = (
     Named("movement:22:small"),
     Named("movement:16:small"),
     Named("movement:99:small"),
+    Named("movement:58"),
     Named("pool_apart:1:small"),
     Named("resample:1:small"),
     Named("resample:5:small"),
