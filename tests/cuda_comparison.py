@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from disassembly import KEPT
 from emulator import MISSING
 from emulator.kernels import run_fused
 from problems import GENERAL, _assert_rest_untouched, _memory, bound
@@ -46,7 +44,7 @@ compiler = pytest.mark.skipif(bool(_missing()), reason=f"NVRTC: {_missing()}")
 
 @cache
 def _kept() -> KernelCache:
-    return KernelCache(Path(tempfile.gettempdir()) / f"graphdnn-test-kernels-{os.getuid()}")
+    return KernelCache(KEPT)
 
 
 def compiled(text: KernelText, arch: str) -> Cached:

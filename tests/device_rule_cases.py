@@ -132,6 +132,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
             ("cuda_grid_sample_backward", "patches"),
             ("cuda_patches", "grid_sample"),
             ("cuda_rnn", "patches"),
+            ("cuda_rnn_16bit", "rnn_bwd_data"),
             ("cuda_ctc_loss", "patches"),
             ("cuda_rnn_resident", "patches"),
             ("cuda_rnn_resident_backward_data", "rnn_fwd"),
@@ -158,13 +159,13 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     ),
     "cuda_rnn.layout": declined("cuda_rnn", by_value("rnn_fwd", "x"), H200),
     "cuda_rnn_resident.layout": declined("cuda_rnn_resident", by_value("rnn_fwd", "x"), H200),
-    "cuda_rnn_backward_weights_16bit.layout": declined(
-        "cuda_rnn_backward_weights_16bit", by_value("rnn_bwd_weights", "x"), H200
-    ),
     **{
-        f"cuda_rnn_backward_weights_16bit.{rule}": declined(
-            "cuda_rnn_backward_weights_16bit", recurrent("rnn_bwd_weights", kind, arithmetic=arithmetic), H200
-        )
+        f"{engine}.layout": declined(engine, by_value(tag, "x"), H200)
+        for engine, tag in (("cuda_rnn_16bit", "rnn_fwd"), ("cuda_rnn_backward_weights_16bit", "rnn_bwd_weights"))
+    },
+    **{
+        f"{engine}.{rule}": declined(engine, recurrent(tag, kind, arithmetic=arithmetic), H200)
+        for engine, tag in (("cuda_rnn_16bit", "rnn_fwd"), ("cuda_rnn_backward_weights_16bit", "rnn_bwd_weights"))
         for rule, kind, arithmetic in (("types", "f32", "f32"), ("arithmetic", "f16", "f64"))
     },
     "cuda_rnn_resident_backward_data.layout": declined(

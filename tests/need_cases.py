@@ -130,10 +130,10 @@ INSEPARABLE: dict[str, tuple[tuple[str, ...], str]] = {
         )
         for engine in ("cuda_rnn_resident", "cuda_rnn_resident_backward_data")
     },
-    "cuda_rnn_backward_weights_16bit.layout": (
-        ("cuda_rnn_backward_weights_16bit.types",),
-        "vectors are of bytes, and the engine multiplies 16-bit types",
-    ),
+    **{
+        f"{engine}.layout": ((f"{engine}.types",), "vectors are of bytes, and the engine multiplies 16-bit types")
+        for engine in ("cuda_rnn_16bit", "cuda_rnn_backward_weights_16bit")
+    },
 }
 
 

@@ -21,6 +21,7 @@ from emulator.libraries import host_libraries
 from problems import LAYOUTS, values_of
 from recurrent_cases import spec
 
+from graphdnn import rank
 from graphdnn.cuda import cublas
 from graphdnn.device import device_spec
 from graphdnn.engines.cuda.generator.launch import Launch
@@ -30,7 +31,9 @@ from graphdnn.engines.cuda.recurrent import resident as rnn_resident
 from graphdnn.engines.cuda.recurrent import resident_backward as rnn_resident_backward
 from graphdnn.engines.cuda.recurrent import weights as rnn_weights
 from graphdnn.engines.engine import Engine, Task
-from graphdnn.enums import DataType
+from graphdnn.enums import DataType, NumericalNote
+from graphdnn.graph import OperationGraph
+from graphdnn.heuristics.filters import UNFILTERED, Filters
 from graphdnn.operations import EXTENSIONS, Cell, Operation, RnnForward
 from graphdnn.tensors import TensorSpec
 
@@ -185,6 +188,16 @@ def test_many_runs_of_batch_sizes() -> None:
 @pytest.mark.parametrize("tag", ENGINES)
 def test_text_compiles(tag: str, name: str, arch: str) -> None:
     compiles_cleanly(network(tag, **NETWORKS[name]), ENGINES[tag], arch)
+
+
+def test_products_on_tensor_cores_are_noted() -> None:
+    """Who bars the note gets none, and the first of equal predictions has them."""
+    op = network("rnn_fwd", "f16", cell=Cell.LSTM, input_size=64, hidden_size=40, batch_sizes=(16,) * 64)
+    filters = UNFILTERED, Filters(frozenset({NumericalNote.TENSOR_CORE}))
+    first, barred = (rank(OperationGraph.of([op]), "h200", filters=f).best.name for f in filters)
+    assert (first, barred) == ("cuda_rnn_16bit", "cuda_rnn")
+    assert "wgmma" in device_kernel(op, rnn.NARROW).source
+    assert "wgmma" not in device_kernel(op, rnn.ENGINE).source
 
 
 RESIDENT: dict[str, dict[str, Any]] = {

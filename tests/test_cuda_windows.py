@@ -14,6 +14,7 @@ from graphdnn import OperationGraph, fuse
 from graphdnn.engines.cuda.resampling.windows import ENGINE
 from graphdnn.enums import PaddingMode, ReductionOperator, ResampleMode
 from graphdnn.enums import PointwiseMode as P
+from graphdnn.fusion.windows import window_chains
 from graphdnn.operations import (
     Operation,
     PointwiseOperation,
@@ -119,6 +120,29 @@ def test_what_is_not_such_a_chain_stays_apart() -> None:
         graph = fuse(OperationGraph.of(gradient(dims, other=other)))
         assert "windows" not in {op.rule for op in graph}
         assert len(graph) > 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "both", "chains"), [(1, False, 1), (1, True, 0), (32, False, 1), (33, False, 0)], ids=str
+)
+def test_one_average_before_and_few_steps_between(steps: int, both: bool, chains: int) -> None:
+    """``both``: the second average reads a product of two; ``steps`` are pointwise."""
+    dims = (2, 1, 12, 7)
+
+    def virtual(uid: int) -> TensorSpec:
+        return tensor(uid, dims, "f32", is_virtual=True)
+
+    def average(x: TensorSpec, y: TensorSpec) -> Operation:
+        return ResampleForward(x=x, y=y, spec=averages(5, 2, 4, "f32"))
+
+    product = PointwiseSpec(mode=P.MUL, math_type="f32")
+    beside = virtual(11) if both else tensor(3, dims)
+    operations = [average(tensor(1, dims), virtual(10)), *([average(tensor(2, dims), beside)] if both else ())]
+    for i in range(steps):
+        x = virtual(20 + i) if i else virtual(10)
+        operations.append(PointwiseOperation(spec=product, x=x, b=beside, y=virtual(21 + i)))
+    graph = OperationGraph.of([*operations, average(virtual(20 + steps), tensor(4, dims))])
+    assert len(list(window_chains(graph))) == chains
 
 
 def test_an_image_that_waits_for_the_first_average_makes_no_circle() -> None:

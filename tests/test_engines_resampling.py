@@ -14,6 +14,7 @@ from problems import EXAMPLES, INTEGERS, SEEDS, Tally, drawn, execute, one, tens
 
 from graphdnn.dtypes import Array
 from graphdnn.enums import PaddingMode, ResampleMode
+from graphdnn.errors import BadParam
 from graphdnn.operations import ResampleBackward, ResampleForward, ResampleSpec
 
 torch_only = pytest.mark.torch
@@ -23,6 +24,23 @@ torch_only = pytest.mark.torch
 
 M = ResampleMode
 TORCH_PADDING = {PaddingMode.NEG_INF_PAD: -math.inf, PaddingMode.ZERO_PAD: 0.0}
+
+
+def _pooling(window: Any) -> ResampleSpec:
+    return ResampleSpec(
+        compute_type="f32", spatial_dims=1, window_dims=[window], strides=[1], pre_paddings=[0], post_paddings=[0]
+    )
+
+
+@pytest.mark.parametrize("window", [2, Fraction(2), (4, 2), [2, 1], np.int64(2)], ids=repr)
+def test_fractions_in_every_form(window: Any) -> None:
+    assert _pooling(window).window_dims == (Fraction(2),)
+
+
+@pytest.mark.parametrize("window", [True, "2", "1/2", None, (1, 0), (1, 2, 3), 2.5j], ids=repr)
+def test_what_is_no_fraction(window: Any) -> None:
+    with pytest.raises(BadParam, match="window_dims"):
+        _pooling(window)
 
 
 @st.composite

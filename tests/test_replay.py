@@ -272,6 +272,16 @@ def test_bundles_from_strangers() -> None:
     assert refused > 150
 
 
+@pytest.mark.parametrize("entry", ["graph", "device"])
+def test_a_graph_and_a_device_are_read_with_their_bundle(entry: str) -> None:
+    data = json.loads(bundle_of(attempt(rank(parse(CONV).build_operation_graph()).best, 0), __version__).to_json())
+    data.pop("sha256")
+    assert bundle_from_json(json.dumps({**data, "sha256": digest_of(data)}))
+    data[entry] = {}
+    with pytest.raises(MalformedFile):
+        bundle_from_json(json.dumps({**data, "sha256": digest_of(data)}))
+
+
 def test_choices_are_asked_when_they_are_taken() -> None:
     config = rank(parse(CONV).build_operation_graph()).best
     data = json.loads(bundle_of(attempt(config, 0), __version__).to_json())

@@ -108,6 +108,8 @@ def test_measured_times_are_shown() -> None:
     assert len(timing.seconds) == 3
     assert timing.low <= timing.middle <= timing.high
     made = page(contents)
+    assert not _Page(made).open
+    assert "[0] measured: " in " ".join(_Page(made).words)
     assert 'class="ring"' in made
     assert 'id="times"' in made
 

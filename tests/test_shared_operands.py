@@ -17,7 +17,7 @@ from graphdnn import TensorSpec
 from graphdnn.engines import Task, engines_of
 from graphdnn.enums import NormMode, NormPhase, PointwiseMode
 from graphdnn.heuristics import Choice, EngineConfig
-from graphdnn.operations import ConvForward, Matmul, MatmulSpec, NormForward
+from graphdnn.operations import BnBackwardWeights, ConvForward, Matmul, MatmulSpec, NormForward
 
 PLACE = Emulated()
 M = PointwiseMode
@@ -84,3 +84,17 @@ def test_norms_of_short_planes(again: str) -> None:
     s.add(NormForward(mode=NormMode.BATCH_NORM, phase=NormPhase.TRAINING, math_type="f32", y=y, **ports))
     binary(s, M.ADD, y, ports[again], z, "f32")
     assert on_every_engine(s.problem()) == ["cuda_norm_forward"]
+
+
+@emulated
+@pytest.mark.parametrize("is_virtual", [True, False])
+def test_an_exit_that_reads_one_value_twice(is_virtual: bool) -> None:
+    s, dims, channels = sketch(), (2, 8, 4, 4), (1, 8, 1, 1)
+    x, w, y = s.input(dims, "f32", "channels_last"), s.input((8, 8, 1, 1), "f32", "packed"), s.virtual(dims, "f32")
+    z = s.virtual(dims, "f32") if is_virtual else s.tensor(dims, "f32", "channels_last")
+    s.add(ConvForward(x=x, w=w, y=y, conv=convolution()))
+    binary(s, M.ADD, y, x, z, "f32")
+    given = {name: s.positive(channels, "f32") for name in ("mean", "inv_std", "scale")}
+    made = {name: s.tensor(channels, "f32") for name in ("dscale", "dbias", "eq_dy_scale", "eq_x_scale", "eq_bias")}
+    s.add(BnBackwardWeights(math_type="f32", x=z, dy=z, **given, **made))
+    assert "cuda_implicit_gemm" in on_every_engine(s.problem())

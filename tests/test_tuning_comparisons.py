@@ -13,7 +13,7 @@ from drawn.checks import Prepared
 from drawn.families import FAMILIES, Case, draw
 from tuning_records import CONV, graph_of
 
-from graphdnn import OperationGraph
+from graphdnn import Graph, OperationGraph
 from graphdnn.dtypes import cast
 from graphdnn.engines.host.memory import as_it_lies, empty, store
 from graphdnn.operands import blended, random_operands
@@ -138,6 +138,19 @@ def test_large_operands_repeat_their_numbers() -> None:
         flat = as_it_lies(part[spec.uid]).reshape(-1)  # in the order of memory
         assert len(set(flat.tolist())) == 7
         assert np.array_equal(flat[7:], flat[:-7])
+
+
+def test_large_operands_with_gaps_repeat_their_numbers() -> None:
+    """In the order of their extents; between the elements nothing is drawn."""
+    graph = Graph(io_data_type="float32")
+    x = graph.tensor([4, 5], stride=[8, 1])
+    graph.relu(x).set_output(True)
+    spec = graph.build_operation_graph().inputs[0]
+    drawn = random_operands(graph.build_operation_graph(), distinct=7)[spec.uid]
+    flat = np.asarray(drawn).reshape(-1)
+    assert drawn.shape == (4, 5)
+    assert len(set(flat.tolist())) == 7
+    assert np.array_equal(flat[7:], flat[:-7])
 
 
 def test_an_oracle_that_fails_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,3 +83,20 @@ def test_kernels_of_a_class_share_the_record() -> None:
 
     assert made(5).uses.entering == {1, 2}
     assert made(6).uses is made(7).uses
+
+
+def test_another_anchor_leaves_what_is_still_read() -> None:
+    copy = tensor(20, DIMS)
+    kept, gone = behind_a_product(1), behind_a_product(3)
+    for op, inputs in ((kept, [2, 1, 20]), (gone, [2, 3, 20])):
+        assert op.anchor is not None
+        made = op.with_anchor(op.anchor.model_copy(update={"x": copy}))
+        assert sorted(t.uid for t in made.inputs) == sorted(inputs)
+        assert made.uses.entering == {20, 2}
+
+
+def behind_a_product(residual: int) -> FusedOp:
+    return only(
+        operation("conv_fprop", x=tensor(1, DIMS), w=tensor(2, (4, 4, 1, 1)), y=virtual(11)),
+        binary(M.ADD, virtual(11), tensor(residual, DIMS), tensor(12, DIMS)),
+    )

@@ -9,7 +9,7 @@ or another fused operation reads them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graphdnn.frozen import frozen
 from graphdnn.fusion.limits import NO_LIMITS, Limits
@@ -112,6 +112,13 @@ class FusedOp:
         asked, made = (t for step in self.prologue for t in step.inputs().values()), self.uses.made
         found = {t.uid: t for t in (*operands, *asked) if t.uid not in made}
         return [t for t in found.values() if not (t.is_by_value or t.is_constant)]
+
+    def with_anchor(self, anchor: Operation) -> FusedOp:
+        """The same around an anchor that reads other tensors, in memory: what nothing reads any more is gone."""
+        made = replace(self, anchor=anchor)
+        read, known = made.uses.front | made.uses.behind, {t.uid for t in self.inputs} | made.uses.made
+        others = [t for t in anchor.inputs().values() if t.uid not in known]
+        return replace(made, inputs=(*[t for t in self.inputs if t.uid in read], *others))
 
     def leading_to(self, operand: TensorSpec) -> list[Operation]:
         """The operations of the prologue that compute one operand of the anchor, in execution order."""

@@ -58,9 +58,8 @@ def _ahead(op: FusedOp) -> _Ahead:
     made = in_memory(entering, laid)
     steps, read = tuple(writing(op.prologue, made)), tuple(fused_inputs(op.prologue))
     chain = FusedOp(op.index, "pointwise", None, (), steps, None, read, (made,), ())
-    after = anchor.model_copy(update={port: made})
-    bare = replace(op, anchor=after, prologue=(), internal=tuple(t for t in op.internal if t.uid not in between))
-    return _Ahead(chain, made, Rest(replace(bare, inputs=tuple(fused_inputs(bare.operations))), _ENGINES))
+    bare = replace(op, prologue=(), internal=tuple(t for t in op.internal if t.uid not in between))
+    return _Ahead(chain, made, Rest(bare.with_anchor(anchor.model_copy(update={port: made})), _ENGINES))
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:

@@ -79,14 +79,9 @@ def _join(op: FusedOp, anchor: ConvolutionOperation, count: int) -> _Joined:
     dims = (w.extents[0], w.extents[1] * count, *w.extents[2:])
     uid = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
     filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": channels_last_strides(dims)})
-    swap, kept = {w.uid: filters}, (w,) if w.uid in op.uses.behind else ()  # there as they are
-    joined = replace(
-        op,
-        anchor=anchor.model_copy(update={anchor.role_names[1]: filters}),
-        inputs=(*(swap.get(t.uid, t) for t in op.inputs), *kept),
-        outputs=tuple(swap.get(t.uid, t) for t in op.outputs),
-    )
-    return _Joined(Rest(joined, _ENGINES), count, filters)
+    joined = op.with_anchor(anchor.model_copy(update={anchor.role_names[1]: filters}))
+    outputs = tuple(filters if t.uid == w.uid else t for t in op.outputs)
+    return _Joined(Rest(replace(joined, outputs=outputs), _ENGINES), count, filters)
 
 
 def _serving(op: FusedOp, device: DeviceSpec) -> list[_Joined]:

@@ -112,6 +112,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     patches.ENGINE,
     ctc.ENGINE,
     rnn_resident.ENGINE,
+    rnn.NARROW,
     rnn.ENGINE,
     rnn_resident_backward.ENGINE,
     rnn_backward.ENGINE,

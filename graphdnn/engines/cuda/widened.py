@@ -87,9 +87,7 @@ def _widened(op: FusedOp) -> _Widened:
         )
         for i, (port, t) in enumerate(narrow.items())
     }  # fmt: skip
-    gone = {t.uid for t in narrow.values()} - op.uses.behind
-    inputs = (*(t for t in op.inputs if t.uid not in gone), *copies.values())
-    wide = replace(op, anchor=as_they_lie.model_copy(update=dict(copies)), inputs=inputs)
+    wide = op.with_anchor(as_they_lie.model_copy(update=dict(copies)))
     return _Widened(Rest(wide, _ENGINES), tuple((narrow[port], copy) for port, copy in copies.items()))
 
 

@@ -5,6 +5,7 @@
 | copy   | items in y's order, as wide as both sides allow (movement_copies.py)                        |
 | tile   | squares of two axes, turned in shared memory, where x and y run along different ones        |
 | run    | the whole of a short axis between neighbours: on its side one run, as an odd image's pixels |
+| odd    | the same as a tile, where rows on a side do not begin at whole words                        |
 | zip    | the same of a few items, in registers                                                       |
 | bits   | squares of packed booleans, turned in registers                                             |
 """
@@ -30,6 +31,8 @@ _TILE_THREADS = 128
 _LEAST_TILE = 32  # bytes; axes that are shorter leave most of a tile empty
 _FILES = "next_launch.cuh", "quotient.cuh"
 _BYTE, _SQUARE, _WORD_BYTES = 8, 32, 4  # bits of a byte and along a square; bytes along it
+_ODD_BYTES = 4  # that neighbours on a side have in common at most, where rows begin anywhere in a word
+_FLAT = 1.5  # times as long as a tile's side an axis may be that a tile has the whole of
 _ZIPPED = (2, 4)  # items that registers interleave
 _ZIP_BYTES = 64  # of a thread, on their way
 _RUN_BYTES = 8192  # of shared memory, and on their way for a block
@@ -52,7 +55,7 @@ def moved(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, devic
         return run
     if min(closest_in_x.size, closest_in_y.size) * size < _LEAST_TILE:
         return Copy.of(x, y, block, size, 1)
-    return _tile(x, y, block, size, tag, device)
+    return _odd(x, y, block, size, tag, device) or _tile(x, y, block, size, tag, device)
 
 
 def _is_early(device: DeviceSpec) -> bool:
@@ -119,6 +122,57 @@ def _tile(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, devic
     )
     packed = parameters.pack()
     return Launch(text, "movement_tile", (blocks, 1, 1), _TILE_THREADS, packed, starts_early=_is_early(device))
+
+
+def _odd(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device: DeviceSpec) -> Launch | None:
+    """None where packs of a side fit, or an address says nothing of where a word begins."""
+    along_x, along_y = min(range(len(block.axes)), key=lambda j: block.axes[j].x), len(block.axes) - 1
+    a, b = block.axes[along_x], block.axes[along_y]
+    fitting = min(_pack_of(block, along_x, x, size, "x"), _pack_of(block, along_y, y, size, "y"))
+    if fitting * size > _ODD_BYTES or a.x != 1 or b.y != 1 or x.byte_alignment % _WIDEST or y.byte_alignment % _WIDEST:
+        return None
+    pack, most = _WIDEST // size, _TILE[size]
+    outer = [axis for j, axis in enumerate(block.axes) if j not in (along_x, along_y)] or [Axis(1, 0, 0)]
+    longest = _FLAT * most
+    is_flat_x, is_flat_y = a.size <= longest and b.x == a.size, b.size <= longest and a.y == b.size
+    if size >= _WORD_BYTES and not (is_flat_x or is_flat_y):  # whose tiles are fast enough
+        return None
+    tile_a, tile_b = a.size if is_flat_x else most, b.size if is_flat_y else most
+    if is_flat_x and not is_flat_y:
+        tile_b = min(b.size, most * most // a.size)
+    words_a, words_b = ((length + 2 * pack - 2) // pack for length in (tile_a, tile_b))
+    tiles_a, tiles_b = -(-a.size // tile_a), -(-b.size // tile_b)
+    items = tile_a * tile_b + 2 * pack if is_flat_x else tile_b * (most + pack) + (tile_b // pack + 1) * pack + pack
+    parameters = Parameters()
+    add_tensors(parameters, x, y)
+    parameters.table({
+        "x_start": block.x_start, "y_start": block.y_start, "a_size": a.size, "b_size": b.size,
+        "x_items": x.bytes // size,
+        "x_stride_a": a.x, "x_stride_b": b.x, "y_stride_a": a.y, "y_stride_b": b.y, "tile_a": tile_a, "tile_b": tile_b,
+        "tiles_a": tiles_a, "tiles_b": tiles_b, "magic_a": magic(tiles_a), "magic_b": magic(tiles_b),
+        "words_a": words_a, "words_b": words_b, "magic_words_a": magic(words_a), "magic_words_b": magic(words_b),
+    })  # fmt: skip
+    _add_axes(parameters, outer)
+    flat = ("x" if is_flat_x else "") + ("y" if is_flat_y else "")
+    text = kernel_text(
+        f"movement__odd_{flat}_b{size}r{len(outer)}__{tag}",
+        [*_FILES, "movement_odd.cu"],
+        parameters=parameters.text,
+        functions=[],
+        constants={
+            "THREADS": _TILE_THREADS,
+            "ROW": most,
+            "PACK": pack,
+            "RANK": len(outer),
+            "FLAT_X": is_flat_x,
+            "FLAT_Y": is_flat_y,
+            "Item": WORD[size],
+            "Count": "unsigned int",
+        },
+    )
+    grid, packed = (tiles_a * tiles_b * prod(axis.size for axis in outer), 1, 1), parameters.pack()
+    shared, is_early = -(-items // pack) * _WIDEST, _is_early(device)
+    return Launch(text, "movement_odd", grid, _TILE_THREADS, packed, shared, starts_early=is_early)
 
 
 def _run(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device: DeviceSpec) -> Launch | None:

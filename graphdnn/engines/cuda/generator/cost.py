@@ -95,7 +95,7 @@ def with_exit(cost: Cost, task: Task) -> Cost:
     if op.exit is None or _EXIT in cost.parts:
         return cost
     kept = {t.uid for t in op.internal}
-    read = [t for t in op.exit.inputs().values() if t.uid in op.uses.made]
+    read = {t.uid: t for t in op.exit.inputs().values() if t.uid in op.uses.made}.values()
     written = float(sum(t.bytes for t in read if t.uid in kept))
     return also(_writing(cost, task, written), task.device, _EXIT, float(sum(t.bytes for t in read)), _EXIT_LAUNCHES)
 

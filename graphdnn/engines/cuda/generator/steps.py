@@ -38,8 +38,8 @@ class Steps:
         self._bytes = 0
         self._kept: list[TensorSpec] = []
         if op.exit is not None:
-            inside = {t.uid: t for t in op.internal}
-            self._kept = [inside[t.uid] for t in op.exit.inputs().values() if t.uid in inside]
+            read = {t.uid for t in op.exit.inputs().values()}  # by two ports, maybe
+            self._kept = [t for t in op.internal if t.uid in read]
         for spec in self._kept:
             self.places[spec.uid] = self.allocate(spec.bytes)
 

@@ -37,6 +37,7 @@ from graphdnn.engines.cuda.hopper.halo_shape import Taps, channels_of_row, shape
 from graphdnn.engines.cuda.hopper.halo_tiles import IDLE, TILE, choose
 from graphdnn.engines.cuda.hopper.maps import (
     MOST_NEIGHBOURS,
+    columns_held,
     filter_map,
     neighbours_of,
     paired_filter_map,
@@ -129,7 +130,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "WGRAD": False, "TURNED": tile.is_turned, "ACROSS_FILTER": across_filter, "PERMUTED": permuted > 0,
             "RESIDUES": 1, "SPATIAL": spatial, "SPLIT": False, "LAST_SLICES": last_slices(product),
             "STAYS": image.spec.data_type in INTEGERS and (tile.is_resident or grid[0] % across == 0),
-            "NEIGHBOURS": held, "FETCHED": 0 if tile.is_resident else ending.fetched, "WIDTH": ending.width,
+            "NEIGHBOURS": columns_held(permuted, ending.width), "WIDTH": ending.width,
+            "FETCHED": 0 if tile.is_resident else ending.fetched,
             "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
             **({} if tile.is_turned else {"LATE": is_late}),
             **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),

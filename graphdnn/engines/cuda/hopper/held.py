@@ -32,6 +32,7 @@ from graphdnn.engines.cuda.hopper.held_shape import shape_of
 from graphdnn.engines.cuda.hopper.held_tiles import IDLE, TILE, choose
 from graphdnn.engines.cuda.hopper.maps import (
     MOST_NEIGHBOURS,
+    columns_held,
     filter_map,
     for_images,
     image_map,
@@ -95,7 +96,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
                 "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
                 "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
                 "LAST_SLICES": last_slices(product),
-                "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": permuted > 0, "NEIGHBOURS": held,
+                "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": permuted > 0,
+                "NEIGHBOURS": columns_held(permuted, ending.width),
                 "WIDTH": ending.width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False,
                 "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
             },

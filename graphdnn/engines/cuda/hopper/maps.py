@@ -23,6 +23,7 @@ LIMITS = {1: (-(2**15), 2**15 - 1, 2**16 - 1), 2: (-(2**7), 2**7 - 1, 2**8 - 2),
 LONGEST_STEP = 8
 _SECTOR = 32  # bytes
 MOST_NEIGHBOURS = 8  # columns of a lane that follow each other
+_PAIR = 2  # of a lane, as tensor cores leave them
 _PERMUTED = 4 * MOST_NEIGHBOURS  # rows that change places among each other, at most
 CHANNELS_AXIS, FILTERS_AXIS = 0, -1  # of the maps below: channels of an image's groups, k of a filter's
 
@@ -151,6 +152,13 @@ def neighbours_of(filter: Operand, result_bytes: int, row: int = ROW) -> int:
     is_odd = row == ROW and filter.sizes[2] * filter.size % _SECTOR != 0
     tried = (most,) if is_odd else (most, MOST_NEIGHBOURS // 2)
     return next((n for n in tried if is_permutable(filter, row, 4 * n)), 0)
+
+
+def columns_held(permuted: int, width: int) -> int:
+    """Columns of a lane that follow each other: as the filter's rows lie; else two, or eight where four lanes exchange
+    theirs, which results ask for that leave more than two at a time. ``width``: so many.
+    """
+    return permuted or (MOST_NEIGHBOURS if width > _PAIR else _PAIR)
 
 
 def permuted_filter_map(filter: Operand, rows: int, neighbours: int, row: int = ROW) -> TensorMap:

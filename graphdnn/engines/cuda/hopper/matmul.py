@@ -33,7 +33,7 @@ from graphdnn.engines.cuda.generator.tensor_cores import (
     TF32_PAIRS,
 )
 from graphdnn.engines.cuda.hopper.fields import Layout
-from graphdnn.engines.cuda.hopper.maps import resized
+from graphdnn.engines.cuda.hopper.maps import columns_held, resized
 from graphdnn.engines.cuda.hopper.matmul_needs import (
     batch_axes,
     batch_space,
@@ -289,7 +289,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
                 "ACROSS_A": a.is_across, "ACROSS_B": b.is_across,
                 "RESIDUES": 1, "SPATIAL": 1, "SPLIT": is_split,
                 **adding.constants,
-                "PERMUTED": is_permuted, "NEIGHBOURS": held,
+                "PERMUTED": is_permuted,
+                "NEIGHBOURS": columns_held(held if is_permuted else 0, ending.width),
                 "WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTED": promoted_steps(a.spec.data_type),
                 "Element": STORAGE[a.spec.data_type], "Accumulator": compute,
             },

@@ -1,4 +1,4 @@
-"""Engine ``cuda_rnn``: recurrent networks of every kind, type and size.
+"""Engines ``cuda_rnn`` and ``cuda_rnn_16bit``: recurrent networks of every kind, type and size.
 
 What the input adds to the gates is one product for all steps of a layer; the steps themselves are one launch, whose
 blocks stay and wait for each other after each step.
@@ -7,19 +7,26 @@ blocks stay and wait for each other after each step.
 from __future__ import annotations
 
 from graphdnn.device import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.elementwise import rng
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.generator.parameters import STORAGE
 from graphdnn.engines.cuda.generator.source import kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
-from graphdnn.engines.cuda.recurrent.needs import rnn_needs, waiting_cost
+from graphdnn.engines.cuda.recurrent.needs import half_needs, rnn_needs, waiting_cost
 from graphdnn.engines.cuda.recurrent.network import TILE, TILED_FILES, Network, Values, rows_of
 from graphdnn.engines.cuda.recurrent.ports import enter, entered, states, storage
-from graphdnn.engines.cuda.recurrent.products import Products
-from graphdnn.enums import RngDistribution
+from graphdnn.engines.cuda.recurrent.products import ANY, PLAIN, Products
+from graphdnn.engines.engine import Engine
+from graphdnn.enums import NumericalNote, RngDistribution
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Rng, RngSpec, RnnForward
+
+
+def _without_tensor_cores(op: FusedOp) -> tuple[Engine, ...]:
+    """None of them has any for floats of 32 bits and more."""
+    return PLAIN if ELEMENTS[op.main.inputs()["x"].data_type].bits < 32 else ANY
 
 
 def draw_masks(op: RnnForward, steps: Steps) -> None:
@@ -33,11 +40,12 @@ def draw_masks(op: RnnForward, steps: Steps) -> None:
     steps.include(rng.generate(alone, steps.device), alone)
 
 
-def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+def generate(op: FusedOp, device: DeviceSpec, engines: tuple[Engine, ...] = ANY) -> DeviceKernel:
+    """``engines``: what multiplies the input by its matrices."""
     anchor = op.anchor
     assert isinstance(anchor, RnnForward)
     rnn, steps = anchor.rnn, Steps(op, device)
-    network, products = Network(anchor, steps, rnn.layers), Products(steps, rnn.arithmetic)
+    network, products = Network(anchor, steps, rnn.layers), Products(steps, rnn.arithmetic, engines)
     if anchor.masks is not None:
         draw_masks(anchor, steps)
     masks = network.plain_masks(anchor.masks)
@@ -96,6 +104,15 @@ ENGINE = cuda_engine(
     summary="recurrent networks of every kind, type and size; blocks that stay from step to step",
     needs=rnn_needs("cuda_rnn", RnnForward.tag),
     cost=lambda task, knobs: waiting_cost(task),
-    generate=lambda op, device, knobs: generate(op, device),
+    generate=lambda op, device, knobs: generate(op, device, _without_tensor_cores(op)),
     is_general=True,
+)
+NARROW = cuda_engine(
+    id=104,
+    name="cuda_rnn_16bit",
+    summary="recurrent networks of 16-bit data and any size; the input is multiplied by its matrices on tensor cores",
+    needs=half_needs("cuda_rnn_16bit", RnnForward.tag, ("x", "w")),
+    cost=lambda task, knobs: waiting_cost(task),
+    generate=lambda op, device, knobs: generate(op, device),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
 )

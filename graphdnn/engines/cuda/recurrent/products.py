@@ -24,7 +24,8 @@ from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import Matmul, MatmulSpec
 from graphdnn.tensors import TensorSpec
 
-_ENGINES: tuple[Engine, ...] = (hopper_matmul.ENGINE, matmul_cublas.ENGINE, matmul.ENGINE)
+ANY: tuple[Engine, ...] = (hopper_matmul.ENGINE, matmul_cublas.ENGINE, matmul.ENGINE)
+PLAIN: tuple[Engine, ...] = (matmul.ENGINE,)  # none that multiplies 16 bits on tensor cores
 _A, _B, _C = -(2**40), -(2**40) - 1, -(2**40) - 2  # uids that no tensor of a graph has
 
 
@@ -61,15 +62,16 @@ class Matrix:
 class Products:
     """Adds products to the steps of a kernel; they take turns in their scratch memory."""
 
-    def __init__(self, steps: Steps, arithmetic: DataType) -> None:
-        self._steps, self._arithmetic = steps, arithmetic
+    def __init__(self, steps: Steps, arithmetic: DataType, engines: tuple[Engine, ...] = ANY) -> None:
+        """``engines``: the fastest of them that serves a product does it."""
+        self._steps, self._arithmetic, self._engines = steps, arithmetic, engines
         self._base, self._size = 0, 0
 
     def add(self, a: Matrix, b: Matrix, c: Matrix) -> None:
         """c = a b."""
         anchor = Matmul(a=a.spec(_A), b=b.spec(_B), c=c.spec(_C), spec=MatmulSpec(compute_type=self._arithmetic))
         alone = FusedOp(self._steps.op.index, "matmul", anchor, (), (), None, (anchor.a, anchor.b), (anchor.c,), ())
-        kernel = _fastest(Task(alone, self._steps.device))
+        kernel = _fastest(Task(alone, self._steps.device), self._engines)
         if kernel.scratch > self._size:
             self._base, self._size = self._steps.allocate(kernel.scratch), kernel.scratch
         places = {_A: a.place, _B: b.place, _C: c.place}
@@ -77,9 +79,9 @@ class Products:
             self._steps.add(_placed(step, places, self._base, alone))
 
 
-def _fastest(task: Task) -> DeviceKernel:
+def _fastest(task: Task, engines: tuple[Engine, ...]) -> DeviceKernel:
     """The kernel that is predicted to be the fastest."""
-    served = [(engine, engine.defaults()) for engine in _ENGINES if engine.serves(task)]
+    served = [(engine, engine.defaults()) for engine in engines if engine.serves(task)]
     engine, knobs = min(served, key=lambda choice: choice[0].cost(task, choice[1]).seconds)
     kernel = engine.compile(task, knobs)
     assert isinstance(kernel, DeviceKernel)

@@ -13,8 +13,6 @@ is one product for each residue of the positions modulo the stride (``implicit_p
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.generator.convolution_needs import coordinates_need
@@ -52,8 +50,7 @@ def _with_a_copy(op: FusedOp, steps: Steps) -> FusedOp:
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
     copy = steps.relaid(anchor.roles[1])
-    apart = anchor.model_copy(update={anchor.role_names[1]: copy})
-    return replace(op, anchor=apart, inputs=(*op.inputs, copy))
+    return op.with_anchor(anchor.model_copy(update={anchor.role_names[1]: copy}))
 
 
 _IDLE = 0.15  # of a launch, that blocks do not take which leave nearly all multiprocessors idle

@@ -3,12 +3,14 @@
 // PAIRED: rows are channels, and channels are neighbours in the result. A lane has single rows, eight apart, so it changes
 // one of them for a row of another lane and stores two neighbours of each pixel: 32 bytes of a pixel by eight lanes.
 //
-// A thread stores neighbouring channels. Tensor cores leave it two columns of each eight, so either the filter's rows lie
-// permuted in shared memory (PERMUTED: the copy takes them in another order), or the four lanes of a row exchange sums.
+// A thread stores neighbouring channels. Tensor cores leave it two columns of each eight. For more of them either the
+// filter's rows lie permuted in shared memory (PERMUTED: the copy takes them in another order), or the four lanes of a row
+// exchange sums. Results whose rows begin anywhere take two at most: four lanes store what tensor cores left them side by side.
 
 constexpr int MI = BM / (64 * CONSUMERS), SUMS = BN / 2;  // 64s of rows of a warpgroup, sums of a thread in each
 [[maybe_unused]] constexpr int BLOCKS_OF_TILE = (BN + 31) / 32;  // of columns
 
+[[maybe_unused]] constexpr bool EXCHANGED = !PERMUTED && NEIGHBOURS > 2;
 [[maybe_unused]] constexpr bool PAIRED = TURNED && NEIGHBOURS == 2;
 [[maybe_unused]] constexpr int CALLS_OF_PAIR = WIDTH == 1 ? 2 : 1;  // calls of the epilogue for a pair
 
@@ -133,7 +135,7 @@ __device__ __forceinline__ void keep_piece(const Params& p, const Piece& piece, 
 }
 
 __device__ __forceinline__ void leave(const Params& p, const Piece& piece, const Held& held, Accumulator (&v)[8]) {
-    if constexpr (!PERMUTED) gather_neighbours(v);
+    if constexpr (EXCHANGED) gather_neighbours(v);
     #pragma unroll
     for (int i = 0; i < 8 / WIDTH; ++i) {
         Accumulator acc[WIDTH];
