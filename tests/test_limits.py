@@ -12,7 +12,7 @@ import networkx as nx
 import pytest
 from command_line import answer, refused
 from drawn.families import Case, draw
-from legal import CHANNEL, tensor
+from legal import CHANNEL, IMAGE, operation, pointwise, tensor
 from problems import EXAMPLES
 from test_fusion import M, binary, conv, image, names, softmax, unary, virtual
 
@@ -60,6 +60,25 @@ def test_kernels_of_a_chain(limits: dict[str, Any], expected: list[str]) -> None
     assert len(graph.stopped_by) == len(expected) - 1
     assert {stop.rule for stop in graph.stopped_by} <= {"fuse.limits.forbid", "fuse.limits.bound"}
     assert (f"limits: {graph.limits}" in str(graph)) is (len(expected) > 1 or "bound" in limits)
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "expected"),
+    [
+        ([], ["abs+exp+cmp_gt+binary_select"]),
+        ([(10,)], ["abs", "exp+cmp_gt+binary_select"]),
+        ([(11,)], ["exp", "abs+cmp_gt+binary_select"]),
+        ([(12,)], ["cmp_gt", "abs+exp+binary_select"]),
+    ],
+)
+def test_one_of_three_branches_stays_apart(forbidden: list[tuple[int, ...]], expected: list[str]) -> None:
+    """What keeps one branch out of the kernel where they meet keeps out no other."""
+    mask = tensor(12, IMAGE, "bool", is_virtual=True)
+    branches = (unary(M.ABS, image(1), virtual(10)), unary(M.EXP, image(2), virtual(11)))
+    spec = pointwise(M.BINARY_SELECT)
+    meeting = operation("pointwise", x=virtual(10), b=virtual(11), t=mask, y=image(5), spec=spec)
+    graph = limited(*branches, binary(M.CMP_GT, image(3), image(4), mask), meeting, forbid=forbidden)
+    assert names(graph) == expected
 
 
 def test_forced_into_the_next_kernel() -> None:

@@ -90,14 +90,11 @@ def _seen(anchor: ConvolutionOperation) -> tuple[tuple[int | None, ...], See | N
 def _repeats_along_one(op: FusedOp, joined: tuple[int, ...]) -> bool:
     """Whether an operand of the epilogue repeats along one of two axes that become one; or the filter is an operand."""
     assert isinstance(op.anchor, ConvolutionOperation)
-    (result,), filter = op.anchor.outputs().values(), op.anchor.roles[1]
-    operands = [t for step in op.epilogue for t in step.inputs().values()]
+    (result,) = op.anchor.outputs().values()
+    operands = [t for step in op.epilogue for t in step.inputs().values() if t.rank == result.rank]
     whole = tuple(result.dims[axis] for axis in joined)
-    return any(
-        t.uid == filter.uid or tuple(t.dims[axis] for axis in joined) not in (whole, (1, 1))
-        for t in operands
-        if t.rank == result.rank
-    )
+    repeats = any(tuple(t.dims[axis] for axis in joined) not in (whole, (1, 1)) for t in operands)
+    return repeats or op.anchor.roles[1].uid in op.uses.behind
 
 
 def _raised(t: TensorSpec, is_filter: bool) -> Axes:

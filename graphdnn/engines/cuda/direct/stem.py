@@ -202,10 +202,17 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     pixels = p.n * p.output[0] * -(-p.output[1] // pixels_together(p)) * pixels_together(p)
     pace = _PACE_OF_GROUPS if groups else _PACE
     seconds = 2.0 * pixels * -(-p.k // block) * block * depth / (pace * task.device.rate(DataType.HALF))
-    cost = device_cost(task, seconds + other_seconds(task))
+    cost = _of_lines(device_cost(task, seconds + other_seconds(task)), p.n * -(-p.output[0] // plan.rows), task.device)
     if x.data_type not in INTEGERS:
         return cost
     return cost.plus({"copies": task.device.launch + 3 * x.bytes / task.device.bandwidth})
+
+
+def _of_lines(cost: Cost, tiles: int, device: DeviceSpec) -> Cost:
+    """A block computes whole lines: of fewer of these than there are multiprocessors, each takes its own time."""
+    if tiles >= device.sm_count:
+        return cost
+    return cost.plus({"idle": (device.sm_count / tiles - 1.0) * (cost.seconds - cost.parts["launch"])})
 
 
 def _fits(task: Task) -> bool:

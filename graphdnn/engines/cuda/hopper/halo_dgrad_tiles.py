@@ -23,6 +23,7 @@ _STEP = 32  # bytes of k of an instruction
 _READ, _HELD_READ = 96.0, 60.4  # bytes of shared memory a clock that products read, from there and through registers
 _LEAVING = 39.3  # bytes a clock of results
 _START = 4740.0  # clocks of a launch
+_UNDER_WAY = 1100.0  # clocks from a request to its pixels: a ring of few stages runs dry
 _PACE = 1.08  # of the clock of the device's rate
 IDLE = 1.2  # of a launch, that pieces do not take which leave nearly all multiprocessors idle
 
@@ -154,7 +155,8 @@ def _clocks(shape: Shape, tile: Tile, machine: Machine) -> float:
         read = (shape.meetings * rows + shape.taps * columns) / _HELD_READ
     else:
         read = shape.taps * (rows + columns) / _READ
-    products = shape.blocks * (ROW // _STEP) * max(shape.taps * tile.bn / 2, read)
+    waiting = shape.blocks * tile.copies(shape) * _UNDER_WAY / tile.stages(shape, machine.shared_memory)
+    products = max(shape.blocks * (ROW // _STEP) * max(shape.taps * tile.bn / 2, read), waiting)
     leaving = shape.residues * PANEL * tile.bn * shape.result_bytes / _LEAVING
     across = -(-shape.columns // tile.bn)
     rounds = -(-tile.pieces(shape) * across // blocks_of(shape, tile, machine.sms))
