@@ -16,6 +16,7 @@ from test_cuda_attention import CASES, H200, check
 from graphdnn import fuse
 from graphdnn.device import device_spec
 from graphdnn.engines import Task
+from graphdnn.engines.cuda.attention.functions import parts_of, scaling_of
 from graphdnn.engines.cuda.attention.hopper import ENGINE, TILES
 from graphdnn.engines.cuda.generator.launch import Launch
 
@@ -62,6 +63,32 @@ def test_scores_near_the_largest_number() -> None:
     k[..., 0, 200:210] = 2e19
     q[..., 10:, 0] *= -1
     check(graph, "bf16", given={**given, graph.inputs[0].uid: q, graph.inputs[1].uid: k}, engine=ENGINE)
+
+
+@pytest.mark.parametrize(
+    ("fields", "factor"),
+    [
+        ({"scale": 0.125}, 0.125),
+        ({"scale": 0.75}, 0.75),
+        ({"scale": 2.0, "causal": 3, "padded": True}, 2.0),
+        ({"scale": -0.5}, None),
+        ({"scale": 0.5, "bias": (1, 1, 1, 80)}, None),
+        ({"scale": 0.5, "scores": "f16"}, 0.5),
+        ({"scale": 0.5, "causal": 0, "hidden": -1e4}, None),
+        ({"scale": 2.0**-100}, None),  # its products would lose digits
+        ({}, None),
+    ],
+)
+def test_factor_of_the_exponent(fields: dict[str, Any], factor: float | None) -> None:
+    (op,) = fuse(attention(**fields))
+    found = scaling_of(parts_of(op))
+    assert (None if found is None else found[1]) == factor
+
+
+@emulated
+@pytest.mark.parametrize("fields", [{"causal": 0, "padded": True}, {"cap": 3.0}, {"window": 9, "behind": True}])
+def test_scores_that_are_scaled_in_the_exponent(fields: dict[str, Any]) -> None:
+    check(attention(Shape(batch=1, rows=90), scale=0.25, statistics=True, **fields), engine=ENGINE)
 
 
 @compiler

@@ -49,7 +49,7 @@ def band_of(attention: Attention) -> Band:
     last: list[int] = []
     masks = set[int]()
     select = made.get(attention.scores.uid)
-    while select is not None and _hides(select):
+    while select is not None and hides(select):
         found = _bounds(select.inputs()["t"], made, attention.first.c.rank)
         if found is not None:
             masks.add(id(select))
@@ -59,7 +59,8 @@ def band_of(attention: Attention) -> Band:
     return Band(max(first, default=None), min(last, default=None), frozenset(masks))
 
 
-def _hides(step: PointwiseOperation) -> bool:
+def hides(step: PointwiseOperation) -> bool:
+    """Whether a step lets scores pass or makes them -infinity."""
     return step.spec.mode is _M.BINARY_SELECT and step.inputs()["b"].constant_value == -inf and step.alpha1 == 1.0
 
 

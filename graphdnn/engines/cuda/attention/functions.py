@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from graphdnn.engines.cuda.attention.band import Band, band_of
+from graphdnn.engines.cuda.attention.band import Band, band_of, hides
 from graphdnn.engines.cuda.generator.packs import width_for
 from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.space import whole
 from graphdnn.engines.once import once
+from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.fusion.attention import Attention, attention_of
 from graphdnn.fusion.fused import FusedOp
 from graphdnn.operations import PointwiseOperation
@@ -22,6 +23,7 @@ from graphdnn.tensors import TensorSpec
 
 _PAIR = 2  # neighbours that a thread of a tensor core has
 _IN_FLOAT = "float"
+_LARGEST_FACTOR = 2.0**60  # products with log2 e, and with scores that count, are normal numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,12 @@ class Functions:
     has_rows: bool
 
 
-def functions_of(parts: Parts, parameters: Parameters) -> Functions:
-    """``parameters`` get what the functions read."""
+def functions_of(
+    parts: Parts, parameters: Parameters, without: PointwiseOperation | None = None, neighbours: int = _PAIR
+) -> Functions:
+    """``parameters`` get what the functions read. ``without``: a step that ``score`` leaves to the kernel;
+    ``neighbours``: results that ``epilogue`` is given at a time, where they can be written together.
+    """
     op, attention = parts.op, parts.attention
     space = whole(attention.first.c.extents)
     steps = (attention.first, *attention.steps)
@@ -99,7 +105,7 @@ def functions_of(parts: Parts, parameters: Parameters) -> Functions:
         program = Program(op, parameters, space, prefix, width=width)
         program.anchor(attention.first, attention.first.c, "acc", _IN_FLOAT)
         for step in attention.steps:
-            if is_whole and id(step) in parts.band.masks:
+            if step is without or (is_whole and id(step) in parts.band.masks):
                 (result,) = step.outputs().values()
                 program.note(step)
                 kept = program.value(step.inputs()["x"])
@@ -127,7 +133,7 @@ def functions_of(parts: Parts, parameters: Parameters) -> Functions:
     leaving = [t for t in op.outputs if t.extents == results.extents]
     behind = [t for step in parts.epilogue for t in step.inputs().values() if t.uid in {i.uid for i in op.inputs}]
     out = whole(results.extents)
-    width_out = _width(results.extents[-1], width_for(out, [*leaving, *behind]))
+    width_out = _width(results.extents[-1], width_for(out, [*leaving, *behind]), neighbours)
     body = Program(op, parameters, out, "t", width=width_out)
     if any(t.uid in _row_uids(attention) for step in parts.epilogue for t in step.inputs().values()):
         _of_rows(body, attention)
@@ -136,6 +142,25 @@ def functions_of(parts: Parts, parameters: Parameters) -> Functions:
     body.store_outputs((attention.last, *parts.epilogue))
     text.append(body.function("epilogue", f"const float (&acc)[{width_out}], float most, float total"))
     return Functions(tuple(text), width, width_out, bool(parts.row_results))
+
+
+def scaling_of(parts: Parts) -> tuple[PointwiseOperation, float] | None:
+    """The last step but masks, where it multiplies by a positive number: larger scores stay larger, so a kernel may do
+    so in the exponent. There the product is not rounded, which would be half a unit of the score.
+    """
+    made = {t.uid: step for step in parts.attention.steps for t in step.outputs().values()}
+    step = made.get(parts.attention.scores.uid)
+    while step is not None and hides(step):
+        step = made.get(step.inputs()["x"].uid)
+    if step is None or step.spec.mode is not PointwiseMode.MUL or (step.alpha1, step.alpha2) != (1.0, 1.0):
+        return None
+    (result,), factor = step.outputs().values(), step.inputs()["b"].constant_value
+    others = [s for s in parts.attention.steps if s.spec.mode is not PointwiseMode.GEN_INDEX]
+    readers = [s for s in others if any(t.uid == result.uid for t in s.inputs().values())]
+    is_float = {result.data_type, parts.attention.scores.data_type, step.compute_type} == {DataType.FLOAT}
+    if factor is None or not is_float or len(readers) > 1:
+        return None
+    return (step, float(factor)) if 1 / _LARGEST_FACTOR <= factor <= _LARGEST_FACTOR else None
 
 
 def _only_of_masks(parts: Parts) -> set[int]:
@@ -169,9 +194,9 @@ def _in_memory(tensors: list[TensorSpec]) -> bool:
     return any(not (t.is_by_value or t.is_constant) for t in tensors)
 
 
-def _width(extent: int, widest: int) -> int:
-    """A pair, where it begins at an even place and nothing lies otherwise."""
-    return _PAIR if widest >= _PAIR and extent % _PAIR == 0 else 1
+def _width(extent: int, widest: int, most: int = _PAIR) -> int:
+    """``most`` or a pair, where these begin at such a place and nothing lies otherwise."""
+    return next((n for n in (most, _PAIR) if widest >= n and extent % n == 0), 1)
 
 
 def describe(parts: Parts, parameters: Parameters) -> None:

@@ -8,7 +8,7 @@ from graphdnn.checks import AtLeast, AtMost
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.attention.functions import Parts, describe, functions_of, parts_of
+from graphdnn.engines.cuda.attention.functions import Parts, describe, functions_of, parts_of, scaling_of
 from graphdnn.engines.cuda.generator.cost import device_cost
 from graphdnn.engines.cuda.generator.engine import cuda_engine
 from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
@@ -30,7 +30,8 @@ _PANEL = ROW // _BYTES  # elements of a head that lie in one row of shared memor
 _MOST_BATCH_AXES = 3  # a map has five axes, two of which are a head's
 _GROUP_ROWS = 64
 _MOST_TILES = 2**30
-_COPYING, _MULTIPLYING = 24, 240  # registers of a thread
+_NEIGHBOURS = 4  # results of a thread, after lanes have exchanged pairs
+_REGISTERS = {2: (24, 240), 3: (32, 160)}  # of a thread, by warpgroups: of those that copy, and that multiply
 _MOST_CUT = 128  # keys at a time
 _REGISTERS_LEFT = 44  # of them, for all but scores, powers and sums
 _READING = 44  # more of them, where scores meet what is read from memory
@@ -38,14 +39,15 @@ _READING = 44  # more of them, where scores meet what is read from memory
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """``bn`` keys at a time, ``stages`` blocks of them ahead; two warpgroups of 64 rows."""
+    """``bn`` keys at a time, ``stages`` blocks of them ahead; ``groups`` of 64 rows."""
 
+    groups: int
     bn: int
     stages: int
 
     @property
     def rows(self) -> int:
-        return 2 * _GROUP_ROWS
+        return self.groups * _GROUP_ROWS
 
     @property
     def name(self) -> str:
@@ -59,11 +61,11 @@ class Tile:
     def fits(self, depth: int, columns: int, others: int, shared: int) -> bool:
         """``others``: registers that are taken by other things."""
         registers = self.bn // 2 + self.bn // 4 + columns // 2
-        return registers + others <= _MULTIPLYING and self.shared(depth, columns) <= shared
+        return registers + others <= _REGISTERS[self.groups][1] and self.shared(depth, columns) <= shared
 
 
 # In order of preference, as far as they fit.
-TILES = tuple([Tile(bn, 2) for bn in (176, 128, 112, 96, 80, 64, 48)])
+TILES = (Tile(3, 112, 2), *[Tile(2, bn, 2) for bn in (176, 128, 112, 96, 80, 64, 48)])
 TILE = Knob(
     KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the first from this tile on that fits"
 )
@@ -109,14 +111,14 @@ def _map(spec: TensorSpec, batch: tuple[int, ...], *, length_axis: int, line_axi
     )
 
 
-def _dealt(parts: Parts, device: DeviceSpec) -> tuple[int, int]:
+def _dealt(parts: Parts, tile: Tile, device: DeviceSpec) -> tuple[int, int]:
     """Blocks of the grid, and heads whose tiles follow each other row by row.
 
-    Tiles of equal length: a block for each multiprocessor, which takes one after the other, a head's next to each other.
+    Tiles of equal length: a block for each multiprocessor, which takes one after the other, head by head.
     Of a band they differ: all heads together where their keys and values fit into the cache, so that rounds are of one
     length; else as many as do, and a block for each tile, which start as others end.
     """
-    sizes, tiles = parts.sizes, _tiles(parts)
+    sizes, tiles = parts.sizes, _tiles(parts, tile)
     if parts.band.last is None:
         return min(device.sm_count, tiles), 1
     head = sizes.keys * (sizes.depth + sizes.columns) * _BYTES
@@ -124,12 +126,8 @@ def _dealt(parts: Parts, device: DeviceSpec) -> tuple[int, int]:
     return (min(device.sm_count, tiles) if together == sizes.stack else tiles), together
 
 
-def _row_tiles(parts: Parts) -> int:
-    return -(-parts.sizes.rows // TILES[0].rows)
-
-
-def _tiles(parts: Parts) -> int:
-    return parts.sizes.stack * _row_tiles(parts)
+def _tiles(parts: Parts, tile: Tile) -> int:
+    return parts.sizes.stack * -(-parts.sizes.rows // tile.rows)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -147,10 +145,13 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         maps.append((spec, _map(spec, batch, length_axis=length, line_axis=line, lines=lines[name])))
         parameters.integers(f"{name}_apart", [n // own for n, own in zip(batch, _own(spec, batch), strict=True)])
     parameters.maps("maps", maps)
-    blocks, together = _dealt(parts, device)
-    parameters.table({"stack": sizes.stack, "row_tiles": _row_tiles(parts), "heads_together": together})
-    functions = functions_of(parts, parameters)
+    blocks, together = _dealt(parts, tile, device)
+    parameters.table({"stack": sizes.stack, "row_tiles": -(-sizes.rows // tile.rows), "heads_together": together})
+    step, factor = scaling_of(parts) or (None, 1.0)
+    parameters.number("factor", factor)
+    functions = functions_of(parts, parameters, without=step, neighbours=_NEIGHBOURS if sizes.columns % 16 == 0 else 2)
     depth, columns = _heads(parts)
+    copying, multiplying = _REGISTERS[tile.groups]
     query, value = attention.first.a.data_type, attention.last.b.data_type
     scores = product_text(query, query, tile.bn, False, False).replace("void multiply(", "void multiply_scores(")
     name = f"attention__hopper_{tile.name}_{depth}x{columns}__{op.name}"
@@ -160,15 +161,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=(*functions.text, scores, register_product_text(value, columns, True)),
         constants={
-            "RANK": rank, "GROUPS": tile.rows // _GROUP_ROWS, "BN": tile.bn, "STAGES": tile.stages,
+            "RANK": rank, "GROUPS": tile.groups, "BN": tile.bn, "STAGES": tile.stages,
             "DEPTH": depth, "COLUMNS": columns, "COLUMNS_GIVEN": sizes.columns,
-            "COPYING_REGISTERS": _COPYING, "MULTIPLYING_REGISTERS": _MULTIPLYING,
+            "COPYING_REGISTERS": copying, "MULTIPLYING_REGISTERS": multiplying, "BESIDE": True,
             "HAS_FIRST": parts.band.first is not None, "HAS_LAST": parts.band.last is not None,
             "HAS_ROWS": functions.has_rows, "WIDTH": functions.width, "WIDTH_OUT": functions.width_out,
-            "Query": STORAGE[query], "Value": STORAGE[value],
+            "SCALED": step is not None, "Query": STORAGE[query], "Value": STORAGE[value],
         },
     )  # fmt: skip
-    threads = 128 * (tile.rows // _GROUP_ROWS + 1)
+    threads = 128 * (tile.groups + 1)
     shared = tile.shared(depth, columns)
     steps.add_early(Launch(text, "hopper_attention", (blocks, 1, 1), threads, parameters.pack(), shared))
     return steps.kernel(name)
@@ -191,7 +192,7 @@ def _is_attention(task: Task) -> bool:
 _SUMS = SumError(4, 1.5, drift=0.12)
 
 ENGINE = cuda_engine(
-    id=102,
+    id=104,
     name="cuda_hopper_attention",
     summary="a softmax between two products of 16-bit floats, on wgmma; heads of up to 256 elements",
     needs=(
@@ -218,7 +219,7 @@ ENGINE = cuda_engine(
         need(
             "cuda_hopper_attention.tiles",
             "dims",
-            lambda task: _tiles(parts_of(task.op)),
+            lambda task: _tiles(parts_of(task.op), TILES[-1]),
             AtMost(_MOST_TILES),
             reason="tiles of rows are counted in 32 bits",
             fix="divide the batch among several graphs",

@@ -162,15 +162,19 @@ __device__ __forceinline__ void score_block(const Params& p, const Tile& t, int 
     }
 }
 
-// Scores so large that their multiples would overflow are alike or differ by much, whatever the unit.
-__device__ __forceinline__ float unit_of(float largest) { return fabsf(largest) < 1e38f ? LOG2_E : 1.0f; }
+// Of the exponent, for a score: log2 e, and the factor that `score` left. Scores so large that their multiples would overflow
+// are alike or differ by much, whatever the unit.
+__device__ __forceinline__ float unit_of(const Params& p, float largest) {
+    const float factor = SCALED ? (float)p.factor : 1.0f;
+    return fabsf(largest * factor) < 1e38f ? LOG2_E * factor : factor;
+}
 
 // Of a thread's two rows: the largest score so far, in units of the exponent what powers are below, and the thread's part of
 // their sum.
 struct Softmax {
     float most[2], base[2], total[2];
     // Scores to powers; `scale`: what earlier powers are to be multiplied by.
-    __device__ __forceinline__ void raise(float (&s)[BN / 2], float (&scale)[2]) {
+    __device__ __forceinline__ void raise(const Params& p, float (&s)[BN / 2], float (&scale)[2]) {
         #pragma unroll
         for (int h = 0; h < 2; ++h) {
             float even = s[2 * h], odd = s[2 * h + 1];
@@ -180,7 +184,7 @@ struct Softmax {
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
             most[h] = largest = fmaxf(largest, most[h]);
-            const float unit = unit_of(largest);
+            const float unit = unit_of(p, largest);
             const float next = largest * unit;
             // Where no key was seen yet: powers are 0, and none is no number because of that.
             const float below = next == -INFINITY ? 0.0f : next;
@@ -223,24 +227,41 @@ __device__ __forceinline__ void leave(
     for (int d = 0; d < RANK - 2; ++d) at[d] = t.at[d];
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        if (row + 8 * h >= (int)p.rows) continue;
-        const float most = softmax.most[h];
+        const bool is_inside = row + 8 * h < (int)p.rows;
+        float most = softmax.most[h];
         // Nothing is the largest: the differences from it are no numbers.
         float total = most == -INFINITY ? NAN : softmax.total[h];
         const float share = 1.0f / total;
-        total *= power_of_two(-__fmaf_rn(most, unit_of(most), -softmax.base[h]));  // the base was rounded, the largest score was not
+        total *= power_of_two(-__fmaf_rn(most, unit_of(p, most), -softmax.base[h]));  // the base was rounded, but not the score
+        if (SCALED) most *= (float)p.factor;
         at[RANK - 2] = row + 8 * h;
         at[RANK - 1] = 0;
-        if (HAS_ROWS && threadIdx.x % 4 == 0) conclude(p, at, most, total);
+        if (HAS_ROWS && is_inside && threadIdx.x % 4 == 0) conclude(p, at, most, total);
         #pragma unroll
-        for (int n = 0; n < COLUMNS_GIVEN / 8; ++n) {
-            #pragma unroll
-            for (int e = 0; e < 2; e += WIDTH_OUT) {
-                at[RANK - 1] = 8 * n + (int)threadIdx.x % 4 * 2 + e;
-                float acc[WIDTH_OUT];
+        for (int n = 0; n < COLUMNS_GIVEN / 8; n += WIDTH_OUT < 4 ? 1 : 2) {
+            const int column = 8 * n + (int)threadIdx.x % 4 * 2;
+            const auto result = [&](int n, int e) { return sum[4 * n + 2 * h + e] * share; };
+            float acc[WIDTH_OUT];
+            if constexpr (WIDTH_OUT == 4) {
+                // Two lanes exchange pairs: each has four neighbours of every other eight columns.
+                const bool is_odd = threadIdx.x % 2;
                 #pragma unroll
-                for (int i = 0; i < WIDTH_OUT; ++i) acc[i] = sum[4 * n + 2 * h + e + i] * share;
-                epilogue(p, at, acc, most, total);
+                for (int e = 0; e < 2; ++e) {
+                    const float here = result(n, e), next = result(n + 1, e);
+                    const float other = __shfl_xor_sync(0xffffffffu, is_odd ? here : next, 1);
+                    acc[e] = is_odd ? other : here;
+                    acc[2 + e] = is_odd ? next : other;
+                }
+                at[RANK - 1] = is_odd ? column + 6 : column;
+                if (is_inside) epilogue(p, at, acc, most, total);
+            } else {
+                #pragma unroll
+                for (int e = 0; e < 2; e += WIDTH_OUT) {
+                    at[RANK - 1] = column + e;
+                    #pragma unroll
+                    for (int i = 0; i < WIDTH_OUT; ++i) acc[i] = result(n, e + i);
+                    if (is_inside) epilogue(p, at, acc, most, total);
+                }
             }
         }
     }
@@ -347,13 +368,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
                     k_turn.advance();
                     if (is_whole(t.end - 1)) score_block<true>(p, t, row, t.end - 1, s);
                     else score_block<false>(p, t, row, t.end - 1, s);
-                    softmax.raise(s, scale);
+                    softmax.raise(p, s, scale);
                     pack(s, powers);
                 }
-                if (t.begin + 1 < t.end) await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
+                if (BESIDE && t.begin + 1 < t.end) await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
                 // The scores of a block, and the product with the values of the one before it.
                 const auto step = [&](auto whole, int block) {
                     float s[BN / 2];
+                    if (!BESIDE) await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
                     await_turn(group);
                     pin(s);
                     pin(powers);
@@ -372,10 +394,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
                     if (speaks) arrive(k_empty + 8 * k_turn.stage);
                     k_turn.advance();
                     score_block<decltype(whole)::value>(p, t, row, block, s);
-                    softmax.raise(s, scale);
+                    softmax.raise(p, s, scale);
                     pin(s);
                     // Also keeps the powers on this side of the products' end, as no branch would.
-                    if (block > t.begin) await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
+                    if (BESIDE && block > t.begin) await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
                     await_products<0>();
                     pin(sum);
                     pin(powers);
