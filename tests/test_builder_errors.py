@@ -41,6 +41,13 @@ def test_errors_in_settings_name_the_line_too() -> None:
     assert re.search(r"\(test_builder_errors\.py:\d+\)", found.where)
 
 
+def test_an_axis_without_elements_is_refused_by_its_tensor() -> None:
+    """What follows from its extents does not come first."""
+    g = graph()
+    g.matmul(g.tensor([0, 2, 3]), g.tensor([2, 3, 4])).set_output(True)
+    assert _refused(g.build, "tensor.dims.positive").value == (0, 2, 3)
+
+
 def test_bindings_that_are_refused_name_the_line_of_their_tensor() -> None:
     g = graph()
     x, line = g.tensor([2, 3]), inspect.currentframe().f_lineno  # type: ignore[union-attr]

@@ -132,6 +132,20 @@ def test_what_has_to_move(build: Build) -> None:
     assert not views_of(graph.fused)
 
 
+@emulated
+@pytest.mark.parametrize("place", ["device", "host"])
+def test_windows_of_an_operand_whose_elements_overlap(place: str) -> None:
+    """Results of transpose and slice lie as what they show of it, so what seems to be written twice is one element."""
+    graph = Graph("windows", io_data_type="float32", device="h200" if place == "device" else "cpu")
+    x = graph.tensor([4, 6, 3], [2, 1, 3])
+    graph.relu(graph.slice(graph.transpose(x, (1, 0, 2)), (ALL, slice(1, 4), slice(0, 3, 2)))).set_output(True)
+    plan = plan_of(graph) if place == "device" else ExecutionPlan(graph.ranking.best)
+    memory = np.random.default_rng(2).standard_normal(18).astype(np.float32)
+    windows = np.lib.stride_tricks.as_strided(memory, (4, 6, 3), (8, 4, 12))
+    wanted = np.maximum(windows.transpose(1, 0, 2)[:, 1:4, ::2], 0)
+    np.testing.assert_array_equal(run(graph, plan, windows), wanted)
+
+
 def test_the_host_copies() -> None:
     """NumPy's engines take whole arrays."""
     graph = graph_of(nested)

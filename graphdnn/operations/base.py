@@ -6,7 +6,7 @@ operation: the graph builder calls it to make output tensors, the constraint
 ``<operation>.<port>.extents`` calls it to check the ones it was given.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, ClassVar
 
@@ -177,11 +177,15 @@ def holds(compute: DataType, operand: DataType) -> bool:
     return True
 
 
-def output_constraints(prefix: str) -> Constraint:
-    """Outputs must not write one address twice; virtual ones lie in the workspace where a kernel ends with them."""
+def output_constraints(prefix: str, shown: Callable[[Any], Sequence[int]] | None = None) -> Constraint:
+    """Outputs must not write one address twice; virtual ones lie in the workspace where a kernel ends with them.
+    ``shown``: strides of the part of x that the operation's result is. Virtual, it may have them, whatever x has: what
+    would be written twice is one element.
+    """
 
     def overlapping(op: Operation) -> list[str]:
-        return [p for p, t in op.outputs().items() if may_overlap(t.dims, t.strides)]
+        found = [(p, t) for p, t in op.outputs().items() if may_overlap(t.dims, t.strides)]
+        return [p for p, t in found if shown is None or not t.is_virtual or t.strides != tuple(shown(op))]
 
     return Constraint(
         id=f"{prefix}.output.overlap",

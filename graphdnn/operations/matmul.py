@@ -39,7 +39,7 @@ def batch_extents(a: Extents, b: Extents) -> Extents | None:
     batch = []
     for left, right in zip(a[:-2], b[:-2], strict=True):
         large, small = max(left, right), min(left, right)
-        if large % small:
+        if small and large % small:  # an extent of 0 is refused by its tensor
             return None
         batch.append(large)
     return tuple(batch)

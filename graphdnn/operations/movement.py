@@ -173,7 +173,7 @@ class Transpose(Movement):
         (
             extents_constraint("transpose.y.extents", "y", "extents move with their axes", "use the expected extents"),
             _same_type("transpose"),
-            output_constraints("transpose"),
+            output_constraints("transpose", lambda op: [op.x.strides[axis] for axis in op.permutation]),
         ),
     )
 
@@ -242,7 +242,7 @@ class Slice(Movement):
             extents_constraint(
                 "slice.y.extents", "y", "ceil((limit - start) / stride) per axis", "use the expected extents"
             ),
-            output_constraints("slice"),
+            output_constraints("slice", lambda op: [a * b for a, b in zip(op.steps, op.x.strides, strict=True)]),
         ),
     )
 
