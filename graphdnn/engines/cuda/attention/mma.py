@@ -132,7 +132,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 _SUMS = SumError(4, 2, drift=0.12)
 
 ENGINE = cuda_engine(
-    id=105,
+    id=111,
     name="cuda_mma_attention",
     summary="a softmax between two products of 16-bit floats, on tensor cores; heads of up to 256 elements",
     needs=(needs_rule("cuda_mma_attention.operation", "attention"),),
