@@ -213,6 +213,9 @@ NAMED: tuple[Named, ...] = (
     Named("grid_sample"),
     Named("grid_sample_bwd"),
     Named("patches"),
+    # Attention by warps: many rows, and a tile for long heads.
+    Named("attention:1:small", "cuda_mma_attention"),
+    Named("attention:4:small", "cuda_mma_attention", {"TILE_SIZE": 4}),
     # Recurrent networks: by every kind of unit, and on tensor cores.
     Named("rnn_fwd", "cuda_rnn"),
     Named("rnn_bwd_data", "cuda_rnn_backward_data"),
