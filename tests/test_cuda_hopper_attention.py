@@ -109,10 +109,9 @@ def test_powers_are_worked_out_beside_products(depth: int) -> None:
     graph = attention(Shape(depth=depth, columns=depth), scale=0.1)
     (step,) = device_kernel(list(graph.operations), ENGINE).steps
     assert isinstance(step, Launch)
-    found = " ".join(
-        ordered(text_compiles_cleanly(step.text, "sm_90a").cubin, ("HGMMA", "WARPGROUP.DEPBAR", "MUFU.EX2"))
-    )
-    keys = TILES[0].bn
+    names = "HGMMA", "WARPGROUP.DEPBAR", "MUFU.EX2"
+    found = " ".join(ordered(text_compiles_cleanly(step.text, "sm_90a").cubin, names))
+    keys = int(step.text.name.split("x")[1])
     assert re.search(rf"(HGMMA ){{{keys // 16}}}WARPGROUP.DEPBAR (MUFU.EX2 ){{{keys // 2},}}WARPGROUP.DEPBAR", found)
 
 

@@ -20,6 +20,7 @@ from graphdnn.engines.cuda.hopper.operands import ALIGNMENT
 from graphdnn.engines.cuda.hopper.product import product_text, register_product_text
 from graphdnn.engines.cuda.hopper.tile import ROW
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need, needs_rule
+from graphdnn.engines.once import once
 from graphdnn.engines.sum_error import SumError
 from graphdnn.enums import DataType, KnobType, NumericalNote
 from graphdnn.fusion.fused import FusedOp
@@ -31,10 +32,16 @@ _MOST_BATCH_AXES = 3  # a map has five axes, two of which are a head's
 _GROUP_ROWS = 64
 _MOST_TILES = 2**30
 _NEIGHBOURS = 4  # results of a thread, after lanes have exchanged pairs
-_REGISTERS = {2: (24, 240), 3: (32, 160)}  # of a thread, by warpgroups: of those that copy, and that multiply
+_PACE = {1: 0.4, 2: 0.6, 3: 0.6}  # of a multiprocessor's tensor cores, by warpgroups
+_START = 1.5e-6  # of a tile: until its first block is there, and behind the last one
+_REGISTERS = {
+    1: (24, 240),
+    2: (24, 240),
+    3: (32, 160),
+}  # of a thread, by warpgroups: of those that copy, and that multiply
 _MOST_CUT = 128  # keys at a time
-_REGISTERS_LEFT = 44  # of them, for all but scores, powers and sums
-_READING = 44  # more of them, where scores meet what is read from memory
+_REGISTERS_LEFT = 44  # for all but scores, powers and sums
+_READING = 44  # more, where scores meet what is read from memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,8 @@ class Tile:
 
 
 # In order of preference, as far as they fit.
-TILES = (Tile(3, 112, 2), *[Tile(2, bn, 2) for bn in (176, 128, 112, 96, 80, 64, 48)])
+_KEYS = (176, 128, 112, 96, 80, 64, 48)
+TILES = (Tile(3, 112, 2), *[Tile(2, bn, 2) for bn in _KEYS], *[Tile(1, bn, 2) for bn in _KEYS])
 TILE = Knob(
     KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the first from this tile on that fits"
 )
@@ -85,11 +93,35 @@ def _tile(parts: Parts, device: DeviceSpec, number: int) -> Tile | None:
     depth, columns = _heads(parts)
     read = {t.uid for t in parts.op.inputs if not (t.is_by_value or t.is_constant)}
     reads = any(t.uid in read for step in parts.attention.steps for t in step.inputs().values())
-    # Blocks at the edge of a band are worked out whole: longer ones lose more.
-    is_cut = parts.band.first is not None or parts.band.last is not None
-    tiles = TILES[number - 1 :] if number else [t for t in TILES if not is_cut or t.bn <= _MOST_CUT]
+    tiles = TILES[number - 1 :] if number else [t for t in TILES if not _is_cut(parts) or t.bn <= _MOST_CUT]
     others = _REGISTERS_LEFT + (_READING if reads else 0)
-    return next((t for t in tiles if t.fits(depth, columns, others, device.shared_memory)), None)
+    fitting = [t for t in tiles if t.fits(depth, columns, others, device.shared_memory)]
+    if number:
+        return fitting[0] if fitting else None
+    return min(fitting, key=lambda tile: _seconds(parts, tile, device), default=None)
+
+
+def _is_cut(parts: Parts) -> bool:
+    """Whether rows see a part of the keys: blocks at the edge are worked out whole, and tiles differ."""
+    return parts.band.first is not None or parts.band.last is not None
+
+
+@once
+def _seen(op: FusedOp) -> float:
+    """Keys that a row sees, in the mean."""
+    sizes = parts_of(op).sizes
+    return parts_of(op).band.visible(sizes.rows, sizes.keys) / sizes.rows
+
+
+def _seconds(parts: Parts, tile: Tile, device: DeviceSpec) -> float:
+    sizes, tiles = parts.sizes, _tiles(parts, tile)
+    pace = device.rate(parts.attention.first.a.data_type) / device.sm_count * _PACE[tile.groups]
+    key = 2 * tile.rows * (sizes.depth + sizes.columns) / pace  # seconds of one, with a tile
+    rounds = -(-tiles // device.sm_count)
+    if not _is_cut(parts):
+        return rounds * (key * sizes.keys + _START)
+    seen = min(sizes.keys, _seen(parts.op) + (tile.bn + tile.rows) / 2)
+    return max(tiles / device.sm_count * key * seen, key * sizes.keys) + rounds * _START
 
 
 def _own(spec: TensorSpec, batch: tuple[int, ...]) -> list[int]:
@@ -175,13 +207,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(name)
 
 
-_SHARE = 0.6  # of the tensor cores' rate that long heads reach
-
-
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    parts = parts_of(task.op)
-    seconds = parts.work / (task.device.rate(parts.attention.first.a.data_type) * _SHARE)
-    return device_cost(task, seconds)
+    parts, device = parts_of(task.op), task.device
+    return device_cost(task, _seconds(parts, _tile(parts, device, knobs[TILE.type]) or TILES[-1], device))
 
 
 def _is_attention(task: Task) -> bool:
@@ -192,7 +220,7 @@ def _is_attention(task: Task) -> bool:
 _SUMS = SumError(4, 1.5, drift=0.12)
 
 ENGINE = cuda_engine(
-    id=104,
+    id=110,
     name="cuda_hopper_attention",
     summary="a softmax between two products of 16-bit floats, on wgmma; heads of up to 256 elements",
     needs=(
