@@ -25,7 +25,9 @@ _LENGTHS = "rows of padding are computed like all others, and are for the caller
 
 
 class Attention(Extensions):
-    """Arguments have the names of cuDNN's frontend; what is not offered is refused."""
+    """Arguments have the names of cuDNN's frontend; what is not offered is refused. Gradients are for the caller to
+    write, from the statistics; their operations are kernels of their own.
+    """
 
     def sdpa(
         self,
