@@ -14,7 +14,7 @@ from drawn.sketch import Problem, Sketch
 from legal import convolution
 
 from graphdnn import TensorSpec
-from graphdnn.engines import Task, engines_of
+from graphdnn.engines import ENGINE_BY_NAME, Task, engines_of
 from graphdnn.enums import NormMode, NormPhase, PointwiseMode
 from graphdnn.heuristics import Choice, EngineConfig
 from graphdnn.operations import BnBackwardWeights, ConvForward, Matmul, MatmulSpec, NormForward
@@ -84,6 +84,25 @@ def test_norms_of_short_planes(again: str) -> None:
     s.add(NormForward(mode=NormMode.BATCH_NORM, phase=NormPhase.TRAINING, math_type="f32", y=y, **ports))
     binary(s, M.ADD, y, ports[again], z, "f32")
     assert on_every_engine(s.problem()) == ["cuda_norm_forward"]
+
+
+@emulated
+@pytest.mark.parametrize("taps", [1, 3])
+def test_an_image_that_is_its_own_residual(taps: int) -> None:
+    """The copy unit brings it twice, by two maps."""
+    s, dims = sketch(), (2, 64, 9, 9)
+    lying = (64 * 81, 1, 64 * 9, 64)
+    x, w = given(s, dims, "f16", lying), s.input((64, 64, taps, taps), "f16", "channels_last")
+    y, z = s.virtual(dims, "f32"), s.tensor(dims, "f16").model_copy(update={"strides": lying})
+    around = (taps // 2, taps // 2)
+    s.add(ConvForward(x=x, w=w, y=y, conv=convolution(pre_paddings=around, post_paddings=around)))
+    binary(s, M.ADD, y, x, z, "f32")
+    problem = s.problem(exact=True)
+    assert "cuda_hopper_gemm" in on_every_engine(problem)
+    (op,) = Prepared.of(problem).fused
+    engine = ENGINE_BY_NAME["cuda_hopper_gemm"]
+    kernel = engine.compile(Task(op, PLACE.device), engine.defaults())
+    assert "kept.residual" in (kernel.source or "")
 
 
 @emulated

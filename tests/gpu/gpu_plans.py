@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,12 @@ def arrays_for(graph: OperationGraph, seed: int) -> dict[int, Any]:
     rng = np.random.default_rng(seed)
     written = {t.uid for t in graph.outputs}
     return {t.uid: device_array(t, None if t.uid in written else rng) for t in graph.bound}
+
+
+def in_a_new_thread(call: Callable[..., Any], *arguments: Any) -> Any:
+    """What it returns, or raises, where no context was ever current."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call, *arguments).result()
 
 
 def results(graph: OperationGraph, bound: Mapping[int, Any]) -> dict[int, bytes]:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import threading
 
 import numpy as np
 import pytest
-from gpu_plans import CONVOLUTION, OF_LIBRARIES, SUM, THROUGH_WORKSPACE, arrays_for, expected, plan_for, results
+from gpu_plans import (
+    CONVOLUTION,
+    OF_LIBRARIES,
+    SUM,
+    THROUGH_WORKSPACE,
+    arrays_for,
+    expected,
+    in_a_new_thread,
+    plan_for,
+    results,
+)
 
 from graphdnn.errors import BadParam
 
@@ -131,9 +140,7 @@ def test_a_plan_goes_away_while_a_stream_is_captured(engine: str | None, elsewhe
         stream.begin_capture(cupy.cuda.runtime.streamCaptureModeGlobal)
         plan.execute(bound)
         if elsewhere:
-            thread = threading.Thread(target=kept.clear)
-            thread.start()
-            thread.join()
+            in_a_new_thread(kept.clear)
         kept.clear()
         plan_for(OF_LIBRARIES.get(engine, CONVOLUTION), engine)
         recorded = stream.end_capture()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Any
 
 import pytest
-from gpu_plans import THROUGH_WORKSPACE, arrays_for, device_array, expected, plan_for, results
+from gpu_plans import THROUGH_WORKSPACE, arrays_for, device_array, expected, in_a_new_thread, plan_for, results
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # warnings of other libraries are theirs
 
@@ -94,9 +93,7 @@ def test_threads_that_end_leave_no_memory_of_a_library() -> None:
     plan.execute(bound, workspace)
     free: list[int] = []
     for _ in range(20):
-        thread = threading.Thread(target=plan.execute, args=(bound, workspace))
-        thread.start()
-        thread.join()
+        in_a_new_thread(plan.execute, bound, workspace)
         cupy.cuda.Device().synchronize()
         free.append(cupy.cuda.Device().mem_info[0])
     assert free[0] - free[-1] < 16 * 2**20

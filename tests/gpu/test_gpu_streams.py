@@ -6,7 +6,17 @@ import threading
 
 import numpy as np
 import pytest
-from gpu_plans import CONVOLUTION, SUM, THROUGH_WORKSPACE, arrays_for, device_array, expected, plan_for, results
+from gpu_plans import (
+    CONVOLUTION,
+    SUM,
+    THROUGH_WORKSPACE,
+    arrays_for,
+    device_array,
+    expected,
+    in_a_new_thread,
+    plan_for,
+    results,
+)
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # warnings of other libraries are theirs
 
@@ -78,18 +88,7 @@ def test_a_thread_that_never_met_the_device(text: str, seen_before: bool) -> Non
         for t in graph.outputs:
             bound[t.uid].fill(0)
     cupy.cuda.Device().synchronize()  # addresses do not say which stream fills what lies there
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            plan.execute(given, scratch, int(stream.ptr))
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert not failed, failed
+    in_a_new_thread(plan.execute, given, scratch, int(stream.ptr))
     stream.synchronize()
     assert results(graph, bound) == wanted
 
@@ -105,18 +104,7 @@ def test_known_arrays_in_the_default_stream_of_a_new_thread(text: str) -> None:
     for t in graph.outputs:
         bound[t.uid].fill(0)
     cupy.cuda.Device().synchronize()
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            plan.execute(bound, workspace)
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert not failed, failed
+    in_a_new_thread(plan.execute, bound, workspace)
     cupy.cuda.Device().synchronize()
     assert results(graph, bound) == wanted
 
@@ -126,12 +114,9 @@ def test_a_thread_that_never_met_the_device_captures(text: str) -> None:
     import cupy
 
     graph, plan = plan_for(text)
-    wanted, bound, kept = expected(graph, plan, 12), arrays_for(graph, 12), []
+    wanted, bound = expected(graph, plan, 12), arrays_for(graph, 12)
     cupy.cuda.Device().synchronize()
-    thread = threading.Thread(target=lambda: kept.append(plan.capture(bound)))
-    thread.start()
-    thread.join()
-    kept[0].launch()
+    in_a_new_thread(plan.capture, bound).launch()
     cupy.cuda.Device().synchronize()
     assert results(graph, bound) == wanted
 

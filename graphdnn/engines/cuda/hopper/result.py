@@ -59,7 +59,9 @@ def lies_in_row(strides: Sequence[int], sizes: Sequence[int]) -> bool:
 
 
 def streamed_residual(op: FusedOp, product: Product) -> TensorSpec | None:
-    """An operand of the epilogue as large as the result, whose pixels are rows for the copy unit."""
+    """An operand of the epilogue as large as the result, whose pixels are rows for the copy unit; the image itself,
+    maybe, of which that is a second map.
+    """
     if (
         product.is_wgrad
         or len(product.residues) > 1
@@ -68,7 +70,7 @@ def streamed_residual(op: FusedOp, product: Product) -> TensorSpec | None:
     ):
         return None
     space = product.roles.space(product.roles.output)
-    inputs = {t.uid for t in op.inputs} - op.uses.entering  # whose maps are others
+    inputs = {t.uid for t in op.inputs}
     for spec in written_and_read(op):
         if spec.uid not in inputs or spec.elements < product.roles.output.elements or not is_addressable(spec):
             continue
