@@ -18,7 +18,7 @@ from graphdnn.tensors import TensorSpec
 _M = PointwiseMode
 _WHOLE = (DataType.INT32, DataType.INT64, DataType.FLOAT)  # that hold indices exactly
 _MIRRORED = {_M.CMP_GE: _M.CMP_LE, _M.CMP_GT: _M.CMP_LT, _M.CMP_LE: _M.CMP_GE, _M.CMP_LT: _M.CMP_GT}
-_LARGEST_SHIFT = 2**30
+_LARGEST = 2**23  # of indices and what is added to them: floats hold their sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ class Band:
 
 
 def band_of(attention: Attention) -> Band:
+    if max(attention.first.c.extents[-2:]) > _LARGEST:
+        return Band()
     made = {t.uid: step for step in attention.steps for t in step.outputs().values()}
     first: list[int] = []
     last: list[int] = []
@@ -103,6 +105,6 @@ def _index(spec: TensorSpec, made: Mapping[int, PointwiseOperation]) -> tuple[in
     if mode not in (_M.ADD, _M.SUB) or (step.alpha1, step.alpha2) != (1.0, 1.0):
         return None
     found, by = _index(step.inputs()["x"], made), step.inputs()["b"].constant_value
-    if found is None or by is None or by != int(by) or abs(by) > _LARGEST_SHIFT:
+    if found is None or by is None or by != int(by) or abs(by) > _LARGEST:
         return None
     return found[0], found[1] + int(by) * (1 if mode is _M.ADD else -1)
