@@ -18,6 +18,7 @@ from graphdnn.tensors import TensorSpec
 _M = PointwiseMode
 _WHOLE = (DataType.INT32, DataType.INT64, DataType.FLOAT)  # that hold indices exactly
 _MIRRORED = {_M.CMP_GE: _M.CMP_LE, _M.CMP_GT: _M.CMP_LT, _M.CMP_LE: _M.CMP_GE, _M.CMP_LT: _M.CMP_GT}
+_SAMPLES = 256  # rows that are looked at
 _LARGEST = 2**23  # of indices and what is added to them: floats hold their sums
 
 
@@ -31,16 +32,18 @@ class Band:
     last: int | None = None
     masks: frozenset[int] = frozenset()
 
+    def seen(self, row: int, keys: int) -> int:
+        """Keys that a row sees."""
+        low = 0 if self.first is None else min(keys, max(0, row + self.first))
+        high = keys if self.last is None else min(keys, max(0, row + self.last + 1))
+        return max(0, high - low)
+
     def visible(self, rows: int, keys: int) -> float:
         """Scores of one product that are in the band."""
         if self.first is None and self.last is None:
             return float(rows) * keys
-        count = 0
-        for row in range(0, rows, step := max(1, rows // 256)):
-            low = 0 if self.first is None else min(keys, max(0, row + self.first))
-            high = keys if self.last is None else min(keys, max(0, row + self.last + 1))
-            count += max(0, high - low) * min(step, rows - row)
-        return float(count)
+        step = max(1, rows // _SAMPLES)
+        return float(sum(self.seen(row, keys) * min(step, rows - row) for row in range(0, rows, step)))
 
 
 def band_of(attention: Attention) -> Band:

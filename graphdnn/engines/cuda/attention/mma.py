@@ -118,14 +118,16 @@ _WARPGROUPS, _PACE = (9, 0), 1.88  # from here on a data sheet's rate is that of
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     parts, device = parts_of(task.op), task.device
-    tile = _tile(parts, device, knobs)
-    blocks, sizes = _blocks(parts, tile), parts.sizes
+    tile, sizes = _tile(parts, device, knobs), parts.sizes
     at_once = _AT_ONCE * device.sm_count
-    rounds = -(-blocks // at_once) * at_once / blocks  # the last one is as long as the others
-    rows = -(-sizes.rows // tile.bm) * tile.bm / sizes.rows
     pace = _PACE if device.compute_capability >= _WARPGROUPS else 1.0
-    rate = device.rate(parts.attention.first.a.data_type) * _SHARE / pace
-    return device_cost(task, parts.work * rounds * rows / rate)
+    rate = device.rate(parts.attention.first.a.data_type) * _SHARE / pace / at_once
+    key = 2 * tile.bm * (sizes.depth + sizes.columns) / rate  # seconds of one, with a block's rows
+    blocks, mean = _blocks(parts, tile), parts.band.visible(sizes.rows, sizes.keys) / sizes.rows
+    if parts.band.first is None and parts.band.last is None:
+        return device_cost(task, -(-blocks // at_once) * mean * key)
+    longest = max(parts.band.seen(row, sizes.keys) for row in (0, sizes.rows // 2, sizes.rows - 1))
+    return device_cost(task, max(blocks / at_once * mean, longest) * key)
 
 
 # Sums of the second product are scaled down when a larger score comes, at most once for 16 keys.
