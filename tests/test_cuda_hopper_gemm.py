@@ -121,6 +121,22 @@ def test_clusters_add_their_parts(
     check((FORWARD + BACKWARD)[number], tile=_NUMBER[tile], SPLIT_K=parts, CTA_SPLIT_K_MODE=2, STAGES=3)
 
 
+@emulated
+@pytest.mark.parametrize("tile", ["128x144s", "128x224s"])
+def test_tiles_share_panels(tile: str) -> None:
+    """Of 64 channels at a tap, of which a tile's columns end within the last."""
+    check("wgrad x=f16[1,200,5,7]nhwc dy=f16[1,130,5,7]nhwc dw=[130,200,3,1] pad=1,0", tile=_NUMBER[tile], SPLIT_K=1)
+
+
+def test_launches_overlap_where_tiles_are_few() -> None:
+    """Products leave registers and shared memory to the launch that adds their parts."""
+    for rows, overlap in ((64, True), (1024, False)):
+        what = operations(f"wgrad x=f16[64,64,28,28]nhwc dy=f16[64,{rows},28,28]nhwc dw=[{rows},64,1,1]")
+        kernel = device_kernel(what, ENGINE, {KnobType.TILE_SIZE: _NUMBER["64x64"], KnobType.SPLIT_K: 8})
+        assert ("OVERLAPS = true" in kernel.source) == overlap
+        assert ("BLOCKS = 2" in kernel.source) == overlap
+
+
 def test_clusters_need_no_second_launch() -> None:
     """Nor memory for their parts. There are none of more than 8 blocks."""
     what = operations("wgrad x=f16[32,672,7,7]nhwc dy=f16[32,192,7,7]nhwc dw=[192,672,1,1]")
