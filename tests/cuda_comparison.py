@@ -118,6 +118,13 @@ def compiles_cleanly(
         text_compiles_cleanly(step.text, arch, registers)
 
 
+def last_compiles_cleanly(operations: Operation | Sequence[Operation], engine: Engine) -> Cached:
+    """The text of the last launch, for ``sm_90a``: both kernels of a split product are in it."""
+    step = device_kernel(operations, engine).steps[-1]
+    assert isinstance(step, Launch)
+    return text_compiles_cleanly(step.text, "sm_90a")
+
+
 def text_compiles_cleanly(text: KernelText, arch: str, registers: int = 255) -> Cached:
     """No spills, no stack, no warnings, within ``registers``. Returns the kernel."""
     made = compiled(text, arch)

@@ -5,7 +5,7 @@ Every sum of their products is exact in fp32 in any order, so results are equal 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,13 @@ def check_sums(
     ops, rng = operations(what) if isinstance(what, str) else what, np.random.default_rng(seed)
     op = fused(ops)
     values = {t.uid: quarters(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
-    got, expected = run_both(ops, engine, values, {KnobType[k]: v for k, v in knobs.items()}, device=device)
+    check_values(ops, engine, values, device, **knobs)
+
+
+def check_values(
+    what: Sequence[Operation], engine: Engine, values: Mapping[int, Any], device: DeviceSpec | None = None, **knobs: Any
+) -> None:
+    """Results are NumPy's to the bit; ``knobs`` by their names."""
+    got, expected = run_both(what, engine, values, {KnobType[k]: v for k, v in knobs.items()}, device=device)
     for uid, array in expected.items():
         np.testing.assert_array_equal(got[uid], array)

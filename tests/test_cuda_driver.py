@@ -55,7 +55,14 @@ def test_no_device(fake_driver: FakeDriver, init: int, count: int) -> None:
 def test_a_driver(fake_driver: FakeDriver) -> None:
     assert driver.available() == ""
     assert driver.device_count() == 1
-    assert driver.driver_version() == (13, 0)
+
+
+@pytest.mark.parametrize(
+    ("number", "version"), [(12080, (12, 8)), (12090, (12, 9)), (13000, (13, 0)), (13010, (13, 1))]
+)
+def test_versions_of_a_driver(fake_driver: FakeDriver, number: int, version: tuple[int, int]) -> None:
+    fake_driver.version = number
+    assert driver.driver_version() == version
 
 
 @pytest.mark.parametrize(("version", "made", "ok"), [(12080, (13, 0), False), (13000, (13, 5), True),

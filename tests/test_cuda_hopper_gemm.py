@@ -14,22 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_comparison import (
-    compiled,
-    compiler,
-    compiles_cleanly,
-    device_kernel,
-    emulated,
-    fused,
-    run_both,
-    text_compiles_cleanly,
-)
+from cuda_comparison import compiled, compiler, compiles_cleanly, device_kernel, emulated, fused, last_compiles_cleanly
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import Emulated, EmulationError
-from exact_sums import check_sums, operations, quarters
+from exact_sums import check_sums, check_values, operations, quarters
 
 from graphdnn import ConvolutionMode, TensorSpec
-from graphdnn.cuda.cache import Cached
 from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.engines import Engine
 from graphdnn.engines.cuda.generator import source
@@ -129,6 +119,22 @@ def test_clusters_add_their_parts(
 ) -> None:
     monkeypatch.setattr(Emulated, "launch", partialmethod(Emulated.launch, backward=backward))
     check((FORWARD + BACKWARD)[number], tile=_NUMBER[tile], SPLIT_K=parts, CTA_SPLIT_K_MODE=2, STAGES=3)
+
+
+@emulated
+@pytest.mark.parametrize("tile", ["128x144s", "128x224s"])
+def test_tiles_share_panels(tile: str) -> None:
+    """Of 64 channels at a tap, of which a tile's columns end within the last."""
+    check("wgrad x=f16[1,200,5,7]nhwc dy=f16[1,130,5,7]nhwc dw=[130,200,3,1] pad=1,0", tile=_NUMBER[tile], SPLIT_K=1)
+
+
+def test_launches_overlap_where_tiles_are_few() -> None:
+    """Products leave registers and shared memory to the launch that adds their parts."""
+    for rows, overlap in ((64, True), (1024, False)):
+        what = operations(f"wgrad x=f16[64,64,28,28]nhwc dy=f16[64,{rows},28,28]nhwc dw=[{rows},64,1,1]")
+        kernel = device_kernel(what, ENGINE, {KnobType.TILE_SIZE: _NUMBER["64x64"], KnobType.SPLIT_K: 8})
+        assert ("OVERLAPS = true" in kernel.source) == overlap
+        assert ("BLOCKS = 2" in kernel.source) == overlap
 
 
 def test_clusters_need_no_second_launch() -> None:
@@ -302,9 +308,7 @@ def test_infinities_stay_where_they_are(layout: str) -> None:
     x, w, _ = op.anchor.roles  # type: ignore[union-attr]
     values[x.uid][0, 3, 2, 2] = np.inf
     values[w.uid][5] = np.nan
-    got, expected = run_both(ops, ENGINE, values, {KnobType.TILE_SIZE: SMALL})
-    for uid, array in expected.items():
-        np.testing.assert_array_equal(got[uid], array)
+    check_values(ops, ENGINE, values, TILE_SIZE=SMALL)
 
 
 @emulated
@@ -376,17 +380,10 @@ LARGE = [
 ]
 
 
-def _compiled(text: str) -> Cached:
-    """Both kernels of a split product are in one text."""
-    step = device_kernel(operations(text), ENGINE).steps[-1]
-    assert isinstance(step, Launch)
-    return text_compiles_cleanly(step.text, "sm_90a")
-
-
 @compiler
 @pytest.mark.parametrize("text", LARGE)
 def test_compiles(text: str) -> None:
-    _compiled(text)
+    last_compiles_cleanly(operations(text), ENGINE)
 
 
 @compiler
@@ -427,7 +424,7 @@ def _count(found: Counter[str], *parts: str) -> int:
 @pytest.mark.parametrize("text", LARGE)
 def test_instructions(text: str) -> None:
     """Tensor cores read from shared memory, the copy unit walks through images, warpgroups change registers."""
-    found = instructions(_compiled(text).cubin, whole=True)
+    found = instructions(last_compiles_cleanly(operations(text), ENGINE).cubin, whole=True)
     assert _count(found, "IGMMA" if "i8" in text else "HGMMA") > 0, found
     assert _count(found, "UTMALDG", "IM2COL") > 0, found
     assert text.startswith("wgrad") or _count(found, "UTMALDG") > _count(found, "UTMALDG", "IM2COL"), "filters by boxes"

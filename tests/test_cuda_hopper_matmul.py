@@ -10,12 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from cuda_comparison import compiler, device_kernel, emulated, fused, text_compiles_cleanly
+from cuda_comparison import compiler, device_kernel, emulated, fused, last_compiles_cleanly
 from disassembly import NO_DISASSEMBLER, instructions
 from exact_sums import check_sums, operations
 
 from graphdnn import Graph, OperationGraph, TensorSpec, fuse
-from graphdnn.cuda.cache import Cached
 from graphdnn.device import device_spec
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.generator import program
@@ -196,24 +195,17 @@ LARGE = [
 ]
 
 
-def _compiled(text: str) -> Cached:
-    """Both kernels of a split product are in one text."""
-    step = device_kernel(operations(text), ENGINE).steps[-1]
-    assert isinstance(step, Launch)
-    return text_compiles_cleanly(step.text, "sm_90a")
-
-
 @compiler
 @pytest.mark.parametrize("text", LARGE)
 def test_compiles(text: str) -> None:
-    _compiled(text)
+    last_compiles_cleanly(operations(text), ENGINE)
 
 
 @compiler
 @pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
 @pytest.mark.parametrize("text", LARGE)
 def test_instructions(text: str) -> None:
-    found = instructions(_compiled(text).cubin)
+    found = instructions(last_compiles_cleanly(operations(text), ENGINE).cubin)
     assert found["IGMMA" if "i8" in text else "HGMMA"]
     assert found["UTMALDG"]
     assert not found["HMMA"] + found["IMMA"] + found["LDGSTS"]

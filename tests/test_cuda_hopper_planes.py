@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cuda_comparison import compiled, compiler, compiles_cleanly, device_kernel, emulated, fused, run_both
 from disassembly import NO_DISASSEMBLER, instructions
-from exact_sums import check_sums, operations
+from exact_sums import check_sums, check_values, operations
 
 from graphdnn.dtypes import ELEMENTS, Array
 from graphdnn.engines import Engine
@@ -124,10 +124,7 @@ def _check_integers(text: str, seed: int = 0, tile: int = SMALL, **knobs: Any) -
     ops, rng = operations(text), np.random.default_rng(seed)
     op = fused(ops)
     values = {t.uid: _whole(t, rng) for t in (*op.inputs, *op.outputs) if not t.is_constant}
-    chosen = {KnobType.TILE_SIZE: tile} | {KnobType[k]: v for k, v in knobs.items()}
-    got, expected = run_both(ops, INTEGERS, values, chosen)
-    for uid, array in expected.items():
-        np.testing.assert_array_equal(got[uid], array)
+    check_values(ops, INTEGERS, values, TILE_SIZE=tile, **knobs)
 
 
 SHORT = [
@@ -164,9 +161,7 @@ def test_bytes_that_reach_farthest(value: int) -> None:
     ops = operations("conv x=i32[1,136,6,5]nhwc w=i32[24,136,2,3]nhwc pad=1 compute=i32 out=i32")
     op = fused(ops)
     values = {t.uid: np.full(t.extents, value, np.int32) for t in (*op.inputs, *op.outputs)}
-    got, expected = run_both(ops, INTEGERS, values, {KnobType.TILE_SIZE: SMALL})
-    for uid, array in expected.items():
-        np.testing.assert_array_equal(got[uid], array)
+    check_values(ops, INTEGERS, values, TILE_SIZE=SMALL)
 
 
 @emulated
@@ -183,9 +178,7 @@ def test_a_sum_longer_than_32_bits_hold() -> None:
     ops = operations("conv x=i16[1,4128,4,2]nhwc w=i16[8,4128,4,2]nhwc compute=i64 out=i64")
     op = fused(ops)
     values = {t.uid: np.full(t.extents, -(2**15) + 255, ELEMENTS[t.data_type].numpy) for t in (*op.inputs, *op.outputs)}
-    got, expected = run_both(ops, INTEGERS, values, {KnobType.TILE_SIZE: SMALL})
-    for uid, array in expected.items():
-        np.testing.assert_array_equal(got[uid], array)
+    check_values(ops, INTEGERS, values, TILE_SIZE=SMALL)
 
 
 _FLOAT = "conv x=f32[2,40,5,7]nhwc w=f32[36,40,3,3]nhwc pad=1"

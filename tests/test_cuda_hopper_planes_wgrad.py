@@ -9,7 +9,7 @@ import pytest
 from cuda_comparison import compiler, compiles_cleanly, device_kernel, emulated, fused, run_both, text_compiles_cleanly
 from disassembly import NO_DISASSEMBLER, instructions
 from emulator import Emulated
-from exact_sums import check_sums, operations
+from exact_sums import check_sums, check_values, operations
 
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines import Engine
@@ -81,10 +81,7 @@ def _check_integers(text: str, draw: str, **knobs: int) -> None:
             values[t.uid] = np.full(t.extents, row.smallest if draw == "low" else row.largest, row.numpy)
             if row.bytes == 2 and draw == "low":
                 values[t.uid] += 255
-    chosen = {KnobType.TILE_SIZE: _NUMBER["64x64"]} | {KnobType[k]: v for k, v in knobs.items()}
-    got, expected = run_both(ops, INTEGERS, values, chosen)
-    for uid, array in expected.items():
-        np.testing.assert_array_equal(got[uid], array)
+    check_values(ops, INTEGERS, values, TILE_SIZE=_NUMBER["64x64"], **knobs)
 
 
 @emulated

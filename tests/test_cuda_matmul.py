@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, emulated, fused, run_both
+from exact_sums import check_values
 from problems import LAYOUTS, tensor
 
 from graphdnn.dtypes import ELEMENTS, Array, cast
@@ -49,9 +50,7 @@ def exact_values(spec: TensorSpec, rng: np.random.Generator) -> Array:
 def check(ops: Operation | Sequence[Operation], seed: int = 0, **knobs: int) -> None:
     op, rng = fused(ops), np.random.default_rng(seed)
     values = {t.uid: exact_values(t, rng) for t in op.inputs if not t.is_constant}
-    got, expected = run_both(ops, ENGINE, values, {KnobType[name]: value for name, value in knobs.items()})
-    for uid, array in expected.items():
-        np.testing.assert_array_equal(got[uid], array)
+    check_values(ops, ENGINE, values, **knobs)
 
 
 def product(a: TensorSpec, b: TensorSpec, c: TensorSpec, compute: str = "f32") -> Matmul:

@@ -72,7 +72,7 @@ from graphdnn.engines.cuda.hopper.result import (
     residual_map,
     streamed_residual,
 )
-from graphdnn.engines.cuda.hopper.sum import PARTS_FILES, Adding
+from graphdnn.engines.cuda.hopper.sum import FEW_SHARES, PARTS_FILES, ROOM, Adding
 from graphdnn.engines.cuda.hopper.tile import PANEL
 from graphdnn.engines.cuda.hopper.tiles import JOINING, PARTS, STAGES, TILE, Choice, choose
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
@@ -128,7 +128,11 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     sizes = sizes_of(op)
     choice = choose(sizes, device, knobs)
     tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
-    adding = Adding(layout.tiles * tile.padded, choice.parts, in_cluster=choice.in_cluster)
+    by_launch = product.is_wgrad and choice.parts > 1 and not choice.in_cluster
+    lean = tile.lean if by_launch and layout.tiles <= FEW_SHARES else None
+    overlaps = lean is not None
+    adding = Adding(layout.tiles * tile.padded, choice.parts, in_cluster=choice.in_cluster, overlaps=overlaps)
+    stages = min(choice.stages, tile.stages(device.shared_memory, ROOM)) if overlaps else choice.stages
     is_split, is_turned = choice.parts > 1, sizes.is_turned or tile.is_turned
     steps = Steps(op, device)
     gathered, plain = prepared(op, steps)
@@ -169,8 +173,10 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     pitch, units = (0, units_of(product)) if product.is_wgrad else (plain.tap_stride, 0)
     describe_work(parameters, product, sizes, layout, (), blocks, pitch, units, taps_of(op))
     adding.describe(parameters, steps, compute)
-    leaves_room = layout.tiles * choice.parts < device.sm_count and not adding.is_launched
+    leaves_room = overlaps or (layout.tiles * choice.parts < device.sm_count and not adding.is_launched)
     parameters.integer("leaves_room", int(leaves_room))
+    if product.is_wgrad:
+        parameters.integer("passes", int(_passes(product, layout.tiles * choice.parts, choice, device)))
     of_image = _pixels_of_image(op, joins_pixels)
     parameters.integer("image_pixels", p.n * of_image if is_joined else of_image)
     if is_joined:
@@ -183,9 +189,9 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
         parameters.integer("busy_blocks", choice.busy if is_apart else blocks)
         parameters.integer("reached", reached * layout.across * sizes.groups if is_apart else pieces)
 
-    multiplying, copying = tile.registers
+    multiplying, copying = (lean or tile).registers
     across = product.is_wgrad or (across_filter and is_turned), product.is_wgrad or (across_filter and not is_turned)
-    name = f"conv_{roles.direction}__hopper_{tile.name}x{choice.stages}{_split(choice)}__{op.name}"
+    name = f"conv_{roles.direction}__hopper_{tile.name}x{stages}{_split(choice)}__{op.name}"
 
     def write() -> KernelText:
         return kernel_text(
@@ -201,8 +207,8 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
                 product_text(*_operand_types(product, is_turned), tile.bn, *across),
             ],
             constants={
-                "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages,
-                "CONSUMERS": tile.sharers, "TEAMS": tile.teams, "FILLED": tile.bm, "BLOCKS": tile.blocks,
+                "BM": tile.bm, "BN": tile.bn, "STAGES": stages,
+                "CONSUMERS": tile.sharers, "TEAMS": tile.teams, "FILLED": tile.bm, "BLOCKS": (lean or tile).blocks,
                 "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
                 "WGRAD": product.is_wgrad, "TURNED": is_turned, "ACROSS_FILTER": across_filter,
                 "ACROSS_A": across[0], "ACROSS_B": across[1],
@@ -216,10 +222,10 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
             },
         )  # fmt: skip
 
-    text = text_of_images(op, ending, ("gemm", tile, choice.stages, residual is None, *adding.about), write)
+    text = text_of_images(op, ending, ("gemm", tile, stages, residual is None, *adding.about), write)
     packed = parameters.pack()
     inbox = tile.inbox(choice.parts) if choice.in_cluster else 0
-    shared = choice.stages * (tile.stage_bytes + 16) + tile.turn_bytes + inbox
+    shared = stages * (tile.stage_bytes + 16) + tile.turn_bytes + inbox
     steps.add(
         Launch(
             text,
@@ -234,6 +240,13 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     if adding.is_launched:
         steps.add(adding.launch(text, packed))
     return steps.kernel(name)
+
+
+def _passes(product: Product, pieces: int, choice: Choice, device: DeviceSpec) -> bool:
+    """Whether a filter gradient's pixels are copied for one tap in one round: the cache need not keep them. Blocks of
+    clusters are not at the same pixels at one time.
+    """
+    return prod(product.residues[0].taps) == 1 and pieces <= device.sm_count and not choice.in_cluster
 
 
 def _split(choice: Choice) -> str:

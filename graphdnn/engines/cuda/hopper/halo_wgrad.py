@@ -23,12 +23,12 @@ from graphdnn.engines.cuda.hopper.convolution_sizes import sizes_of
 from graphdnn.engines.cuda.hopper.fields import Layout, describe_work
 from graphdnn.engines.cuda.hopper.halo_shape import Taps
 from graphdnn.engines.cuda.hopper.halo_wgrad_needs import NEEDS, shape_of
-from graphdnn.engines.cuda.hopper.halo_wgrad_tiles import PARTS, TILE, choose, registers
+from graphdnn.engines.cuda.hopper.halo_wgrad_tiles import PARTS, TILE, choose, lean_registers, registers
 from graphdnn.engines.cuda.hopper.maps import patch_map, walk_of
 from graphdnn.engines.cuda.hopper.operands import operands
 from graphdnn.engines.cuda.hopper.product import product_text
 from graphdnn.engines.cuda.hopper.result import result_space
-from graphdnn.engines.cuda.hopper.sum import Adding
+from graphdnn.engines.cuda.hopper.sum import FEW_SHARES, ROOM, Adding
 from graphdnn.engines.cuda.hopper.tile import PANEL
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.implicit_product import product_of
@@ -71,12 +71,17 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "tap_first": taps.first,
     })  # fmt: skip
     parameters.integers("tap_pace", taps.pace)
-    adding = Adding((shares - choice.whole) * pieces * 64 * 32, choice.parts)
-    adding.describe(parameters, steps, "float")
-
     lines, of_line = shape.taps
-    multiplying, copying = registers(lines)
-    name = f"conv_wgrad__halo_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
+    lean = lean_registers(lines, tile) if is_split and shares <= FEW_SHARES else None
+    overlaps = lean is not None
+    adding = Adding((shares - choice.whole) * pieces * 64 * 32, choice.parts, overlaps=overlaps)
+    adding.describe(parameters, steps, "float")
+    parameters.integer("leaves_room", int(overlaps))
+    stages = tile.stages(shape, device.shared_memory - ROOM * overlaps)
+
+    threads = 128 * (lines + 1)
+    multiplying, copying, seats = lean or (*registers(lines), threads)
+    name = f"conv_wgrad__halo_{tile.name}x{stages}{'_split' if is_split else ''}__{op.name}"
     text = kernel_text(
         name,
         [*_FILES, *(["hopper_sum.cu"] if is_split else [])],
@@ -86,7 +91,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             product_text(kind, kind, of_line * tile.channels, True, True),
         ],
         constants={
-            "BM": PANEL, "BN": PANEL, "CONSUMERS": 1, "STAGES": choice.stages,
+            "BM": PANEL, "BN": PANEL, "CONSUMERS": 1, "STAGES": stages, "SEATS": seats,
             "TALL": tile.tall, "WIDE": tile.wide, "CHANNELS": tile.channels,
             "TAPS_H": lines, "TAPS_W": of_line, "STEP_H": shape.step[0], "STEP_W": shape.step[1],
             "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
@@ -98,8 +103,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     )  # fmt: skip
     packed = parameters.pack()
     grid = (min(choice.whole + (shares - choice.whole) * choice.parts, device.sm_count), 1, 1)
-    shared = choice.stages * (tile.stage_bytes(shape) + 16)
-    steps.add(Launch(text, "hopper_halo_wgrad", grid, 128 * (lines + 1), packed, shared, starts_early=True))
+    shared = stages * (tile.stage_bytes(shape) + 16)
+    steps.add(Launch(text, "hopper_halo_wgrad", grid, threads, packed, shared, starts_early=True))
     if is_split:
         steps.add(adding.launch(text, packed))
     return steps.kernel(name)

@@ -15,20 +15,24 @@ _OF_WARP = 2  # parts that a warp adds at least
 _MOST_SLICES, _MOST_BESIDE = 8, 4
 _MOST_UNDER_WAY = 32  # bytes for each of a thread's sums that are asked for at the same time
 _LEAST_WARPS = 4  # of a block
-_FILLED = 128  # blocks
+_FILLED = 256  # blocks
 _SET = 8 * 32  # sums
+FEW_SHARES = 8  # tiles of a product whose launches overlap: more would not find their neighbours' copies in the cache
+ROOM = 24 * 1024  # bytes of shared memory that a block of products leaves then
 
 
 @frozen()
 class Adding:
     """``sums``: all that a part has, in whole pieces of 64 rows and 32 columns; ``size``: bytes of one.
-    ``in_cluster``: the parts of a tile are the blocks of a cluster, which add them.
+    ``in_cluster``: the parts of a tile are the blocks of a cluster, which add them. ``overlaps``: the launch that adds
+    them begins beside the products, which leave room for it, and lets the next one begin.
     """
 
     sums: int
     parts: int
     size: int = 4
     in_cluster: bool = False
+    overlaps: bool = False
 
     @property
     def file(self) -> str:
@@ -42,12 +46,12 @@ class Adding:
     def _beside(self) -> int:
         """Shares of the parts that the lanes of a warp have: few sums would leave most of the device idle."""
         beside, blocks, slices = 1, self.sums // _SET, self._slices
-        while beside < _MOST_BESIDE and beside * blocks < _FILLED and beside * slices * _OF_WARP < self.parts:
+        while beside < _MOST_BESIDE and beside * blocks < _FILLED and 2 * beside * slices * _OF_WARP <= self.parts:
             beside *= 2
         return beside
 
     @property
-    def constants(self) -> dict[str, int]:
+    def constants(self) -> dict[str, int | bool]:
         """The text's, beside those of the product; none where there is nothing to add."""
         if self.parts == 1:
             return {}
@@ -60,12 +64,13 @@ class Adding:
             "UNDER_WAY": min(_MOST_UNDER_WAY // self.size, max(2, _power(of_share))),
             "UNITS": max(1, _LEAST_WARPS // slices),
             "ROWS_OF_UNIT": 8 // beside,
+            "OVERLAPS": self.overlaps,
         }
 
     @property
     def about(self) -> tuple[int, ...]:
         """What texts depend on."""
-        return (self.parts, self.in_cluster, self._beside) if self.parts > 1 else ()
+        return (self.parts, self.in_cluster, self._beside, self.overlaps) if self.parts > 1 else ()
 
     def describe(self, parameters: Parameters, steps: Steps, compute: str) -> None:
         """Fields of hopper_parts.cuh."""

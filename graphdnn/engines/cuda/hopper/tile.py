@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from graphdnn.multiprocessor import RESERVED
@@ -60,6 +60,12 @@ class Tile:
     def registers_at_start(self) -> int:
         """That the compiler may use for each thread, and therefore does."""
         return min(_MOST_REGISTERS, _REGISTERS // (self.blocks * 128 * (self.consumers + 1))) // 8 * 8
+
+    @property
+    def lean(self) -> Tile | None:
+        """The same in half of a multiprocessor's registers, if there is one."""
+        found = replace(self, blocks=2)
+        return found if found in TILES else None
 
     def holds(self, sets: int) -> bool:
         """Whether so many sets of a tile's sums fit into registers."""
@@ -129,4 +135,5 @@ TILES: tuple[Tile, ...] = (
     Tile(128, 144, shares=True),
     Tile(128, 128, teams=2),
     *(Tile(bm, bn) for bm, bn in _NARROW),
+    Tile(128, 224, shares=True),
 )

@@ -162,12 +162,12 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) hopper
             }
             if (TEAMS > 1 && is_real && threadIdx.x % 128 == 0) arrive(turns + 8 * ((team + 1) % TEAMS));
             // Where results go, and what the epilogue reads for all rows, while the last products run.
-            Rows rows[MI];
+            Placed rows[MI];
             Held held[BLOCKS_OF_TILE];
             if constexpr (!SPLIT && !PAIRED) {
                 #pragma unroll
                 for (int j = 0; j < MI; ++j) {
-                    rows[j] = rows_of(p, w, consumer, j);
+                    rows[j] = placed_rows(p, w, consumer, j);
                     rows[j].is_inside[0] &= is_real;
                     rows[j].is_inside[1] &= is_real;
                 }

@@ -40,8 +40,7 @@ __device__ __forceinline__ Share share_of(const Params& p, int number) {
     if (SPLIT && number >= (int)p.whole) {
         s.part = number - (int)p.whole;
         s.rest = take(s.part, (int)p.shares - (int)p.whole);
-        s.first = (int)((long long)p.patches * s.part / p.parts);
-        s.last = (int)((long long)p.patches * (s.part + 1) / p.parts);
+        steps_of_part((int)p.patches, s.part, (int)p.parts, s.first, s.last);
         number = (int)p.whole + s.rest;
     }
     s.slice = SPATIAL == 3 ? take(number, (int)p.taps[0]) : 0;
@@ -50,12 +49,14 @@ __device__ __forceinline__ Share share_of(const Params& p, int number) {
     return s;
 }
 
+__device__ __forceinline__ int tap_at(const Params& p, int slice, int line, int s) {
+    return (int)p.tap_first + slice * (int)p.tap_pace[0] + line * (int)p.tap_pace[1] + s * (int)p.tap_pace[2];
+}
+
 __device__ __forceinline__ Work tile_of(const Params& p, const Share& share, int line, int s) {
-    const int tap = (int)p.tap_first + share.slice * (int)p.tap_pace[0] + line * (int)p.tap_pace[1] +
-                    s * (int)p.tap_pace[2];
     Work w{};
     w.tile_m = share.row;
-    w.tile_n = tap * (int)p.channel_blocks + share.channels * CHANNELS / PANEL;
+    w.tile_n = tap_at(p, share.slice, line, s) * (int)p.channel_blocks + share.channels * CHANNELS / PANEL;
     return w;
 }
 __device__ __forceinline__ int block_of(const Share& share, int i) { return CHANNELS == PANEL ? i : share.channels % 2; }
@@ -69,7 +70,18 @@ __device__ __forceinline__ Summed summed_at(const Params& p, int piece) {
     return Summed{tile_of(p, share, line, s), 0, block_of(share, i)};
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const __grid_constant__ Params p) {
+// Warpgroups, each with a line of taps, begin so many patches one after the other: the ring is deep enough for it.
+constexpr int BETWEEN_LINES = 2;
+constexpr bool ARE_APART = STAGES > BETWEEN_LINES * (TAPS_H - 1);
+#ifdef __CUDA_ARCH__
+__device__ __forceinline__ void begin_line(int line) { asm volatile("bar.arrive %0, 256;" ::"r"(1 + line) : "memory"); }
+__device__ __forceinline__ void await_line(int line) { asm volatile("bar.sync %0, 256;" ::"r"(1 + line) : "memory"); }
+#else
+__device__ __forceinline__ void begin_line(int) {}
+__device__ __forceinline__ void await_line(int) {}
+#endif
+
+extern "C" __global__ void __launch_bounds__(SEATS, 1) hopper_halo_wgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const shared_t ring = shared_address(memory), full = ring + STAGES * STAGE_BYTES, empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {
@@ -79,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const
         fetch_map(p.plain[0]);
     }
     __syncthreads();
-    wait_for_launch_before();
+    if (p.leaves_room) let_next_start();
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
     const int pieces = (int)p.whole + ((int)p.shares - (int)p.whole) * (int)p.parts;
@@ -87,6 +99,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const
     if (warpgroup == 0) {
         give_registers<COPYING_REGISTERS>();
         if (warp == 0 && is_elected()) {
+            bool is_first = true;
             #pragma unroll 1
             for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
                 const Share share = share_of(p, number);
@@ -94,6 +107,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const
                 for (int patch = share.first; patch < share.last; ++patch) {
                     int rest = patch;
                     const int x = take(rest, (int)p.patches_across) * WIDE, y = take(rest, (int)p.patches_down) * TALL;
+                    if (is_first) wait_for_launch_before();  // when all else is known
+                    is_first = false;
                     await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
                     const shared_t image = ring + turn.stage * STAGE_BYTES, barrier = full + 8 * turn.stage;
                     announce(barrier, LANDING + GRADIENT_BYTES);
@@ -114,13 +129,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const
         }
     } else {
         take_registers<MULTIPLYING_REGISTERS>();
+        wait_for_launch_before();
         const int line = warpgroup - 1;
         float sum[TAPS_W * OF_TAP];
         #pragma unroll
         for (int i = 0; i < TAPS_W * OF_TAP; ++i) sum[i] = 0;
+        Tap taps[TAPS_W];  // of the first slice
+        #pragma unroll
+        for (int s = 0; s < TAPS_W; ++s) taps[s] = tap_of(p, 0, tap_at(p, 0, line, s));
         #pragma unroll 1
         for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
             const Share share = share_of(p, number);
+            // Of a first share that is whole, whose results leave while other lines multiply.
+            const bool is_apart = ARE_APART && number == (int)blockIdx.x && share.rest < 0 && share.last - share.first > BETWEEN_LINES * TAPS_H;
+            if (is_apart && line > 0) await_line(line);
             int previous = -1;
             #pragma unroll 2
             for (int patch = share.first; patch < share.last; ++patch) {
@@ -138,14 +160,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const
                 if (previous >= 0 && threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
                 previous = turn.stage;
                 turn.advance();
+                if (is_apart && line == 0)
+                    #pragma unroll
+                    for (int other = 1; other < TAPS_H; ++other)
+                        if (patch - share.first == BETWEEN_LINES * other - 1) begin_line(other);
             }
+            PlacedRows<true> at;
+            (Rows&)at = rows_of(p, tile_of(p, share, line, 0), 0, 0);
+            at.columns[0].first = share.channels * CHANNELS / PANEL * PANEL;
+            at.columns[0].limit = (int)p.channels;
             await_products<0>();
             if (number + (int)gridDim.x >= pieces) let_next_start();
             pin(sum);
             if (threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
             #pragma unroll
             for (int s = 0; s < TAPS_W; ++s) {
-                const Work w = tile_of(p, share, line, s);
+                at.columns[0].tap = taps[s];
+                if (SPATIAL == 3) at.columns[0].tap.at[0] += (int)p.tap_pace[0] < 0 ? -share.slice : share.slice;
                 #pragma unroll
                 for (int i = 0; i < CHANNELS / 32; ++i) {
                     float some[16];
@@ -153,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_wgrad(const
                     for (int e = 0; e < 16; ++e) some[e] = sum[s * OF_TAP + i * 16 + e];
                     if (SPLIT && share.rest >= 0)
                         store_partial(p, share.part, ((share.rest * TAPS_H + line) * TAPS_W + s) * (CHANNELS / 32) + i, some);
-                    else leave_all<1>(p, w, rows_of(p, w, 0, 0), block_of(share, i), some);
+                    else leave_all<1>(p, Work{}, at, block_of(share, i), some);
                 }
             }
         }

@@ -98,19 +98,10 @@ __device__ __forceinline__ Rows rows_of(const Params& p, const Work& w, int cons
 // result, WIDTH at a time; what is not there reads the first column and stores nothing.
 struct Piece { int at[8 / WIDTH][6]; bool is_there[8 / WIDTH]; };
 
-__device__ __forceinline__ Piece piece_of(const Params& p, const Work& w, const Rows& rows, int block, int h) {
-    const int in_tile = block * 32 + (int)threadIdx.x % 4 * NEIGHBOURS, column = (TURNED ? w.tile_m : w.tile_n) * BN + in_tile;
-    int place = column, limit = TURNED ? (int)p.rows[w.residue] : (int)p.columns;
-    Tap tap{};
-    if constexpr (WGRAD) {
-        const Unit unit = unit_of(w.tile_n, in_tile / PANEL);
-        const bool is_unit = unit.number < (int)p.units;
-        const int number = unit.number / (int)p.channel_blocks;
-        tap = tap_of(p, 0, is_unit ? number : 0);
-        const int first = (unit.number - number * (int)p.channel_blocks) * PANEL + unit.first;
-        place = first + in_tile % PANEL;
-        limit = !is_unit ? 0 : SHARE == 0 ? (int)p.channels : min((int)p.channels, first + unit.columns);
-    }
+// Of neighbours from `place` on, of which those before `limit` are there.
+__device__ __forceinline__ Piece piece_from(
+    const Params& p, const Work& w, const Rows& rows, const Tap& tap, int place, int limit, int h
+) {
     Piece piece;
     #pragma unroll
     for (int i = 0; i < 8 / WIDTH; ++i) {
@@ -124,6 +115,50 @@ __device__ __forceinline__ Piece piece_of(const Params& p, const Work& w, const 
         piece.is_there[i] = is_inside && rows.is_inside[h];
     }
     return piece;
+}
+
+// 64 columns of a filter gradient's tile: channels of a tap from `first` on, those before `limit`.
+struct Column { Tap tap; int first, limit; };
+
+__device__ __forceinline__ Column column_of(const Params& p, int tile_n, int j) {
+    const Unit unit = unit_of(tile_n, j);
+    const bool is_unit = unit.number < (int)p.units;
+    const int number = unit.number / (int)p.channel_blocks;
+    const int first = (unit.number - number * (int)p.channel_blocks) * PANEL + unit.first;
+    const int limit = !is_unit ? 0 : SHARE == 0 ? (int)p.channels : min((int)p.channels, first + unit.columns);
+    return {tap_of(p, 0, is_unit ? number : 0), first, limit};
+}
+
+// Rows with a tile's columns, where these take divisions: they are known before the sums are.
+template <bool WITH_COLUMNS> struct PlacedRows : Rows {};
+template <> struct PlacedRows<true> : Rows { Column columns[UNITS_TAKEN]; };
+using Placed = PlacedRows<WGRAD>;
+
+__device__ __forceinline__ void place_columns(const Params&, const Work&, Rows&) {}
+__device__ __forceinline__ void place_columns(const Params& p, const Work& w, PlacedRows<true>& rows) {
+    #pragma unroll
+    for (int i = 0; i < UNITS_TAKEN; ++i) rows.columns[i] = column_of(p, w.tile_n, i);
+}
+__device__ __forceinline__ Placed placed_rows(const Params& p, const Work& w, int consumer, int j) {
+    Placed found;
+    (Rows&)found = rows_of(p, w, consumer, j);
+    place_columns(p, w, found);
+    return found;
+}
+
+__device__ __forceinline__ Piece piece_of(const Params& p, const Work& w, const Rows& rows, int block, int h) {
+    const int in_tile = block * 32 + (int)threadIdx.x % 4 * NEIGHBOURS;
+    if constexpr (WGRAD) {
+        const Column column = column_of(p, w.tile_n, in_tile / PANEL);
+        return piece_from(p, w, rows, column.tap, column.first + in_tile % PANEL, column.limit, h);
+    }
+    const int limit = TURNED ? (int)p.rows[w.residue] : (int)p.columns;
+    return piece_from(p, w, rows, Tap{}, (TURNED ? w.tile_m : w.tile_n) * BN + in_tile, limit, h);
+}
+__device__ __forceinline__ Piece piece_of(const Params& p, const Work& w, const PlacedRows<true>& rows, int block, int h) {
+    const Column& column = rows.columns[UNITS_TAKEN > 1 ? block * 32 / PANEL : 0];
+    const int in_panel = block * 32 % PANEL + (int)threadIdx.x % 4 * NEIGHBOURS;
+    return piece_from(p, w, rows, column.tap, column.first + in_panel, column.limit, h);
 }
 
 // What the epilogue reads once for all rows of a block of columns.
@@ -170,9 +205,9 @@ template <int COUNT> __device__ __forceinline__ Block block_of_sums(const Accumu
 struct BringsNothing { __device__ __forceinline__ void operator()(Held&, int, int) const {} };
 
 // One block: two rows of a thread. `is_kept`: what the epilogue keeps for both was read ahead.
-template <class Bring>
+template <class Where, class Bring>
 __device__ __forceinline__ void leave_block(
-    const Params& p, const Work& w, const Rows& rows, int block, const Accumulator* sum, Held& held, bool is_kept, const Bring& bring
+    const Params& p, const Work& w, const Where& rows, int block, const Accumulator* sum, Held& held, bool is_kept, const Bring& bring
 ) {
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -185,9 +220,9 @@ __device__ __forceinline__ void leave_block(
     }
 }
 
-template <int COUNT, class Bring = BringsNothing>
+template <int COUNT, class Where, class Bring = BringsNothing>
 __device__ __forceinline__ void leave_all(
-    const Params& p, const Work& w, const Rows& rows, int first_block, const Accumulator (&sum)[16 * COUNT],
+    const Params& p, const Work& w, const Where& rows, int first_block, const Accumulator (&sum)[16 * COUNT],
     const Bring& bring = Bring()
 ) {
     #pragma unroll

@@ -3,11 +3,14 @@
 // A unit is ROWS_OF_UNIT of the 8 rows x 32 columns that are one of the two rows of each thread of a warp. SLICES warps add some
 // of its parts each, those that follow each other, UNDER_WAY at a time; lanes that a unit of fewer rows leaves over have parts of
 // their own. Then the first warp adds the slices. A block has UNITS of them.
+//
+// OVERLAPS: blocks are there while those of the products still run, beside them, and those of the next launch beside these.
 
 constexpr int UNIT_THREADS = 32 * SLICES, LANES = 4 * ROWS_OF_UNIT, BESIDE = 32 / LANES;
 
-extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, 1) hopper_sum(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, OVERLAPS ? 3 : 1) hopper_sum(const __grid_constant__ Params p) {
     __shared__ Pack<Accumulator, 4> kept[UNITS][SLICES][2][32];
+    if (OVERLAPS) let_next_start();
     const int here = (int)threadIdx.x / UNIT_THREADS, slice = (int)threadIdx.x / 32 % SLICES, lane = (int)threadIdx.x % 32;
     int set = (int)blockIdx.x * UNITS + here;
     const int of_set = take(set, BESIDE) * LANES + lane % LANES, piece = set / 8, warp = set / 2 % 4, h = set % 2;

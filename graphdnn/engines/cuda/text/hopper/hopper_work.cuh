@@ -19,6 +19,13 @@ __device__ __forceinline__ int take(int& number, int size) {
     return (int)(all - quotient * (unsigned int)size);
 }
 
+// Of so many steps those of a part; the first parts have one more. One short division, as this is ahead of the first copy.
+__device__ __forceinline__ void steps_of_part(int steps, int part, int parts, int& first, int& last) {
+    const int longer = take(steps, parts);
+    first = part * steps + min(part, longer);
+    last = first + steps + (part < longer);
+}
+
 // A block's piece of work.
 struct Work {
     int residue, group, tile_m, tile_n, tile;
@@ -54,9 +61,9 @@ __device__ __forceinline__ Work work_of(const Params& p, int number) {
         w.tile_m = above + take(in_band, min(band, down - above));
         w.tile_n = in_band;
     }
-    const int depth = (int)p.depth[w.residue], parts = (int)p.parts;
-    w.first = SPLIT ? (int)((long long)depth * part / parts) : 0;
-    w.last = SPLIT ? (int)((long long)depth * (part + 1) / parts) : depth;
+    w.first = 0;
+    w.last = (int)p.depth[w.residue];
+    if (SPLIT) steps_of_part(w.last, part, (int)p.parts, w.first, w.last);
     return w;
 }
 
@@ -180,6 +187,12 @@ __device__ __forceinline__ Unit unit_of(int tile_n, int j) {
     return {first + SHARERS * WHOLE_UNITS, mate * SHARE, SHARE};
 }
 
+// Whether pixels are copied once, by all tiles at the same time, where Params say so (p.passes).
+template <class Fields> __device__ __forceinline__ auto passes(const Fields& p, int) -> decltype((int)p.passes) {
+    return (int)p.passes;
+}
+template <class Fields> __device__ __forceinline__ int passes(const Fields&, long) { return 0; }
+
 // Of operands in PLANES, each with maps of its own, one plane behind the other; a step is DEEP pixels.
 template <int PLANES = 1, int DEEP = PANEL, class Slot>
 __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot slot) {
@@ -197,6 +210,7 @@ __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot 
         }
     }
     const int none[3] = {0, 0, 0}, row = w.group * (int)p.rows[0] + w.tile_m * BM;
+    const policy_t policy = policy_of(passes(p, 0));
     const Pixel by = pixel_of(p, 0, DEEP);
     Pixel pixel = pixel_of(p, 0, w.first * DEEP);
     #pragma unroll 1
@@ -211,12 +225,12 @@ __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot 
             #pragma unroll
             for (int j = 0; j < BM / PANEL; ++j)
                 copy_pixels<SPATIAL>(
-                    rows + j * DEEP * ROW, p.plain[plane], barrier, row + j * PANEL, pixel.n, pixel.at, none
+                    rows + j * DEEP * ROW, p.plain[plane], barrier, row + j * PANEL, pixel.n, pixel.at, none, policy
                 );
             #pragma unroll
             for (int j = 0; j < UNITS_TAKEN; ++j)
                 copy_pixels<SPATIAL>(
-                    columns + j * DEEP * ROW, p.gathered[plane], barrier, channel[j], pixel.n, start, offset[j]
+                    columns + j * DEEP * ROW, p.gathered[plane], barrier, channel[j], pixel.n, start, offset[j], policy
                 );
         }
         step_on(p, 0, pixel, by);
