@@ -42,6 +42,8 @@ _TAG = "conv_fprop"
 # From so many of them on, or for more channels, products of warpgroups are faster: by 8 % (3x3) to 4 times (11x11).
 _MANY, _NARROW = 64, 32
 _MANY_OF_SLICES = 32  # where a result reads several slices
+_OF_VOLUMES = 3  # axes
+_ONE_SLICE = 0.3  # of its time, that a volume takes besides where a result reads one slice: as planes it takes none
 _HALF = 88  # with which two blocks share a multiprocessor
 _WARPS = 8
 # Of 484 products of a filter: sums of two unsigned bytes would pass 2^24.
@@ -203,6 +205,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     pace = _PACE_OF_GROUPS if groups else _PACE
     seconds = 2.0 * pixels * -(-p.k // block) * block * depth / (pace * task.device.rate(DataType.HALF))
     cost = _of_lines(device_cost(task, seconds + other_seconds(task)), p.n * -(-p.output[0] // plan.rows), task.device)
+    if slices == 1 and problem_of(task).spatial == _OF_VOLUMES:
+        cost = cost.plus({"slices": _ONE_SLICE * cost.seconds})
     if x.data_type not in INTEGERS:
         return cost
     return cost.plus({"copies": task.device.launch + 3 * x.bytes / task.device.bandwidth})

@@ -76,7 +76,8 @@ def _besides(op: FusedOp) -> Sizes:
         pixel_rows=WHOLE if product.is_wgrad else _copied_rows(product),
         filter_rows=WHOLE if product.is_wgrad else _filter_rows(product),
         are_followed=product.roles.problem.groups > 1,
-        are_alone=not product.is_wgrad and _are_alone(op, product),
+        are_alone=not product.is_wgrad and _begin_between(op, product, 2),
+        are_pairs=not (product.is_wgrad or _is_turned(op, product)) and _begin_between(op, product, 4),
         of_integers=of_integers,
         are_converted=of_integers and any(ELEMENTS[t.data_type].kind != "int" for t in whole),
         may_be_turned=_may_be_turned(op, product),
@@ -144,11 +145,11 @@ def _pieces(size: int, pitch: int) -> Pieces:
     return Pieces(in_two=0.0 if pitch % ROW == 0 else 1.0 - partial, partial=partial)
 
 
-def _are_alone(op: FusedOp, product: Product) -> bool:
-    """Whether not even pairs of neighbours begin at a multiple of their size."""
+def _begin_between(op: FusedOp, product: Product, count: int) -> bool:
+    """Whether so many neighbours do not always begin at a multiple of their size."""
     space = product.roles.space(product.roles.output)
     strides, sizes = space.strides(op.outputs[0]), space.sizes
-    return any(stride % 2 for stride, size in zip(strides, sizes, strict=True) if size > 1 and stride != 1)
+    return any(stride % count for stride, size in zip(strides, sizes, strict=True) if size > 1 and stride != 1)
 
 
 def promoted(product: Product) -> int:

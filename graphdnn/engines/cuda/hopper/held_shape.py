@@ -13,7 +13,7 @@ from graphdnn.engines.once import once
 from graphdnn.engines.work import bytes_moved
 from graphdnn.fusion.fused import FusedOp
 
-_ALONE = 90  # times the bytes of a result, where its elements leave one by one
+_ALONE = 50  # times the bytes of a result, where its elements leave one by one
 _AWAITED = 1.3  # times the bytes, where threads wait for an operand as large as the result
 
 

@@ -33,7 +33,7 @@ from graphdnn.engines.cuda.generator.tensor_cores import (
     TF32_PAIRS,
 )
 from graphdnn.engines.cuda.hopper.fields import Layout
-from graphdnn.engines.cuda.hopper.maps import columns_held, resized
+from graphdnn.engines.cuda.hopper.maps import columns_held, most_held, resized
 from graphdnn.engines.cuda.hopper.matmul_needs import (
     batch_axes,
     batch_space,
@@ -144,18 +144,27 @@ def _sizes(op: FusedOp) -> Sizes:
     kept, n = _of_stack(op), _counted(op)
     read = sum([t.bytes for t in op.main.inputs().values()])
     if kept.groups:
-        return kept._replace(groups=kept.groups * n, bytes_read=read, are_alone=_are_alone(op))
+        return kept._replace(
+            groups=kept.groups * n, bytes_read=read, are_alone=_begin_between(op, 2), are_pairs=_begin_between(op, 4)
+        )
     ((rows, depth),) = kept.products
     few = rows * n if rows * n < LARGEST else 0
     return kept._replace(
-        products=((rows * n, depth),), groups=1, bytes_read=read, few_rows=few, are_alone=_are_alone(op)
+        products=((rows * n, depth),),
+        groups=1,
+        bytes_read=read,
+        few_rows=few,
+        are_alone=_begin_between(op, 2),
+        are_pairs=_begin_between(op, 4),
     )
 
 
-def _are_alone(op: FusedOp) -> bool:
-    """Whether not even pairs of neighbours begin at a multiple of their size."""
+def _begin_between(op: FusedOp, count: int) -> bool:
+    """Whether so many neighbours do not always begin at a multiple of their size."""
     result = op.outputs[0]
-    return any(stride % 2 for stride, size in zip(result.strides, result.dims, strict=True) if size > 1 and stride != 1)
+    return any(
+        stride % count for stride, size in zip(result.strides, result.dims, strict=True) if size > 1 and stride != 1
+    )
 
 
 @once_for_images
@@ -249,7 +258,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     compute = COMPUTE_TYPE[products.stack.op.compute_type]
     is_permuted = b.is_permutable(products.batch)
     widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
-    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
+    held = most_held(op)
+    if is_permuted:
+        held = _COLUMNS_OF_A_THREAD // 2 if widest > 2 else _COLUMNS_OF_A_THREAD
     filled = tile.bm if a.is_across else sizes.rows_filled(tile)
     of_one = _maps_of_one(op, tile, held, filled).times(_counted(op)) if is_plain else None
     maps = of_one or _Maps.of(products, tile, held, filled)

@@ -38,6 +38,7 @@ class Sizes(NamedTuple):
     few_rows: int = 0  # all of a product's, where a tile may hold more
     are_followed: bool = False  # columns of a group: behind the last one are the next group's
     are_alone: bool = False  # results begin at odd places: they leave one by one
+    are_pairs: bool = False  # not at multiples of four: they leave by two
     of_integers: bool = False  # sums
     are_converted: bool = False  # of which floats are made
     may_be_turned: bool = False  # some tiles' rows may be

@@ -20,7 +20,7 @@ _STREAMED_SHARE = 0.56  # of the bytes of a residual that comes through the ring
 _SUM_OUT = 0.0077  # clocks of a warpgroup for each of its sums
 _BYTE_OUT = 0.027  # and for each byte that it moves then
 _LEAST_OUT = 2.41  # bytes of an element that leaves: a byte takes instructions as well
-_ALONE, _TURNED_ALONE = 3.03, 0.93  # and where they leave alone
+_ALONE, _TURNED_ALONE, _PAIRS = 3.03, 0.93, 0.5  # and where they leave alone, or by two
 _LAST_OUT = 0.448  # times these clocks: nothing is left to be multiplied while the last tiles leave
 _START = -3190.0  # clocks of a launch: less than others take, as it starts while the one before ends
 # Where multiprocessors idle, in proportion to how many: the next launch is there at once.
@@ -58,9 +58,9 @@ class Leaving(NamedTuple):
     tile: float  # of a tile besides
 
     @classmethod
-    def of(cls, tile: Tile, bytes_out: float, are_bytes: bool = False, are_alone: bool = False) -> Leaving:
-        """``bytes_out``: of an element. ``are_bytes``: the results; ``are_alone``: they leave one by one."""
-        own = _own_clocks(tile, bytes_out, are_bytes, are_alone)
+    def of(cls, tile: Tile, bytes_out: float, are_bytes: bool = False, apart: float = 0.0) -> Leaving:
+        """``bytes_out``: of an element. ``are_bytes``: the results; ``apart``: clocks for each that leaves alone."""
+        own = _own_clocks(tile, bytes_out, are_bytes, apart)
         turn = _TURN + own if tile.blocks > 1 else 0.0
         moved = _BYTE_MOVES if are_bytes else max(bytes_out, _LEAST_OUT)
         return cls(own, tile.blocks * tile.bm * tile.bn * moved / _LEAVING, turn, _OF_BYTES if are_bytes else _TILE)
@@ -92,8 +92,8 @@ class TileClocks(NamedTuple):
         step = _step_clocks(tile, sizes.is_across) * _turns(sizes, tile)
         bytes_out = sizes.result_bytes - (1.0 - _STREAMED_SHARE) * sizes.streamed_bytes  # that threads read themselves
         are_bytes = bytes_out < 2 and sizes.sets == 1
-        alone = sizes.are_alone
-        leaving = Leaving.of(tile, bytes_out, are_bytes, alone), Leaving.of(tile, 4, are_alone=alone)
+        apart = _apart_clocks(sizes, tile)
+        leaving = Leaving.of(tile, bytes_out, are_bytes, apart), Leaving.of(tile, 4, apart=apart)
         least = min(one.own for one in leaving)
         paced = max(step, copied_clocks(sizes, tile), sizes.partial_panels(tile) * PANEL * _PARTIAL_ROW)
         turn = 0.0 if tile.blocks > 1 or tile.teams > 1 else min(one.tile + one.own for one in leaving)
@@ -165,12 +165,16 @@ def _turns(sizes: Sizes, tile: Tile) -> float:
     return _HALVES_IN_TURNS if sizes.are_halves else _IN_TURNS
 
 
-def _own_clocks(tile: Tile, bytes_out: float, are_bytes: bool, are_alone: bool) -> float:
+def _apart_clocks(sizes: Sizes, tile: Tile) -> float:
+    if sizes.are_alone:
+        return _TURNED_ALONE if tile.is_turned else _ALONE
+    return _PAIRS if sizes.are_pairs and not tile.is_turned else 0.0
+
+
+def _own_clocks(tile: Tile, bytes_out: float, are_bytes: bool, apart: float) -> float:
     """A warpgroup's, for its own sums to leave."""
-    other = 0.0
+    other = apart
     if are_bytes:
-        other = _BYTE_WIDE * (tile.bn > _NARROW) + _BYTE_APART * (tile.is_turned or tile.consumers == 3)
+        other += _BYTE_WIDE * (tile.bn > _NARROW) + _BYTE_APART * (tile.is_turned or tile.consumers == 3)
     counted = _BYTE_LEAVES if are_bytes else max(bytes_out, _LEAST_OUT)
-    if are_alone:
-        other += _TURNED_ALONE if tile.is_turned else _ALONE
     return tile.bm * tile.bn / tile.sharers * (_SUM_OUT + _BYTE_OUT * counted + other)

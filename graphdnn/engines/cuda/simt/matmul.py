@@ -34,6 +34,7 @@ _LARGEST_WIDE = 16  # results of a thread whose operands have 8 bytes
 _PARTS = (1, 2, 4, 8, 16, 32, 64)
 _LEAST_DEPTH = 8  # tiles of k that a part has at least
 _ALONE = 0.3  # of an SM's pace that is left when it is all but empty
+_OF_HALVES = 1.8  # times what fp32 takes: 16-bit operands are widened on their way
 _IDLE = 0.35  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
 
 _TILE = Knob(
@@ -267,7 +268,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     side_a, side_b = stack.operands
     rows, columns = -(-stack.rows // shape.tile.bm), -(-stack.columns // shape.tile.bn)
     rereads = ((rows - 1) * side_b.spec.bytes + (columns - 1) * side_a.spec.bytes) / 16  # most of them hit the cache
-    cost = device_cost(task, shape.seconds + other_seconds(task), rereads)
+    are_halves = ELEMENTS[side_a.spec.data_type].bytes == 2
+    cost = device_cost(task, shape.seconds * (_OF_HALVES if are_halves else 1.0) + other_seconds(task), rereads)
     return where_idle(cost, task.device, rows * columns * stack.batches * shape.parts, _IDLE)
 
 

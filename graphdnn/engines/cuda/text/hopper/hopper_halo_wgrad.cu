@@ -8,7 +8,7 @@
 // of panels. Patches do not reach beyond the gradient: its zeros would meet what is real there. Of three axes, a patch lies in
 // a slice of the gradient, and a block has one tap along the first of them: it reads one slice of the image for each.
 
-constexpr int THREADS = 128 * (TAPS_H + 1);
+static_assert(SEATS >= 128 * (TAPS_H + 1), "a warpgroup for each line of taps, and one that copies");
 constexpr int LINE = CHANNELS * (int)sizeof(Element);  // bytes of a pixel of the image
 constexpr int PITCH = WIDE + (TAPS_W - 1) * STEP_W, LINES = TALL + (TAPS_H - 1) * STEP_H;
 constexpr int LANDING = LINES * PITCH * LINE, IMAGE_BYTES = (LANDING + 1023) / 1024 * 1024, GRADIENT_BYTES = TALL * WIDE * ROW;
