@@ -32,7 +32,9 @@ _MOST_BATCH_AXES = 3  # a map has five axes, two of which are a head's
 _GROUP_ROWS = 64
 _MOST_TILES = 2**30
 _NEIGHBOURS = 4  # results of a thread, after lanes have exchanged pairs
-_PACE = {1: 0.4, 2: 0.6, 3: 0.6}  # of a multiprocessor's tensor cores, by warpgroups
+# By warpgroups: of a multiprocessor's tensor cores, and seconds that a score takes it at least.
+_PACE = {1: (0.4, 130e-12), 2: (0.6, 84e-12), 3: (0.6, 70e-12)}
+_BLOCK, _USUAL = 24, 128  # keys
 _START = 1.5e-6  # of a tile: until its first block is there, and behind the last one
 _REGISTERS = {
     1: (24, 240),
@@ -40,7 +42,7 @@ _REGISTERS = {
     3: (32, 160),
 }  # of a thread, by warpgroups: of those that copy, and that multiply
 _MOST_CUT = 128  # keys at a time
-_REGISTERS_LEFT = 44  # for all but scores, powers and sums
+_REGISTERS_LEFT = {1: 44, 2: 44, 3: 32}  # for all but scores, powers and sums
 _READING = 44  # more, where scores meet what is read from memory
 
 
@@ -66,14 +68,14 @@ class Tile:
         return ROW * (self.rows * q + self.bn * self.stages * (q + v)) + 8 * (4 * self.stages + 2)
 
     def fits(self, depth: int, columns: int, others: int, shared: int) -> bool:
-        """``others``: registers that are taken by other things."""
-        registers = self.bn // 2 + self.bn // 4 + columns // 2
+        """``others``: registers that are taken by what is read."""
+        registers = self.bn // 2 + self.bn // 4 + columns // 2 + _REGISTERS_LEFT[self.groups]
         return registers + others <= _REGISTERS[self.groups][1] and self.shared(depth, columns) <= shared
 
 
 # In order of preference, as far as they fit.
 _KEYS = (176, 128, 112, 96, 80, 64, 48)
-TILES = (Tile(3, 112, 2), *[Tile(2, bn, 2) for bn in _KEYS], *[Tile(1, bn, 2) for bn in _KEYS])
+TILES = (Tile(3, 128, 2), Tile(3, 112, 2), *[Tile(2, bn, 2) for bn in _KEYS], *[Tile(1, bn, 2) for bn in _KEYS])
 TILE = Knob(
     KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the first from this tile on that fits"
 )
@@ -94,7 +96,7 @@ def _tile(parts: Parts, device: DeviceSpec, number: int) -> Tile | None:
     read = {t.uid for t in parts.op.inputs if not (t.is_by_value or t.is_constant)}
     reads = any(t.uid in read for step in parts.attention.steps for t in step.inputs().values())
     tiles = TILES[number - 1 :] if number else [t for t in TILES if not _is_cut(parts) or t.bn <= _MOST_CUT]
-    others = _REGISTERS_LEFT + (_READING if reads else 0)
+    others = _READING if reads else 0
     fitting = [t for t in tiles if t.fits(depth, columns, others, device.shared_memory)]
     if number:
         return fitting[0] if fitting else None
@@ -115,8 +117,15 @@ def _seen(op: FusedOp) -> float:
 
 def _seconds(parts: Parts, tile: Tile, device: DeviceSpec) -> float:
     sizes, tiles = parts.sizes, _tiles(parts, tile)
-    pace = device.rate(parts.attention.first.a.data_type) / device.sm_count * _PACE[tile.groups]
-    key = 2 * tile.rows * (sizes.depth + sizes.columns) / pace  # seconds of one, with a tile
+    pace, least = _PACE[tile.groups]
+    rate = device.rate(parts.attention.first.a.data_type) / device.sm_count * pace
+    # Seconds of a key with a tile. A block takes as long as some keys more.
+    key = (
+        tile.rows
+        * max(2 * (sizes.depth + sizes.columns) / rate, least)
+        * (1 + _BLOCK / tile.bn)
+        / (1 + _BLOCK / _USUAL)
+    )
     rounds = -(-tiles // device.sm_count)
     if not _is_cut(parts):
         return rounds * (key * sizes.keys + _START)
@@ -143,19 +152,18 @@ def _map(spec: TensorSpec, batch: tuple[int, ...], *, length_axis: int, line_axi
     )
 
 
-def _dealt(parts: Parts, tile: Tile, device: DeviceSpec) -> tuple[int, int]:
-    """Blocks of the grid, and heads whose tiles follow each other row by row.
+def _together(parts: Parts, device: DeviceSpec) -> int:
+    """Heads whose tiles follow each other row by row.
 
-    Tiles of equal length: a block for each multiprocessor, which takes one after the other, head by head.
-    Of a band they differ: all heads together where their keys and values fit into the cache, so that rounds are of one
-    length; else as many as do, and a block for each tile, which start as others end.
+    Tiles of equal length: a head's are neighbours. Of a band they differ: those of all heads, so that a round is of one
+    length; where their keys and values do not fit into the cache, of as many as two blocks share a head each.
     """
-    sizes, tiles = parts.sizes, _tiles(parts, tile)
-    if parts.band.last is None:
-        return min(device.sm_count, tiles), 1
-    head = sizes.keys * (sizes.depth + sizes.columns) * _BYTES
-    together = max(1, min(sizes.stack, device.cache_bytes // 2 // head))
-    return (min(device.sm_count, tiles) if together == sizes.stack else tiles), together
+    if not _is_cut(parts):
+        return 1
+    sizes = parts.sizes
+    size = sizes.stack * sizes.keys * (sizes.depth + sizes.columns) * _BYTES
+    most = sizes.stack if size <= device.cache_bytes else max(1, device.sm_count // 2)
+    return -(-sizes.stack // -(-sizes.stack // most))
 
 
 def _tiles(parts: Parts, tile: Tile) -> int:
@@ -177,8 +185,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         maps.append((spec, _map(spec, batch, length_axis=length, line_axis=line, lines=lines[name])))
         parameters.integers(f"{name}_apart", [n // own for n, own in zip(batch, _own(spec, batch), strict=True)])
     parameters.maps("maps", maps)
-    blocks, together = _dealt(parts, tile, device)
-    parameters.table({"stack": sizes.stack, "row_tiles": -(-sizes.rows // tile.rows), "heads_together": together})
+    row_tiles = -(-sizes.rows // tile.rows)
+    parameters.table({"stack": sizes.stack, "row_tiles": row_tiles, "heads_together": _together(parts, device)})
     step, factor = scaling_of(parts) or (None, 1.0)
     parameters.number("factor", factor)
     functions = functions_of(parts, parameters, without=step, neighbours=_NEIGHBOURS if sizes.columns % 16 == 0 else 2)
@@ -195,13 +203,13 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "RANK": rank, "GROUPS": tile.groups, "BN": tile.bn, "STAGES": tile.stages,
             "DEPTH": depth, "COLUMNS": columns, "COLUMNS_GIVEN": sizes.columns,
-            "COPYING_REGISTERS": copying, "MULTIPLYING_REGISTERS": multiplying, "BESIDE": True,
+            "COPYING_REGISTERS": copying, "MULTIPLYING_REGISTERS": multiplying,
             "HAS_FIRST": parts.band.first is not None, "HAS_LAST": parts.band.last is not None,
             "HAS_ROWS": functions.has_rows, "WIDTH": functions.width, "WIDTH_OUT": functions.width_out,
             "SCALED": step is not None, "Query": STORAGE[query], "Value": STORAGE[value],
         },
     )  # fmt: skip
-    threads = 128 * (tile.groups + 1)
+    blocks, threads = min(device.sm_count, _tiles(parts, tile)), 128 * (tile.groups + 1)
     shared = tile.shared(depth, columns)
     steps.add_early(Launch(text, "hopper_attention", (blocks, 1, 1), threads, parameters.pack(), shared))
     return steps.kernel(name)

@@ -6,8 +6,8 @@
 // block of keys from shared memory; the scores stay in its registers and, as powers below the largest one so far, are the
 // left operand of the product with the block of values. When a larger score comes, what was summed is scaled down.
 //
-// The next block's scores are asked for ahead of this block's product with the values, so that their softmax runs beside it.
-// And warpgroups ask in turns: what one does with its scores runs beside the products of the other.
+// The next block's scores are asked for ahead of this block's product with the values. And warpgroups ask in turns: what one
+// does with its scores runs beside the products of the others.
 
 constexpr int BM = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
 constexpr int PANELS_Q = (DEPTH + 63) / 64, PANELS_V = (COLUMNS + 63) / 64;  // of 128 bytes of a head
@@ -94,6 +94,13 @@ template <int COUNT> __device__ __forceinline__ void pin(unsigned int (&x)[COUNT
 #endif
 }
 
+// What would otherwise be converted again for each block.
+__device__ __forceinline__ void keep_in_register(float& x) {
+#ifdef __CUDA_ARCH__
+    asm volatile("" : "+f"(x));
+#endif
+}
+
 // Whose turn it is to ask for products: a named barrier of each warpgroup.
 __device__ __forceinline__ void await_turn(int group) {
     if (GROUPS == 1) return;
@@ -136,47 +143,55 @@ __device__ __forceinline__ unsigned int packed_pair(float low, float high) {
 #endif
 }
 
-// Sums of the first product to what the softmax is of, for 64 rows and a block of keys. What is outside has no weight.
+// Sums of the first product to what the softmax is of, for 64 rows and a block of keys. What is outside has no weight, nor has
+// what the band's masks hide, which `score` leaves out for that.
 template <bool IS_WHOLE>
 __device__ __forceinline__ void score_block(const Params& p, const Tile& t, int row, int block, float (&s)[BN / 2]) {
-    const int rows = (int)p.rows, keys = (int)p.keys;
+    const int rows = (int)p.rows, keys = (int)p.keys, first_key = block * BN + (int)threadIdx.x % 4 * 2;
     int at[RANK];
     #pragma unroll
     for (int d = 0; d < RANK - 2; ++d) at[d] = t.at[d];
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
         at[RANK - 2] = row + 8 * h < rows ? row + 8 * h : rows - 1;
+        int low = 0, high = keys - 1;
+        if (HAS_FIRST) low = row + 8 * h + (int)p.first_key;
+        if (HAS_LAST) high = row + 8 * h + (int)p.last_key < high ? row + 8 * h + (int)p.last_key : high;
+        low -= first_key, high -= first_key;
         #pragma unroll
         for (int n = 0; n < BN / 8; ++n) {
-            const int key = block * BN + 8 * n + (int)threadIdx.x % 4 * 2;
             #pragma unroll
             for (int e = 0; e < 2; e += WIDTH) {
-                at[RANK - 1] = IS_WHOLE || key + e < keys ? key + e : keys - WIDTH;
+                const int key = first_key + 8 * n + e;
+                at[RANK - 1] = IS_WHOLE || key < keys ? key : keys - WIDTH;
                 float acc[WIDTH], value[WIDTH];
                 #pragma unroll
                 for (int i = 0; i < WIDTH; ++i) acc[i] = s[4 * n + 2 * h + e + i];
-                score<IS_WHOLE>(p, at, acc, value);
+                score<true>(p, at, acc, value);
                 #pragma unroll
-                for (int i = 0; i < WIDTH; ++i)
-                    s[4 * n + 2 * h + e + i] = IS_WHOLE || key + e + i < keys ? value[i] : -INFINITY;
+                for (int i = 0; i < WIDTH; ++i) {
+                    const int place = 8 * n + e + i;
+                    const bool is_seen = IS_WHOLE || (place <= high && (!HAS_FIRST || place >= low));
+                    s[4 * n + 2 * h + e + i] = is_seen ? value[i] : -INFINITY;
+                }
             }
         }
     }
 }
 
-// Of the exponent, for a score: log2 e, and the factor that `score` left. Scores so large that their multiples would overflow
-// are alike or differ by much, whatever the unit.
-__device__ __forceinline__ float unit_of(const Params& p, float largest) {
-    const float factor = SCALED ? (float)p.factor : 1.0f;
-    return fabsf(largest * factor) < 1e38f ? LOG2_E * factor : factor;
-}
-
 // Of a thread's two rows: the largest score so far, in units of the exponent what powers are below, and the thread's part of
-// their sum.
+// their sum. `factor`: of all scores, which `score` left.
 struct Softmax {
-    float most[2], base[2], total[2];
-    // Scores to powers; `scale`: what earlier powers are to be multiplied by.
-    __device__ __forceinline__ void raise(const Params& p, float (&s)[BN / 2], float (&scale)[2]) {
+    float factor;
+    float most[2] = {-INFINITY, -INFINITY}, base[2] = {-INFINITY, -INFINITY}, total[2] = {0.0f, 0.0f};
+    float unit[2], below[2];
+
+    // Scores so large that their multiples would overflow are alike or differ by much, whatever the unit.
+    __device__ __forceinline__ float unit_of(float score) const {
+        return fabsf(score * factor) < 1e38f ? LOG2_E * factor : factor;
+    }
+    // Looks for larger scores; `scale`: what earlier powers are to be multiplied by.
+    __device__ __forceinline__ void look(const float (&s)[BN / 2], float (&scale)[2]) {
         #pragma unroll
         for (int h = 0; h < 2; ++h) {
             float even = s[2 * h], odd = s[2 * h + 1];
@@ -185,23 +200,47 @@ struct Softmax {
             float largest = fmaxf(even, odd);
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-            most[h] = largest = fmaxf(largest, most[h]);
-            const float unit = unit_of(p, largest);
-            const float next = largest * unit;
-            // Where no key was seen yet: powers are 0, and none is no number because of that.
-            const float below = next == -INFINITY ? 0.0f : next;
-            scale[h] = power_of_two(base[h] - below);
-            base[h] = next;
-            float evens = 0.0f, odds = 0.0f;
+            most[h] = fmaxf(largest, most[h]);
+        }
+        const float usual = LOG2_E * factor;
+        float next[2];
+        #pragma unroll
+        for (int h = 0; h < 2; ++h) unit[h] = usual, next[h] = below[h] = most[h] * usual;
+        if (__any_sync(0xffffffffu, !(fabsf(next[0]) < 1e38f && fabsf(next[1]) < 1e38f))) {
+            #pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                unit[h] = unit_of(most[h]);
+                next[h] = most[h] * unit[h];
+                // Where no key was seen yet: powers are 0, and none is no number because of that.
+                below[h] = next[h] == -INFINITY ? 0.0f : next[h];
+            }
+        }
+        #pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            scale[h] = power_of_two(base[h] - below[h]);
+            base[h] = next[h];
+            total[h] *= scale[h];
+        }
+    }
+    // Scores to powers.
+    __device__ __forceinline__ void raise(float (&s)[BN / 2]) {
+        #pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            float evens = total[h], odds = 0.0f;
             #pragma unroll
             for (int n = 0; n < BN / 8; ++n) {
                 float &x = s[4 * n + 2 * h], &y = s[4 * n + 2 * h + 1];
-                x = power_of_two(__fmaf_rn(x, unit, -below));
-                y = power_of_two(__fmaf_rn(y, unit, -below));
+                x = power_of_two(__fmaf_rn(x, unit[h], -below[h]));
+                y = power_of_two(__fmaf_rn(y, unit[h], -below[h]));
                 evens += x, odds += y;
             }
-            total[h] = __fmaf_rn(total[h], scale[h], evens + odds);
+            total[h] = evens + odds;
         }
+    }
+    // Of a row at the end: the largest score, and the sum of powers below it. The base was rounded, but not the score.
+    __device__ __forceinline__ float largest(int h) const { return most[h] * factor; }
+    __device__ __forceinline__ float sum_below(int h) const {
+        return total[h] * power_of_two(-__fmaf_rn(most[h], unit_of(most[h]), -base[h]));
     }
 };
 
@@ -212,9 +251,7 @@ __device__ __forceinline__ void pack(const float (&s)[BN / 2], unsigned int (&po
         for (int r = 0; r < 4; ++r) powers[i][r] = packed_pair(s[8 * i + 2 * r], s[8 * i + 2 * r + 1]);
 }
 
-// Most blocks bring no larger score.
 __device__ __forceinline__ void scale_down(float (&sum)[COLUMNS / 2], const float (&scale)[2]) {
-    if (!__any_sync(0xffffffffu, scale[0] != 1.0f || scale[1] != 1.0f)) return;
     #pragma unroll
     for (int i = 0; i < COLUMNS / 2; ++i) sum[i] *= scale[i / 2 % 2];
 }
@@ -230,12 +267,10 @@ __device__ __forceinline__ void leave(
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
         const bool is_inside = row + 8 * h < (int)p.rows;
-        float most = softmax.most[h];
-        // Nothing is the largest: the differences from it are no numbers.
-        float total = most == -INFINITY ? NAN : softmax.total[h];
-        const float share = 1.0f / total;
-        total *= power_of_two(-__fmaf_rn(most, unit_of(p, most), -softmax.base[h]));  // the base was rounded, but not the score
-        if (SCALED) most *= (float)p.factor;
+        // Where nothing is the largest, the differences from it are no numbers.
+        const bool is_seen = softmax.most[h] != -INFINITY;
+        const float share = 1.0f / (is_seen ? softmax.total[h] : NAN);
+        const float most = softmax.largest(h), total = is_seen ? softmax.sum_below(h) : NAN;
         at[RANK - 2] = row + 8 * h;
         at[RANK - 1] = 0;
         if (HAS_ROWS && is_inside && threadIdx.x % 4 == 0) conclude(p, at, most, total);
@@ -340,12 +375,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
         take_registers<MULTIPLYING_REGISTERS>();
         const int group = warpgroup - 1, next_group = group + 1 < GROUPS ? group + 1 : 0;
         const bool speaks = threadIdx.x % 128 == 0;
+        float factor = SCALED ? (float)p.factor : 1.0f;
+        if (SCALED) keep_in_register(factor);
         const matrix_t q = matrix_at<false>(q_at + group * (64 * ROW));
         if (group == GROUPS - 1) give_turn(0);
         for (int round = 0; tile_of(round) < tiles; ++round) {
             const Tile t(p, tile_of(round));
             const int row = t.row + group * 64 + warp * 16 + (int)threadIdx.x % 32 / 4;
-            Softmax softmax{{-INFINITY, -INFINITY}, {-INFINITY, -INFINITY}, {0.0f, 0.0f}};
+            Softmax softmax{factor};
             float sum[COLUMNS / 2];
             #pragma unroll
             for (int i = 0; i < COLUMNS / 2; ++i) sum[i] = 0.0f;
@@ -370,14 +407,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
                     k_turn.advance();
                     if (is_whole(t.end - 1)) score_block<true>(p, t, row, t.end - 1, s);
                     else score_block<false>(p, t, row, t.end - 1, s);
-                    softmax.raise(p, s, scale);
+                    softmax.look(s, scale);
+                    softmax.raise(s);
                     pack(s, powers);
                 }
-                if (BESIDE && t.begin + 1 < t.end) await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
                 // The scores of a block, and the product with the values of the one before it.
                 const auto step = [&](auto whole, int block) {
                     float s[BN / 2];
-                    if (!BESIDE) await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
+                    await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
                     await_turn(group);
                     pin(s);
                     pin(powers);
@@ -396,15 +433,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
                     if (speaks) arrive(k_empty + 8 * k_turn.stage);
                     k_turn.advance();
                     score_block<decltype(whole)::value>(p, t, row, block, s);
-                    softmax.raise(p, s, scale);
-                    pin(s);
-                    // Also keeps the powers on this side of the products' end, as no branch would.
-                    if (BESIDE && block > t.begin) await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
+                    softmax.look(s, scale);
                     await_products<0>();
                     pin(sum);
                     pin(powers);
                     if (speaks) arrive(v_empty + 8 * v_turn.stage);
                     v_turn.advance();
+                    softmax.raise(s);
                     pack(s, powers);
                 };
                 int block = t.end - 2;
