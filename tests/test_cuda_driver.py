@@ -261,7 +261,9 @@ def test_computed_rates_agree_with_the_profiles(name: str) -> None:
 
 def test_every_capability_has_rates() -> None:
     for capability in ((8, 0), (8, 7), (8, 9), (9, 0), (10, 3), (11, 0), (12, 1), (15, 0)):
-        assert rates_of(capability, 1, 1e9)["HALF"] >= 1024e9
+        rates = rates_of(capability, 1, 1e9)
+        assert rates["HALF"] >= 1024e9
+        assert {(rate / 1e9).hex().split("p")[0] for rate in rates.values()} == {"0x1.0000000000000"}, "powers of two"
 
 
 def test_a_profile_keeps_its_name_on_the_full_board() -> None:

@@ -137,3 +137,11 @@ def test_commands_in_a_page_are_understood(page: Path) -> None:
             assert is_understood(words), f"{page.name}: {command}"
         else:
             assert is_understood([words[0], "--help"]), f"{page.name}: {command}"
+
+
+def test_the_page_of_tests_names_what_is_there() -> None:
+    here = ROOT / "tests"
+    named = re.findall(r"`([\w/*]+(?:\.py)?)`", (here / "README.md").read_text(encoding="utf-8"))
+    assert len(named) > 30
+    for name in named:
+        assert list(here.glob(name if name.endswith((".py", "/")) else f"{name}.py")), name

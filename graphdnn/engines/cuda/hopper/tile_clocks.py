@@ -20,7 +20,7 @@ _STREAMED_SHARE = 0.56  # of the bytes of a residual that comes through the ring
 _SUM_OUT = 0.0077  # clocks of a warpgroup for each of its sums
 _BYTE_OUT = 0.027  # and for each byte that it moves then
 _LEAST_OUT = 2.41  # bytes of an element that leaves: a byte takes instructions as well
-_ALONE, _TURNED_ALONE, _PAIRS = 3.03, 0.93, 0.5  # and where they leave alone, or by two
+_ALONE, _TURNED_ALONE, _PAIRS = 3.03, 0.93, 0.6  # and where they leave alone, or by two
 _LAST_OUT = 0.448  # times these clocks: nothing is left to be multiplied while the last tiles leave
 _START = -3190.0  # clocks of a launch: less than others take, as it starts while the one before ends
 # Where multiprocessors idle, in proportion to how many: the next launch is there at once.
