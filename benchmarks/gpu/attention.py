@@ -68,7 +68,7 @@ def _peer(of: Heads, scale: float, backend: str, torch: Any, t: Tensors) -> Call
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     def call() -> Any:
-        with sdpa_kernel(SDPBackend[backend]):
+        with sdpa_kernel(getattr(SDPBackend, backend)):
             return torch.nn.functional.scaled_dot_product_attention(
                 t["q"], t["k"], t["v"], is_causal=of.causal, scale=scale, enable_gqa=of.shared > 1
             )
