@@ -52,7 +52,6 @@ from graphdnn.engines.cuda.hopper.maps import (
     for_images,
     image_map,
     maps_of_groups,
-    most_held,
     neighbours_of,
     permuted_filter_map,
     walks_of,
@@ -143,7 +142,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
     widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
     permuted = 0 if product.is_wgrad or across_filter or is_turned else neighbours_of(plain, widest)
-    held = permuted or (MOST_NEIGHBOURS if is_turned else most_held(op))
+    held = permuted or MOST_NEIGHBOURS
     if tile.is_turned:
         held = _ROWS_OF_A_THREAD
     pixels_held, rows_held = sizes.sides(tile)

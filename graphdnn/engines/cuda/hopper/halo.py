@@ -36,9 +36,9 @@ from graphdnn.engines.cuda.hopper.halo_patch import Halo, Shape
 from graphdnn.engines.cuda.hopper.halo_shape import Taps, channels_of_row, shape_of
 from graphdnn.engines.cuda.hopper.halo_tiles import IDLE, TILE, choose
 from graphdnn.engines.cuda.hopper.maps import (
+    MOST_NEIGHBOURS,
     columns_held,
     filter_map,
-    most_held,
     neighbours_of,
     paired_filter_map,
     patch_map,
@@ -74,7 +74,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
     widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
     permuted = 0 if across_filter else _PAIR if tile.is_turned else neighbours_of(filter, widest, shape.row)
-    held = permuted or most_held(op)
+    held = permuted or MOST_NEIGHBOURS
     reached = tile.reached(shape)
     patch = flat_map(image, *reached) if flat else patch_map(image, *reached, shape.row, spatial)
     is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off

@@ -31,11 +31,11 @@ from graphdnn.engines.cuda.hopper.held_needs import NEEDS
 from graphdnn.engines.cuda.hopper.held_shape import shape_of
 from graphdnn.engines.cuda.hopper.held_tiles import IDLE, TILE, choose
 from graphdnn.engines.cuda.hopper.maps import (
+    MOST_NEIGHBOURS,
     columns_held,
     filter_map,
     for_images,
     image_map,
-    most_held,
     neighbours_of,
     permuted_filter_map,
     walks_of,
@@ -63,7 +63,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
     permuted = neighbours_of(filter, max([ELEMENTS[t.data_type].bytes for t in op.outputs]))
-    held = permuted or most_held(op)
+    held = permuted or MOST_NEIGHBOURS
     copied = tile.bn, permuted
     pixels, columns = _maps(op, image, filter, *copied) if are_copied(op) else _maps_as_they_lie(op, *copied)
     parameters.maps("gathered", [(image.spec, for_images(pixels, roles.problem.n))])

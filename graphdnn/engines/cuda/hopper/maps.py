@@ -17,7 +17,6 @@ from graphdnn.engines.cuda.hopper.tile import PANEL, ROW
 from graphdnn.engines.cuda.simt.implicit_product import Product, Residue, gathered_and_plain, product_of
 from graphdnn.engines.images import once_for_images
 from graphdnn.fusion.fused import FusedOp
-from graphdnn.tensors import TensorSpec
 
 # By spatial axes: the lowest and highest corner, and the largest offset, that the copy unit takes.
 LIMITS = {1: (-(2**15), 2**15 - 1, 2**16 - 1), 2: (-(2**7), 2**7 - 1, 2**8 - 2), 3: (-(2**4), 2**4 - 1, 2**5 - 1)}
@@ -153,19 +152,6 @@ def neighbours_of(filter: Operand, result_bytes: int, row: int = ROW) -> int:
     is_odd = row == ROW and filter.sizes[2] * filter.size % _SECTOR != 0
     tried = (most,) if is_odd else (most, MOST_NEIGHBOURS // 2)
     return next((n for n in tried if is_permutable(filter, row, 4 * n)), 0)
-
-
-def most_held(op: FusedOp) -> int:
-    """The same where filters lie in their own order, at most: eight where a lane stores so many at once, or 16 bytes,
-    of every row of a result; else two, as tensor cores leave them, which four lanes store side by side.
-    """
-    return MOST_NEIGHBOURS if all(map(_is_whole, op.outputs)) else _PAIR
-
-
-def _is_whole(t: TensorSpec) -> bool:
-    together = min(MOST_NEIGHBOURS, ALIGNMENT // ELEMENTS[t.data_type].bytes)
-    strides = zip(t.strides, t.dims, strict=True)
-    return all(stride % together == 0 for stride, size in strides if size > 1 and stride != 1)
 
 
 def columns_held(permuted: int, width: int) -> int:

@@ -33,7 +33,7 @@ from graphdnn.engines.cuda.generator.tensor_cores import (
     TF32_PAIRS,
 )
 from graphdnn.engines.cuda.hopper.fields import Layout
-from graphdnn.engines.cuda.hopper.maps import columns_held, most_held, resized
+from graphdnn.engines.cuda.hopper.maps import columns_held, resized
 from graphdnn.engines.cuda.hopper.matmul_needs import (
     batch_axes,
     batch_space,
@@ -258,9 +258,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     compute = COMPUTE_TYPE[products.stack.op.compute_type]
     is_permuted = b.is_permutable(products.batch)
     widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
-    held = most_held(op)
-    if is_permuted:
-        held = _COLUMNS_OF_A_THREAD // 2 if widest > 2 else _COLUMNS_OF_A_THREAD
+    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
     filled = tile.bm if a.is_across else sizes.rows_filled(tile)
     of_one = _maps_of_one(op, tile, held, filled).times(_counted(op)) if is_plain else None
     maps = of_one or _Maps.of(products, tile, held, filled)
