@@ -34,7 +34,8 @@ _MOST_TILES = 2**30
 _NEIGHBOURS = 4  # results of a thread, after lanes have exchanged pairs
 # By warpgroups: of a multiprocessor's tensor cores, and seconds that a score takes it at least.
 _PACE = {1: (0.4, 130e-12), 2: (0.6, 84e-12), 3: (0.6, 70e-12)}
-_BLOCK, _USUAL = 24, 128  # keys
+_BLOCK, _USUAL = 40, 128  # keys
+_FIRST = 1.5  # blocks that the first one, beside which nothing runs, counts more
 _START = 1.5e-6  # of a tile: until its first block is there, and behind the last one
 _REGISTERS = {
     1: (24, 240),
@@ -127,10 +128,11 @@ def _seconds(parts: Parts, tile: Tile, device: DeviceSpec) -> float:
         / (1 + _BLOCK / _USUAL)
     )
     rounds = -(-tiles // device.sm_count)
+    keys = -(-sizes.keys // tile.bn) * tile.bn + _FIRST * tile.bn
     if not _is_cut(parts):
-        return rounds * (key * sizes.keys + _START)
-    seen = min(sizes.keys, _seen(parts.op) + (tile.bn + tile.rows) / 2)
-    return max(tiles / device.sm_count * key * seen, key * sizes.keys) + rounds * _START
+        return rounds * (key * keys + _START)
+    seen = min(keys, _seen(parts.op) + tile.bn + tile.rows)  # at the edge each score is compared with it
+    return max(tiles / device.sm_count * key * seen, key * keys) + rounds * _START
 
 
 def _own(spec: TensorSpec, batch: tuple[int, ...]) -> list[int]:
