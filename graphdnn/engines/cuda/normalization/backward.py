@@ -161,7 +161,7 @@ class _Backward(Functions):
         alone = FusedOp(op.index, op.rule, anchor, (), (), None, sums, outputs, ())
         files = ("sums.cuh", "norm_parts.cuh")
         fold = Fold("norm_parts", files, streamed=sums, extents=anchor.scale.extents, finish=finish, parts=2)
-        self.steps.include(generate_fold(alone, device, fold))
+        self.steps.include(generate_fold(alone, device, fold), alone)
 
     def _hold(self, tile: Tile) -> None:
         parameters = Parameters(self.steps.places)
