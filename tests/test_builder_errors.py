@@ -86,6 +86,7 @@ def test_operands_are_tensors() -> None:
     for call in (
         lambda: g.relu(None), lambda: g.add(x, np.zeros((2, 3))), lambda: g.transpose(None, [1, 0]),
         lambda: g.conv_fprop(x, None), lambda: g.concatenate([x, 1], axis=0), lambda: g.slice(1, []),
+        lambda: g.concatenate(5, axis=0),
     ):  # fmt: skip
         _refused(call, "builder.operand.type")
 
@@ -154,7 +155,7 @@ def test_operands_of_too_few_axes_are_named_where_they_are_passed(call: Callable
 def test_slices() -> None:
     g = graph()
     x = g.tensor([4, 6])
-    for cuts in ([slice(None)], [], [0, slice(None)]):
+    for cuts in ([slice(None)], [], [0, slice(None)], 3, None):
         _refused(lambda cuts=cuts: g.slice(x, cuts), "builder.slices")
     _refused(lambda: g.slice(x, [slice(None, None, -1), slice(None)]), "slice.strides.positive")
     _refused(lambda: g.concatenate([x], axis=9), "concat.axis")
@@ -179,6 +180,8 @@ def test_arguments_that_nothing_reads() -> None:
     lambda g: g.tensor([2], uid="a"), lambda g: g.tensor([2], stride=[1.0]),
     lambda g: g.conv_fprop(g.tensor([1, 1, 4, 4]), g.tensor([1, 1, 3, 3]), padding=1.5),
     lambda g: g.conv_fprop(g.tensor([1, 1, 4, 4]), g.tensor([1, 1, 3, 3]), padding="same"),
+    lambda g: g.transpose(g.tensor([2, 3]), 5), lambda g: g.transpose(g.tensor([2, 3]), ["H", "W"]),
+    lambda g: g.concatenate([g.tensor([2, 3])], axis="W"), lambda g: g.im2col(g.tensor([1, 1, 4, 4]), 3),
 ])  # fmt: skip
 def test_integers_are_integers(call: Callable[[Graph], Any]) -> None:
     with pytest.raises(BadParam, match=r"attr\.type"):

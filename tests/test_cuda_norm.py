@@ -11,7 +11,7 @@ from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_ke
 from emulator.kernels import run_fused, tolerance
 from problems import LAYOUTS, scalar, tensor, values_for
 
-from graphdnn.device import device_spec
+from graphdnn.device import DeviceSpec, device_spec
 from graphdnn.dtypes import Array
 from graphdnn.engines import Task
 from graphdnn.engines.cuda.normalization.backward import ENGINE as BACKWARD
@@ -190,12 +190,12 @@ RESIDENT_CASES: dict[str, tuple[NormMode, Extents, str, str, dict[str, Any]]] = 
 }
 
 
-def on_small_device(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def on_small_device(monkeypatch: pytest.MonkeyPatch, small: DeviceSpec = SMALL) -> list[str]:
     """Kernels for a device with few multiprocessors; returns the list that the launched entries come into."""
     entries: list[str] = []
 
     def run(op: Any, engine: Any, bindings: Any, knobs: Any = None, device: Any = None) -> Any:
-        kernel = run_fused(op, engine, bindings, knobs, SMALL)
+        kernel = run_fused(op, engine, bindings, knobs, small)
         entries.extend(step.entry for step in kernel.steps)  # type: ignore[union-attr]
         return kernel
 
@@ -255,6 +255,118 @@ def test_planes_with_what_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:
     given = values(norm) | {30: np.random.default_rng(0).standard_normal(dims)}
     assert_close(operations, FORWARD, given, 24 * 49)
     assert entries == ["norm_planes"]
+
+
+@emulated
+@pytest.mark.parametrize("scale", [(1, 32, 7, 7), (24, 32, 1, 1)])
+def test_planes_are_not_for_scales_that_change_along_a_channel(scale: Extents, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = on_small_device(monkeypatch)
+    saved = {"mean": tensor(6, (1, 32, 1, 1), "f32"), "inv_variance": tensor(7, (1, 32, 1, 1), "f32")}
+    op = forward(M.LAYER_NORM, (24, 32, 7, 7), "f16", scale=scale, **saved)
+    assert_close(op, FORWARD, values(op), 24 * 49)
+    assert "norm_planes" not in entries
+
+
+GROUPS: dict[str, tuple[Extents, str, dict[str, Any]]] = {
+    "groups of 10": ((2, 4, 10, 16, 16), "f16", {}),
+    "in a cluster": ((1, 4, 10, 37, 46), "bf16", {}),
+    "few pixels": ((2, 4, 10, 8, 6), "f16", {}),
+    "groups left": ((2, 6, 8, 33, 16), "f32", {}),
+    "packs within a group": ((2, 3, 12, 33, 16), "f16", {"parameter": "f16"}),
+    "one scale of a group": ((2, 4, 6, 37, 16), "f16", {"mode": M.INSTANCE_NORM, "scale": (1, 4, 1, 1, 1)}),
+    "volumes": ((2, 4, 10, 5, 7, 9), "bf16", {}),
+    "double": ((2, 2, 6, 19, 16), "f64", {"math_type": "f64", "parameter": "f64"}),
+}
+
+
+def of_groups(dims: Extents, kind: str, fields: dict[str, Any], *, is_backward: bool = False) -> Any:
+    """Group norm of images whose channels, groups and elements of them, are last."""
+    n, groups, size, *pixels = dims
+    inner = [groups * size * int(np.prod(pixels[i + 1 :])) for i in range(len(pixels))]
+    strides = (inner[0] * pixels[0], size, 1, *inner)
+    rows, parameter = (n, groups, *(1,) * (len(dims) - 2)), fields.get("parameter", "f32")
+    ports = ("x", "dy", "dx") if is_backward else ("x", "y")
+    given = {port: tensor(i + 1, dims, kind).model_copy(update={"strides": strides}) for i, port in enumerate(ports)}
+    given |= {"mean": tensor(17, rows, parameter), "inv_variance": tensor(18, rows, parameter)}
+    own = {"scale": (1, groups, size, *(1,) * len(pixels)), "mode": M.LAYER_NORM} | fields
+    return (backward if is_backward else forward)(own.pop("mode"), dims, kind, **own, **given)
+
+
+@pytest.fixture
+def always_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever rows that are read one by one take."""
+    monkeypatch.setattr("graphdnn.engines.cuda.normalization.groups._APART_LAUNCHES", {1: 1.0, 2: 1.0})
+
+
+@emulated
+@pytest.mark.parametrize("case", GROUPS)
+@pytest.mark.usefixtures("always_groups")
+def test_groups(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pixels of some groups stay in shared memory, of one block or of several."""
+    monkeypatch.setattr("graphdnn.engines.cuda.normalization.groups._divided", lambda *_: ())
+    entries = on_small_device(monkeypatch)
+    dims, kind, fields = GROUPS[case]
+    op = of_groups(dims, kind, fields)
+    terms = int(np.prod(dims[2:]))
+    assert_close(op, FORWARD, values(op, shift=3.0), terms)
+    assert entries == ["norm_planes"]
+    entries.clear()
+    gradients = of_groups(dims, kind, fields, is_backward=True)
+    assert_close(gradients, BACKWARD, values(gradients), terms * dims[0])
+    assert entries[0] == "norm_planes"
+    assert "norm_sums" not in entries
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("dims", "kind"), [((1, 4, 4, 128, 128), "f16"), ((2, 4, 10, 87, 46), "bf16"), ((2, 3, 10, 77, 46), "f32")]
+)
+@pytest.mark.usefixtures("always_groups")
+def test_groups_of_more_pixels_than_stay(dims: Extents, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are no clusters, and one block's shared memory is too small."""
+    monkeypatch.setattr("graphdnn.engines.cuda.normalization.groups._offers", lambda *_: ())
+    entries = on_small_device(monkeypatch, replace(device_spec("l40s"), sm_count=4))
+    terms = int(np.prod(dims[2:]))
+    op = of_groups(dims, kind, {})
+    assert_close(op, FORWARD, values(op, shift=3.0), terms)
+    gradients = of_groups(dims, kind, {}, is_backward=True)
+    assert_close(gradients, BACKWARD, values(gradients), terms * dims[0])
+    divided = ["norm_planes_parts", "norm_planes_join", "norm_planes_apply"]
+    assert [entry for entry in entries if entry.startswith("norm")] == 2 * divided
+
+
+@emulated
+@pytest.mark.usefixtures("always_groups")
+def test_groups_with_what_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = on_small_device(monkeypatch)
+    dims = (2, 4, 10, 17, 16)
+    op = of_groups(dims, "f16", {})
+    inside = [op.x.model_copy(update={"uid": 20 + i, "is_virtual": True}) for i in range(4)]
+    shift, residual = tensor(30, (2, 4, 10, 1, 1), "f32"), op.x.model_copy(update={"uid": 31})
+    norm = op.model_copy(update={"x": inside[0], "y": inside[1]})
+    operations: list[Operation] = [
+        pointwise(PointwiseMode.ADD, op.x, shift, inside[0]),
+        norm,
+        pointwise(PointwiseMode.SWISH_FWD, inside[1], None, inside[2]),
+        pointwise(PointwiseMode.ADD, inside[2], residual, op.y),
+    ]
+    rng = np.random.default_rng(0)
+    given = values(norm) | {t.uid: rng.standard_normal(t.dims) for t in (op.x, shift, residual)}
+    assert_close(operations, FORWARD, given, 10 * 17 * 16)
+    assert entries == ["norm_planes"]
+
+
+@compiler
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(
+    ("dims", "kind"),
+    [((1, 32, 4, 512, 512), "f16"), ((2, 32, 10, 64, 64), "f16"), ((16, 32, 10, 64, 64), "bf16"), ((16, 32, 20, 32, 32), "f32"), ((2, 32, 4, 32, 32), "f16")],
+)  # fmt: skip
+@pytest.mark.usefixtures("always_groups")
+def test_groups_compile_without_spills(dims: Extents, kind: str, arch: str) -> None:
+    device = {"sm_80": "a100", "sm_89": "l40s", "sm_90a": "h200"}[arch]
+    compiles_cleanly(of_groups(dims, kind, {}), FORWARD, arch, device=device)
+    compiles_cleanly(of_groups(dims, kind, {}, is_backward=True), BACKWARD, arch, device=device)
 
 
 @compiler

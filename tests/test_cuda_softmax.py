@@ -386,3 +386,23 @@ def test_long_rows_compile_without_spills(arch: str, device: str) -> None:
 def test_other_variants_compile_without_spills(case: str, arch: str) -> None:
     dims, axes, kind, layout, fields = CASES[case]
     compiles_cleanly(softmax(dims, axes, kind, layout, **fields), ENGINE, arch)
+
+
+@emulated
+@pytest.mark.parametrize(
+    ("dims", "kind", "tile"),
+    [
+        ((2, 150, 4, 10), "f16", "16x8x10"),
+        ((1, 300, 4, 8), "bf16", "32x8x10"),
+        ((1, 1000, 2, 6), "f32", "64x4x16"),
+        ((1, 200, 4, 8), "f16", "32x"),
+    ],
+)
+def test_channels_by_few_threads_of_a_row(
+    dims: tuple[int, ...], kind: str, tile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where rows are many."""
+    monkeypatch.setattr("graphdnn.engines.cuda.reductions.rows._ENOUGH_THREADS", 0)
+    operations = softmax(dims, (1,), kind)
+    assert tile in device_kernel(operations, ENGINE).name
+    assert_close(operations, values(operations))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphdnn.builder.norms import Normalizations
-from graphdnn.builder.tensor import Tensor
+from graphdnn.builder.tensor import Tensor, integers
 from graphdnn.enums import ConvolutionMode
 from graphdnn.operations import (
     CtcLoss,
@@ -40,7 +40,8 @@ class Extensions(Normalizations):
         """What each position of a convolution reads: ``[C*R*S, N*P*Q]`` of x ``[N, C, H, W]``, window ``[R, S]``."""
         settings = (padding, stride, dilation, pre_padding, post_padding, convolution_mode)
         compute = self._compute_type((image,), compute_data_type)
-        fields = {"x": image, "taps": tuple(window), "conv": self._positions(image, compute, settings)}
+        taps = integers(window, self._here(), "window", "one extent per spatial axis, e.g. [3, 3]")
+        fields = {"x": image, "taps": taps, "conv": self._positions(image, compute, settings)}
         return self._add(Patches, fields, ("y",), name, compute)[0]
 
     def grid_sample(self, input: Tensor, grid: Tensor, compute_data_type: Any = None, name: str = "") -> Tensor:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from graphdnn.builder.nodes import Nodes
-from graphdnn.builder.tensor import Tensor, element_type, refuse_given
+from graphdnn.builder.tensor import Tensor, element_type, integers, refuse_given
 from graphdnn.enums import (
     ConvolutionMode,
     DataType,
@@ -216,7 +216,8 @@ class Operations(Nodes):
     ) -> Tensor:
         """Axis j of the result is axis permutation[j] of the input."""
         element_type(compute_data_type, self._here())
-        return self._add(Transpose, {"x": input, "permutation": tuple(permutation)}, ("y",), name)[0]
+        axes = integers(permutation, self._here(), "permutation", "every axis once, e.g. [0, 2, 3, 1]")
+        return self._add(Transpose, {"x": input, "permutation": axes}, ("y",), name)[0]
 
     def slice(
         self, input: Tensor, slices: Sequence[builtins.slice], compute_data_type: Any = None, name: str = ""
@@ -225,7 +226,8 @@ class Operations(Nodes):
         self._own(input)
         element_type(compute_data_type, self._here())
         extents = input.dim or ()
-        if len(slices) != len(extents) or not all(isinstance(cut, builtins.slice) for cut in slices):
+        is_list = isinstance(slices, Sequence)
+        if not is_list or len(slices) != len(extents) or not all(isinstance(cut, builtins.slice) for cut in slices):
             raise BadParam(SLICES.reject(self._here(), "slices", repr(slices), rank=len(extents)))
         try:
             cuts = [cut.indices(extent) for cut, extent in zip(slices, extents, strict=True)]
@@ -239,7 +241,9 @@ class Operations(Nodes):
         """The inputs one after another along an axis."""
         if in_place_index is not None:
             refuse_given([in_place_index], self._here, "in_place_index", "outputs never overlap inputs here")
-        return self._add(Concat, {"inputs_list": tuple(inputs), "axis": axis}, ("y",), name)[0]
+        listed = tuple(inputs) if isinstance(inputs, Iterable) else (inputs,)
+        (along,) = integers([axis], self._here(), "axis", "e.g. 1 for channels")
+        return self._add(Concat, {"inputs_list": listed, "axis": along}, ("y",), name)[0]
 
     # Beyond the frontend's Python methods.
 

@@ -97,7 +97,8 @@ def _mode(prefix: str) -> Constraint:
         look=lambda op: op.mode,
         check=OneOf(*(m for m in NormMode if m is not NormMode.GROUP_NORM)),
         reason="group norm is named in the header and served by nobody",
-        fix="reshape [N, C, ...] to [N, G, C/G, ...] and use INSTANCE_NORM over the split tensor, then scale",
+        fix="split the channels of [N, C, ...] to [N, G, C/G, ...] and use LAYER_NORM with mean and inverse variance "
+        "[N, G, 1, ...], scale and bias [1, G, C/G, 1, ...]",
         status=Status.NOT_SUPPORTED,
     )
 

@@ -13,10 +13,11 @@ from extension_cases import extension_named
 
 from drawn.families import Case, draw
 from drawn.sketch import Problem
+from graphdnn.builder import Graph
 from graphdnn.device import DeviceSpec
 from graphdnn.dtypes import ELEMENTS, FLOATS
 from graphdnn.engines import ENGINE_BY_NAME, Task
-from graphdnn.enums import DataType, KnobType
+from graphdnn.enums import DataType, KnobType, NormPhase
 from graphdnn.fusion.fused import FusedGraph
 from graphdnn.graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
@@ -24,6 +25,7 @@ from graphdnn.operations import EXTENSIONS
 from graphdnn.problem import parse
 
 _EPSILON = 1e-5
+_GROUP_NORM = "group norm "  # images, groups, channels of one, lines and pixels of a line, with "x" between them
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Named:
     def problem(self) -> Problem:
         if ":" in self.text:
             return draw(Case.of(self.text))
+        if self.text.startswith(_GROUP_NORM):
+            return _of(_group_norm(tuple(map(int, self.text.removeprefix(_GROUP_NORM).split("x")))))
         if self.text.split()[0] in EXTENSIONS:
             return _of(OperationGraph.of([extension_named(self.text)]))
         return _of(parse(self.text).build_operation_graph())
@@ -57,6 +61,25 @@ class Named:
         task = Task(fused.operations[0], device)
         if len(fused) == 1 and engine.serves(task):
             yield EngineConfig(fused, device, (Choice(task, engine, engine.settings(knobs)),))
+
+
+def _group_norm(dims: tuple[int, ...]) -> OperationGraph:
+    """Of images whose channels are last."""
+    n, groups, size, lines, pixels = dims
+    graph, strides = (
+        Graph("group_norm"),
+        (lines * pixels * groups * size, size, 1, pixels * groups * size, groups * size),
+    )
+    x = graph.tensor(dims, strides, data_type="float16")
+    scale, bias = (graph.tensor([1, groups, size, 1, 1], data_type="float32") for _ in range(2))
+    epsilon = graph.tensor_scalar(_EPSILON, data_type="float32")
+    y, *statistics = graph.layernorm(NormPhase.TRAINING, x, scale, bias, epsilon)
+    assert y is not None
+    y.set_output(True).set_data_type("float16")
+    for tensor in statistics:
+        assert tensor is not None
+        tensor.set_dim([n, groups, 1, 1, 1]).set_output(True).set_data_type("float32")
+    return graph.build_operation_graph()
 
 
 def _of(graph: OperationGraph) -> Problem:
@@ -193,6 +216,9 @@ NAMED: tuple[Named, ...] = (
     Named("norm batch x=f32[32,64,40,40]nhwc"),
     Named("norm batch x=f16[12,600,7,7]"),
     Named("norm layer x=f16[3,66000]"),
+    # Groups of channels: pixels that stay in a cluster, and more of them than stay.
+    Named("group norm 2x32x10x64x64"),
+    Named("group norm 1x2x4x600x600"),
     # Gradients of norms by blocks that go through rows; softmax of rows that packs do not fit.
     Named("norm:39"),
     Named("norm:7:small"),

@@ -175,8 +175,6 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     adding.describe(parameters, steps, compute)
     leaves_room = overlaps or (layout.tiles * choice.parts < device.sm_count and not adding.is_launched)
     parameters.integer("leaves_room", int(leaves_room))
-    if product.is_wgrad:
-        parameters.integer("passes", int(_passes(product, layout.tiles * choice.parts, choice, device)))
     of_image = _pixels_of_image(op, joins_pixels)
     parameters.integer("image_pixels", p.n * of_image if is_joined else of_image)
     if is_joined:
@@ -240,13 +238,6 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     if adding.is_launched:
         steps.add(adding.launch(text, packed))
     return steps.kernel(name)
-
-
-def _passes(product: Product, pieces: int, choice: Choice, device: DeviceSpec) -> bool:
-    """Whether a filter gradient's pixels are copied for one tap in one round: the cache need not keep them. Blocks of
-    clusters are not at the same pixels at one time.
-    """
-    return prod(product.residues[0].taps) == 1 and pieces <= device.sm_count and not choice.in_cluster
 
 
 def _split(choice: Choice) -> str:

@@ -25,8 +25,9 @@ from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.normalization.backward_functions import Functions
 from graphdnn.engines.cuda.normalization.forward import Forward
 from graphdnn.engines.cuda.normalization.forward_functions import Known
+from graphdnn.engines.cuda.normalization.groups import groups_of
 from graphdnn.engines.cuda.normalization.operands import Operands, direction, of_rows, place
-from graphdnn.engines.cuda.normalization.planes import Planes, planes_of
+from graphdnn.engines.cuda.normalization.planes import Planes, are_channels, planes_of
 from graphdnn.engines.cuda.normalization.resident import Residence
 from graphdnn.engines.cuda.normalization.rounds import resident
 from graphdnn.engines.cuda.normalization.row_walk import RowWalk, row_walk_of
@@ -73,17 +74,16 @@ class _Backward(Functions):
     """Its kernels."""
 
     def generate(self, device: DeviceSpec) -> None:
-        self._generate(device)
-        if self.parts_parameters:
+        planes = self.planes(device)
+        if planes is not None:
+            self._lie_in_planes(planes)
+        else:
+            self._generate(device)
+        if self.parts_parameters or (planes is not None and planes.is_of_groups):
             self._add_rows(device)
 
     def _generate(self, device: DeviceSpec) -> None:
         steps, anchor = self.steps, self.anchor
-        planes = self.planes(device)
-        if planes is not None:
-            self.rows = planes.rows
-            self._lie_in_planes(planes)
-            return
         walk = self.row_walk(device)
         if walk is not None:
             self._walk(walk)
@@ -161,7 +161,7 @@ class _Backward(Functions):
         alone = FusedOp(op.index, op.rule, anchor, (), (), None, sums, outputs, ())
         files = ("sums.cuh", "norm_parts.cuh")
         fold = Fold("norm_parts", files, streamed=sums, extents=anchor.scale.extents, finish=finish, parts=2)
-        self.steps.include(generate_fold(alone, device, fold))
+        self.steps.include(generate_fold(alone, device, fold), alone)
 
     def _hold(self, tile: Tile) -> None:
         parameters = Parameters(self.steps.places)
@@ -205,14 +205,25 @@ class _Backward(Functions):
     def planes(self, device: DeviceSpec) -> Planes | None:
         """Blocks that have neighbouring channels."""
         operands, anchor = self.operands, self.anchor
-        if self.is_scaled_along or not self.owns_parameters or anchor.inv_variance is None or not operands.centered:
+        if anchor.inv_variance is None or not operands.centered:
             return None
         stored = [*operands.read, *(t for t in operands.epilogue() if not (t.is_by_value or t.is_constant))]
-        return planes_of(operands, stored, [anchor.x, anchor.dy], device)
+        kept = [anchor.x, anchor.dy]
+        if not are_channels(anchor):
+            return groups_of(operands, stored, kept, device)
+        if self.is_scaled_along or not self.owns_parameters:
+            return None
+        return planes_of(operands, stored, kept, device)
 
     def _lie_in_planes(self, planes: Planes) -> None:
+        self.rows, channels = planes.rows, planes.channel_rows
+        written, kept, left = self.parameter_gradients(), self.sums[:0], channels
+        if planes.is_of_groups:
+            left = planes.place_rows
+            kept = self.sums = [of_rows(self.operands, 2 + i, left.space.extents) for i in range(2)]
+            written = {}
+            place(self.steps, kept)
         parameters, compute = Parameters(self.steps.places), self.operands.compute
-        channels = planes.channel_rows
         known = Program(self.steps.op, parameters, channels.space, "r")
         for field, spec in (("mean", self.mean), ("inverse", self.inverse), ("scale", self.anchor.scale)):
             assert spec is not None
@@ -223,7 +234,7 @@ class _Backward(Functions):
             file_text("streaming.cuh"),
             "struct Channel {\n    Compute mean[1], inverse[1], scale[1];\n};\n",
             known.function("of_channel", "Channel& channel"),
-            self.finish_row(parameters, channels, self.parameter_gradients())[0],
+            self.finish_row(parameters, left, written, kept)[0],
             *self.take(parameters, is_stored=True, is_fetched=False),
             file_text("norm_backward_kept.cuh"),
             self.body(parameters, is_streamed=True, is_concluded=True),
@@ -282,7 +293,11 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     operands = Operands.of(task.op, anchor)
     backward = _Backward(Steps(task.op, task.device), operands, _known(operands))
     reads = float(sum(t.bytes for t in operands.read))
-    is_held = backward.planes(task.device) is not None or held(backward.rows, 2 * operands.bytes) is not None
+    planes = backward.planes(task.device)
+    if planes is not None and planes.is_of_groups:
+        again = reads if planes.is_divided else 0.0
+        return memory_cost(task, again + 4 * planes.place_rows.count * operands.bytes, 4 if planes.is_divided else 2)
+    is_held = planes is not None or held(backward.rows, 2 * operands.bytes) is not None
     passes = float((not backward.owns_parameters and not backward.parts_parameters) + (not is_held))
     launches = 1 + 2 * int(passes)
     walk = backward.row_walk(task.device)

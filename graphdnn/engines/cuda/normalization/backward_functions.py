@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.program import Program
@@ -85,12 +85,14 @@ class Functions:
     def finish(self, parameters: Parameters) -> str:
         """The sums of row ``i`` of a thread into memory, where they are gradients."""
         written = self.parameter_gradients() if self.owns_parameters else {}
-        text, arguments = self.finish_row(parameters, self.rows, written)
+        text, arguments = self.finish_row(parameters, self.rows, written, self.sums if self.parts_parameters else ())
         return text + of_thread("finish", "finish_row", arguments)
 
-    def finish_row(self, parameters: Parameters, rows: Rows, written: Mapping[int, int]) -> tuple[str, str]:
+    def finish_row(
+        self, parameters: Parameters, rows: Rows, written: Mapping[int, int], kept: Sequence[TensorSpec] = ()
+    ) -> tuple[str, str]:
         """The sums of a row, or of a place of rows, and what the function takes. ``written``: as
-        ``parameter_gradients``.
+        ``parameter_gradients``; ``kept``: where the sums themselves go.
         """
         compute = self.operands.compute
         arguments = f"{compute} sum, {compute} dot"
@@ -100,10 +102,9 @@ class Functions:
             for uid, part in written.items():
                 program.set(self.gradient(uid), ("sum", "dot")[part])
             program.store_outputs((self.anchor,))
-        elif self.parts_parameters:
-            for spec, value in zip(self.sums, ("sum", "dot"), strict=True):
-                program.set(spec, value)
-                program.store(spec)
+        for spec, value in zip(kept, ("sum", "dot"), strict=False):
+            program.set(spec, value)
+            program.store(spec)
         return program.function("finish_row", arguments), arguments
 
     def application(

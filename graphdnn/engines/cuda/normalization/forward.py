@@ -20,6 +20,7 @@ from graphdnn.engines.cuda.generator.program import Program
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
 from graphdnn.engines.cuda.generator.steps import Steps
 from graphdnn.engines.cuda.normalization.forward_functions import Functions, Known
+from graphdnn.engines.cuda.normalization.groups import groups_of
 from graphdnn.engines.cuda.normalization.operands import Operands, direction, of_rows, place
 from graphdnn.engines.cuda.normalization.planes import Planes, are_channels, planes_of
 from graphdnn.engines.cuda.normalization.resident import Residence
@@ -123,10 +124,16 @@ def _find_rows(op: FusedOp) -> Rows:
 def _planes(op: FusedOp, device: DeviceSpec) -> Planes | None:
     operands = _operands(op)
     anchor = operands.anchor
-    if not operands.centered or not are_channels(anchor):
+    assert isinstance(anchor, NormForward)
+    if not operands.centered:
         return None
     beside = [t for t in operands.epilogue() if not (t.is_by_value or t.is_constant)]
-    return planes_of(operands, [*operands.read, *beside], [anchor.x], device)
+    stored, kept = [*operands.read, *beside], [anchor.x]
+    if not are_channels(anchor):
+        return groups_of(operands, stored, kept, device)
+    if not all(_rows(op).is_of_row(t) for t in (anchor.scale, anchor.bias) if t is not None):
+        return None
+    return planes_of(operands, stored, kept, device)
 
 
 def _name(op: FusedOp, rows: Rows, how: str) -> str:
@@ -284,7 +291,10 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     if _is_given(anchor):
         return memory_cost(task)
     operands, rows = _operands(task.op), _rows(task.op)
-    if _planes(task.op, task.device) or held(rows, operands.bytes) is not None:
+    planes = _planes(task.op, task.device)
+    if planes is not None and planes.is_divided:
+        return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)
+    if planes is not None or held(rows, operands.bytes) is not None:
         return memory_cost(task)
     staying = resident(rows, operands.bytes, [anchor.x], task.device, is_plain=operands.is_plain)
     if staying is not None:

@@ -33,6 +33,11 @@ _LINE, _SHORT_LINE = 128, 64  # bytes of memory that one access of a warp should
 _SECTOR = 32  # bytes that memory hands out at once
 _ROW_BYTES = 16  # of what a thread knows of its rows, for each of their statistics
 _BLOCKS_PER_SM = 8
+# Rows across memory that few threads share: packs above which they do; threads of a row and of a block, blocks of a
+# multiprocessor, bytes of values; packs of a thread. The fastest of those tried on an H200 (150 to 1000 channels).
+_LEAST_TALL, _MOST_TALL = 128, 16
+_TALL = ((16, 128, 5, 160), (32, 256, 2, _MOST_HELD), (64, 256, 2, _MOST_HELD))
+_NOT_TALL = 256  # packs, up to which others are as fast where the first of these do not serve
 _MANY_THREADS, _SOME_THREADS = 1280, 768  # of an SM, where a thread holds little and much: 48 and 80 registers
 
 
@@ -257,6 +262,22 @@ def _held_deep(rows: Rows, value_bytes: int) -> Tile | None:
     steps = -(-rows.packs // lanes)
     columns = _THREADS // 2 // lanes
     return Tile(lanes, columns, steps, blocks=4)
+
+
+def held_tall(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
+    """A block that holds rows of many packs across memory in registers, with few threads for each: these exchange
+    little, and blocks are small enough that one reads while another writes. None where others were not found slower.
+    """
+    rows = rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes))
+    if rows.along or rows.width * rows.main_bytes != _ACROSS_BYTES or rows.packs <= _LEAST_TALL:
+        return None
+    for lanes, threads, blocks, most in _TALL:
+        steps = -(-rows.packs // lanes)
+        values = steps * rows.width * value_bytes
+        if steps <= _MOST_TALL and values <= most:
+            is_many = rows.row_packs * lanes >= _ENOUGH_THREADS and (lanes == _TALL[0][0] or rows.packs > _NOT_TALL)
+            return (rows, Tile(lanes, threads // lanes, steps, blocks)) if is_many else None
+    return None
 
 
 def passed(rows: Rows) -> Tile:

@@ -21,7 +21,7 @@ from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch, early
 from graphdnn.engines.cuda.generator.parameters import Parameters
 from graphdnn.engines.cuda.generator.program import asked_indices
 from graphdnn.engines.cuda.generator.source import file_text, kernel_text
-from graphdnn.engines.cuda.reductions.rows import Rows, Tile, held, passed, rows_of, rows_text
+from graphdnn.engines.cuda.reductions.rows import Rows, Tile, held, held_tall, passed, rows_of, rows_text
 from graphdnn.engines.cuda.reductions.softmax_divided import LAUNCHES, generate_divided, is_worth_dividing
 from graphdnn.engines.cuda.reductions.softmax_functions import Functions
 from graphdnn.engines.cuda.reductions.softmax_runs import NOTHING_MOVES, Runs, runs_of
@@ -55,7 +55,7 @@ def _held(stages: Stages, rows: Rows, device: DeviceSpec) -> tuple[Rows, Tile] |
     """A block that has its rows in registers; None where none can, or rows are so long that shared memory has several
     on a multiprocessor and registers one: then one block reads while another writes.
     """
-    fitting = held(rows, stages.bytes)
+    fitting = held_tall(rows, stages.bytes) or held(rows, stages.bytes)
     if fitting is None or fitting[1].threads < _MOST_THREADS:
         return fitting
     shared = _shared_bytes(stages, rows, device)

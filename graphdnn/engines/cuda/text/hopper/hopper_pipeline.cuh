@@ -107,34 +107,6 @@ __device__ __forceinline__ void copy_pixels(
                      ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(at[2]), "r"(at[1]), "r"(at[0]), "r"(n),
                      "h"(o2), "h"(o1), "h"(o0) : "memory");
 }
-// What the second level of cache is told of a copy: nobody reads again soon what passes, which is the first to go.
-typedef unsigned long long policy_t;
-__device__ __forceinline__ policy_t policy_of(bool passes) {
-    policy_t first, usual;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
-    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(usual));
-    return passes ? first : usual;
-}
-template <int SPATIAL>
-__device__ __forceinline__ void copy_pixels(
-    shared_t to, const TensorMap& map, shared_t barrier, int c, int n, const int (&at)[3], const int (&tap)[3], policy_t policy
-) {
-    const unsigned short o0 = (unsigned short)tap[0], o1 = (unsigned short)tap[1], o2 = (unsigned short)tap[2];
-    if constexpr (SPATIAL == 1)
-        asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.L2::cache_hint"
-                     " [%0], [%1, {%3, %4, %5}], [%2], {%6}, %7;"
-                     ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(at[2]), "r"(n), "h"(o2), "l"(policy) : "memory");
-    else if constexpr (SPATIAL == 2)
-        asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.L2::cache_hint"
-                     " [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8}, %9;"
-                     ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(at[2]), "r"(at[1]), "r"(n), "h"(o2), "h"(o1), "l"(policy)
-                     : "memory");
-    else
-        asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes.L2::cache_hint"
-                     " [%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10}, %11;"
-                     ::"r"(to), "l"(&map), "r"(barrier), "r"(c), "r"(at[2]), "r"(at[1]), "r"(at[0]), "r"(n),
-                     "h"(o2), "h"(o1), "h"(o0), "l"(policy) : "memory");
-}
 
 // Ahead of the first copy: a map is 128 bytes of the parameters.
 __device__ __forceinline__ void fetch_map(const TensorMap& map) {
@@ -185,14 +157,6 @@ __device__ __forceinline__ void copy_pixels(
     for (int d = 0; d < SPATIAL; ++d) all[1 + d] = at[2 - d], offset[d] = tap[2 - d];
     all[SPATIAL + 1] = n;
     emulated_copy_pixels(to, &map, barrier, all, offset, SPATIAL + 2);
-}
-typedef unsigned long long policy_t;
-__device__ __forceinline__ policy_t policy_of(bool) { return 0; }
-template <int SPATIAL>
-__device__ __forceinline__ void copy_pixels(
-    shared_t to, const TensorMap& map, shared_t barrier, int c, int n, const int (&at)[3], const int (&tap)[3], policy_t
-) {
-    copy_pixels<SPATIAL>(to, map, barrier, c, n, at, tap);
 }
 
 __device__ __forceinline__ void fetch_map(const TensorMap&) {}

@@ -187,12 +187,6 @@ __device__ __forceinline__ Unit unit_of(int tile_n, int j) {
     return {first + SHARERS * WHOLE_UNITS, mate * SHARE, SHARE};
 }
 
-// Whether pixels are copied once, by all tiles at the same time, where Params say so (p.passes).
-template <class Fields> __device__ __forceinline__ auto passes(const Fields& p, int) -> decltype((int)p.passes) {
-    return (int)p.passes;
-}
-template <class Fields> __device__ __forceinline__ int passes(const Fields&, long) { return 0; }
-
 // Of operands in PLANES, each with maps of its own, one plane behind the other; a step is DEEP pixels.
 template <int PLANES = 1, int DEEP = PANEL, class Slot>
 __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot slot) {
@@ -210,7 +204,6 @@ __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot 
         }
     }
     const int none[3] = {0, 0, 0}, row = w.group * (int)p.rows[0] + w.tile_m * BM;
-    const policy_t policy = policy_of(passes(p, 0));
     const Pixel by = pixel_of(p, 0, DEEP);
     Pixel pixel = pixel_of(p, 0, w.first * DEEP);
     #pragma unroll 1
@@ -225,12 +218,12 @@ __device__ __forceinline__ void fill_wgrad(const Params& p, const Work& w, Slot 
             #pragma unroll
             for (int j = 0; j < BM / PANEL; ++j)
                 copy_pixels<SPATIAL>(
-                    rows + j * DEEP * ROW, p.plain[plane], barrier, row + j * PANEL, pixel.n, pixel.at, none, policy
+                    rows + j * DEEP * ROW, p.plain[plane], barrier, row + j * PANEL, pixel.n, pixel.at, none
                 );
             #pragma unroll
             for (int j = 0; j < UNITS_TAKEN; ++j)
                 copy_pixels<SPATIAL>(
-                    columns + j * DEEP * ROW, p.gathered[plane], barrier, channel[j], pixel.n, start, offset[j], policy
+                    columns + j * DEEP * ROW, p.gathered[plane], barrier, channel[j], pixel.n, start, offset[j]
                 );
         }
         step_on(p, 0, pixel, by);

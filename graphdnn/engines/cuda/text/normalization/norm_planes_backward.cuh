@@ -2,6 +2,9 @@
 
 constexpr int SUMS = 2;
 constexpr bool SWEEPS = false;
+// Where rows are groups each place of a row has a scale of its own: sums of a row are of the scaled gradient, and what a place
+// adds to the gradients of scale and bias is left for another launch, by image and block.
+constexpr bool OF_PLACES = ROW_RANK == 3;
 
 __device__ __forceinline__ void learn_channel(const Channel& channel, Row& row, int e) {
     row.mean[e] = channel.mean[0];
@@ -17,17 +20,21 @@ __device__ __forceinline__ void add(const Elements& pack, const Row& row, Comput
     }
 }
 
-__device__ __forceinline__ void learn(const Params& p, Compute sum, Compute dot, Row& row, int e) {
-    const Compute scale = row.scale[e] * row.inverse[e];
-    row.sum[e] = -scale * sum / (Compute)p.elements;
-    row.dot[e] = -scale * (dot / (Compute)p.elements) * row.inverse[e];
+// Means.
+__device__ __forceinline__ Pack<Compute, 2> needed_of(const Params& p, Compute sum, Compute dot) {
+    return {sum / (Compute)p.elements, dot / (Compute)p.elements};
+}
+
+__device__ __forceinline__ void learn(Compute sum, Compute dot, Row& row, int e) {
+    const Compute scale = row.scale[e] * row.inverse[e], of_sums = OF_PLACES ? row.inverse[e] : scale;
+    row.sum[e] = -of_sums * sum;
+    row.dot[e] = -of_sums * dot * row.inverse[e];
     row.scale[e] = scale;
 }
 
-__device__ __forceinline__ void store_row(const Params& p, const int (&at)[1], Compute sum, Compute dot) {
+__device__ __forceinline__ void store_row(const Params& p, const int (&at)[ROW_RANK], Compute sum, Compute dot) {
     finish_row(p, at, sum, dot);
 }
 
 // Nothing is summed a second time.
-__device__ __forceinline__ void learn_first(const Params&, Compute, Row&, int) {}
 __device__ __forceinline__ void add_again(const Elements&, const Row&, Compute (&)[1][VECTOR]) {}

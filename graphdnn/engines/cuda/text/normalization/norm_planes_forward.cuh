@@ -2,6 +2,7 @@
 
 constexpr int SUMS = 1;
 constexpr bool SWEEPS = true;
+constexpr bool OF_PLACES = false;
 static_assert(CENTERED, "deviations are those from a mean");
 
 __device__ __forceinline__ Elements widened(const Stored& pack) {
@@ -13,10 +14,6 @@ __device__ __forceinline__ Elements widened(const Stored& pack) {
 __device__ __forceinline__ void add(const Elements& pack, const Row&, Compute (&sum)[1][VECTOR]) {
     #pragma unroll
     for (int e = 0; e < VECTOR; ++e) sum[0][e] += pack.x[e];
-}
-
-__device__ __forceinline__ void learn_first(const Params& p, Compute sum, Row& row, int e) {
-    row.mean[e] = sum / (Compute)p.elements;
 }
 
 __device__ __forceinline__ void add_again(const Elements& pack, const Row& row, Compute (&sum)[1][VECTOR]) {
@@ -32,11 +29,17 @@ __device__ __forceinline__ void learn_channel(const Channel& channel, Row& row, 
     row.bias[e] = channel.bias[0];
 }
 
-__device__ __forceinline__ void learn(const Params& p, Compute, Compute squares, Row& row, int e) {
-    row.inverse[e] = inverse_deviation(squares / (Compute)p.elements, epsilon(p)) * row.scale[e];
+// Mean and inverse deviation.
+__device__ __forceinline__ Pack<Compute, 2> needed_of(const Params& p, Compute sum, Compute squares) {
+    return {sum / (Compute)p.elements, inverse_deviation(squares / (Compute)p.elements, epsilon(p))};
 }
 
-__device__ __forceinline__ void store_row(const Params& p, const int (&at)[1], Compute sum, Compute squares) {
+__device__ __forceinline__ void learn(Compute mean, Compute inverse, Row& row, int e) {
+    row.mean[e] = mean;
+    row.inverse[e] = inverse * row.scale[e];
+}
+
+__device__ __forceinline__ void store_row(const Params& p, const int (&at)[ROW_RANK], Compute sum, Compute squares) {
     const Compute variance = squares / (Compute)p.elements;
     finish_row(p, at, sum / (Compute)p.elements, variance, inverse_deviation(variance, epsilon(p)));
 }

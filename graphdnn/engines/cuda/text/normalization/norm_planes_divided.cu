@@ -1,0 +1,74 @@
+// Lines are too many to stay anywhere: blocks find the sums of theirs, a second launch joins them, and a third one reads
+// everything again, beginning with what was read last, which the second level of cache may still have.
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_planes_parts(const __grid_constant__ Params p) {
+    __shared__ Compute found[2][CHANNELS];
+    let_next_start();
+    const Lines mine = lines_of(p, (int)blockIdx.x);
+    wait_for_launch_before();
+    int rows[VECTOR];
+    Row row;
+    find_sums(p, mine, rows, read_again(), row, found);
+    if constexpr (OF_PLACES) leave_places(p, mine);
+    for (int i = (int)threadIdx.x; i < mine.channels; i += THREADS) {
+        const long long place = ((long long)blockIdx.y * p.parts + mine.part) * p.channels + mine.first_channel + i;
+        p.partial[place] = {found[0][i], found[1][i]};
+    }
+}
+
+__device__ __forceinline__ Compute over_block(Compute value) {
+    __shared__ Compute shared[WARPS];
+    #pragma unroll
+    for (int by = 16; by > 0; by /= 2) value += __shfl_xor_sync(0xffffffffu, value, by);
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+    __syncthreads();
+    value = shared[0];
+    #pragma unroll
+    for (int i = 1; i < WARPS; ++i) value += shared[i];
+    __syncthreads();
+    return value;
+}
+
+// A block for each row of an image: its parts become sums, or a sum and the squares of what deviates from the mean.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_planes_join(const __grid_constant__ Params p) {
+    let_next_start();
+    wait_for_launch_before();
+    const int row = (int)blockIdx.x, parts = (int)p.parts;
+    const Pack<Compute, 2>* const part = p.partial + (long long)blockIdx.y * parts * p.channels + row;
+    Compute first = (Compute)0, second = (Compute)0;
+    for (int i = (int)threadIdx.x; i < parts; i += THREADS) first += part[i * p.channels].at[0];
+    first = over_block(first);
+    for (int i = (int)threadIdx.x; i < parts; i += THREADS) {
+        const Pack<Compute, 2> some = part[i * p.channels];
+        second += joined(p, i, some.at[0], some.at[1], first);
+    }
+    second = over_block(second);
+    if (threadIdx.x != 0) return;
+    p.joined[(long long)blockIdx.y * p.channels + row] = needed_of(p, first, second);
+    if constexpr (!OF_PLACES) {
+        int at[ROW_RANK] = {};
+        if constexpr (ROW_RANK == 3) at[0] = (int)blockIdx.y, at[1] = row;
+        else at[0] = row;
+        store_row(p, at, first, second);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_planes_apply(const __grid_constant__ Params p) {
+    let_next_start();
+    Lines mine = lines_of(p, (int)gridDim.x - 1 - (int)blockIdx.x);
+    int rows[VECTOR];
+    find_rows(mine, rows);
+    wait_for_launch_before();
+    Row row;
+    know(p, mine, rows, row);
+    #pragma unroll
+    for (int e = 0; e < VECTOR; ++e) {
+        const Pack<Compute, 2> joined = p.joined[(long long)blockIdx.y * p.channels + mine.first_channel + rows[e]];
+        learn(joined.at[0], joined.at[1], row, e);
+    }
+    take_all(p, mine, read_once(), [&](int n, const Stored& pack) {
+        int at[RANK];
+        mine.locate_line(n, at);
+        epilogue(p, at, widened(pack), row);
+    });
+}
