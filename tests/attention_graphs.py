@@ -46,6 +46,7 @@ def attention(
     behind: bool = False,
     scores: str = "f32",
     probabilities: str = "",
+    result: str = "",
     hidden: float = -inf,
     index: str = "i32",
 ) -> OperationGraph:
@@ -107,7 +108,7 @@ def attention(
     o = graph.matmul(p, v)
     if behind:
         o = graph.relu(graph.mul(o, constant(0.5, "f32")))
-    o.set_output(True).set_data_type(kind)
+    o.set_output(True).set_data_type(result or kind)
     if statistics:
         graph.add(most, graph.log(total)).set_output(True).set_data_type("f32")
     return graph.build_operation_graph()

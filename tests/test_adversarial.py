@@ -8,7 +8,9 @@ from drawn.places import Emulated
 from emulator import MISSING
 
 from graphdnn.engines import ENGINES, Engine
-from graphdnn.engines.cuda import ahead, turned, widened
+from graphdnn.engines.cuda import ahead, apart, turned, widened
+from graphdnn.engines.cuda.attention import hopper as hopper_attention
+from graphdnn.engines.cuda.attention import mma as mma_attention
 from graphdnn.engines.cuda.direct import grouped, grouped_wgrad, stem_float
 from graphdnn.engines.cuda.hopper import across as hopper_across
 from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
@@ -61,6 +63,9 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (widened.ENGINE, Sum("e4m3", _LENGTH)),
     (ahead.ENGINE, Sum("f16", _LENGTH, behind=True)),
     (turned.ENGINE, Sum("f16", _LENGTH, layout="")),
+    (apart.ENGINE, Sum("f16", _LENGTH, windows=True)),
+    (apart.ENGINE_TF32, Sum("f32", _LENGTH, windows=True)),
+    (apart.ENGINE_FLOAT, Sum("f32", _LENGTH, windows=True)),
     (implicit_gemm.ENGINE, Sum("f32", _LENGTH)),
     (stem_float.ENGINE, Sum("f32", _LENGTH, windows=True)),
     (winograd_2x2.ENGINE, Sum("f32", _LENGTH, taps=3)),
@@ -96,8 +101,11 @@ def test_sums_of_fp8_are_bounded_because_they_begin_anew(monkeypatch: pytest.Mon
 
 
 def test_every_stated_bound_is_tested() -> None:
+    """Those of attention with their results, in test_cuda_attention."""
     stated = {e.name for e in ENGINES if e.sum_error is not None}
-    assert stated == {engine.name for engine, _ in CASES}
+    assert stated == {engine.name for engine, _ in CASES} | {
+        e.name for e in (mma_attention.ENGINE, hopper_attention.ENGINE)
+    }
 
 
 def test_units() -> None:

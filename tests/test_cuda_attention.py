@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
 import numpy as np
 import pytest
+from adversarial import WITHIN_BOUNDS, Sums, huge
 from attention_graphs import Shape, attention, values
 from cuda_comparison import ARCHITECTURES, compiler, compiles_cleanly, device_kernel, emulated, run_both
 
 from graphdnn import OperationGraph, fuse
 from graphdnn.device import DeviceSpec, device_spec
+from graphdnn.dtypes import cast
 from graphdnn.engines import Engine
 from graphdnn.engines.cuda.attention.functions import parts_of
+from graphdnn.engines.cuda.attention.hopper import ENGINE as HOPPER
 from graphdnn.engines.cuda.attention.mma import ENGINE, TILES
-from graphdnn.enums import KnobType
+from graphdnn.enums import DataType, KnobType
 from graphdnn.heuristics import Ranking
 
 H200 = device_spec("h200")
+ELEMENT_TYPES = {"f16": DataType.HALF, "bf16": DataType.BFLOAT16}
 UNIT = {"f16": 2.0**-11, "bf16": 2.0**-8}
 
 
@@ -144,3 +149,35 @@ def test_what_the_band_hides_is_no_part_of_the_whole_form() -> None:
 def test_it_is_chosen(device: str, engine: str) -> None:
     graph = attention(Shape(rows=512, keys=512, depth=64, columns=64), causal=0, scale=0.1, hidden=-inf)
     assert Ranking(fuse(graph), device_spec(device)).best.name == engine
+
+
+@emulated
+@pytest.mark.parametrize("engine", [ENGINE, HOPPER], ids=lambda engine: engine.name)
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("how", [how for how in WITHIN_BOUNDS if how is not huge], ids=lambda how: how.__name__)
+def test_stated_errors_of_both_products(engine: Engine, kind: str, how: Callable[..., Sums]) -> None:
+    """The statistics of a row that sees one key are its score; where all scores are zeros, a result is a mean of v."""
+    data_type, rows, keys, depth, columns = ELEMENT_TYPES[kind], 40, 320, 192, 32
+    few = Shape(batch=1, heads=1, rows=rows, keys=16, depth=depth, columns=columns)
+    of_scores = attention(few, kind, padded=True, statistics=True)
+    of_values = attention(Shape(batch=1, heads=1, rows=rows, keys=keys, depth=16, columns=columns), kind, result="f32")
+    drawn = (
+        how(np.random.default_rng(depth), data_type, rows, 16, depth),
+        how(np.random.default_rng(keys), data_type, 1, columns, keys),
+    )
+    q, k, v = (cast(a, data_type).astype(np.float64) for a in (drawn[0].x, drawn[0].w.T, drawn[1].w.T))
+    given = {"q": q, "k": k, "v": np.ones((16, columns)), "lengths": np.ones((1, 1))}
+    score = (q @ k)[:, :1], (abs(q) @ abs(k))[:, :1]
+    _within(of_scores, engine, given, depth, *score)
+    given = {"q": np.zeros((rows, 16)), "k": np.ones((16, keys)), "v": v}
+    _within(of_values, engine, given, keys, v.mean(0), abs(v).mean(0))
+
+
+def _within(graph: OperationGraph, engine: Engine, given: dict[str, Any], n: int, exact: Any, size: Any) -> None:
+    """The last result of one head, as far off as sums of n terms of that size may be, a division and a rounding."""
+    assert engine.sum_error is not None
+    bound = {t.uid: given[t.name].reshape(t.dims) for t in graph.inputs if not t.is_constant}
+    here, _ = run_both(list(graph.operations), engine, bound, device=H200)
+    found = here[graph.outputs[-1].uid][0, 0].astype(np.float64)
+    units = engine.sum_error.units(n) + 4
+    assert np.all(abs(found - exact) <= units * 2.0**-24 * size + n * engine.sum_error.floor + 2.0**-149)

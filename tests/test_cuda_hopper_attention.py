@@ -65,6 +65,21 @@ def test_scores_near_the_largest_number() -> None:
     check(graph, "bf16", given={**given, graph.inputs[0].uid: q, graph.inputs[1].uid: k}, engine=ENGINE)
 
 
+@emulated
+@pytest.mark.parametrize("scale", [None, 1.0])
+def test_scores_far_from_zero(scale: float | None) -> None:
+    """Multiplied by log2 e they are rounded by more than they differ; the largest ones pass from near to far and back."""
+    graph = attention(Shape(batch=1, heads=1, rows=40, keys=400, depth=16), scale=scale, statistics=True)
+    given = values(graph, keys=400)
+    q, k = (given[t.uid].copy() for t in graph.inputs[:2])
+    q[...], k[...] = 0.0, 0.0
+    q[..., 0], k[..., 0, :] = 1024.0, 676.0  # 692,224; from 693,147 on they are far
+    q[..., 1], k[..., 1, :] = 1.0, 944.0 - np.arange(400) // 10
+    q[..., 1::3, :] *= -1
+    q[..., 2::3, 0] *= 8
+    check(graph, given={**given, graph.inputs[0].uid: q, graph.inputs[1].uid: k}, engine=ENGINE)
+
+
 @pytest.mark.parametrize(
     ("fields", "factor"),
     [

@@ -113,6 +113,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 
 _SHARE = 0.5  # of the tensor cores' rate that long heads reach
+_START = 5e-6  # of a block: until q and its first keys are there, and behind the last ones
 _WARPGROUPS, _PACE = (9, 0), 1.88  # from here on a data sheet's rate is that of warpgroups' products
 
 
@@ -123,11 +124,13 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     pace = _PACE if device.compute_capability >= _WARPGROUPS else 1.0
     rate = device.rate(parts.attention.first.a.data_type) * _SHARE / pace / at_once
     key = 2 * tile.bm * (sizes.depth + sizes.columns) / rate  # seconds of one, with a block's rows
-    blocks, mean = _blocks(parts, tile), parts.band.visible(sizes.rows, sizes.keys) / sizes.rows
+    blocks, rounds = _blocks(parts, tile), -(-_blocks(parts, tile) // at_once)
     if parts.band.first is None and parts.band.last is None:
-        return device_cost(task, -(-blocks // at_once) * mean * key)
+        return device_cost(task, rounds * (sizes.keys * key + _START))
+    edge = (tile.bm + tile.bn) / 2  # keys of blocks at the edge that no row of them sees
+    mean = min(parts.band.visible(sizes.rows, sizes.keys) / sizes.rows + edge, sizes.keys)
     longest = max(parts.band.seen(row, sizes.keys) for row in (0, sizes.rows // 2, sizes.rows - 1))
-    return device_cost(task, max(blocks / at_once * mean, longest) * key)
+    return device_cost(task, max(blocks / at_once * mean, longest) * key + rounds * _START)
 
 
 # Sums of the second product are scaled down when a larger score comes, at most once for 16 keys.

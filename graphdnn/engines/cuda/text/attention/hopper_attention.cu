@@ -13,6 +13,7 @@ constexpr int BM = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
 constexpr int PANELS_Q = (DEPTH + 63) / 64, PANELS_V = (COLUMNS + 63) / 64;  // of 128 bytes of a head
 constexpr int Q_BYTES = PANELS_Q * BM * ROW, K_BYTES = PANELS_Q * BN * ROW, V_BYTES = PANELS_V * BN * ROW;
 constexpr float LOG2_E = 1.44269504f;
+constexpr float FAR = 1e6f;  // exponents that are rounded by 1/32 at most are below it
 static_assert(DEPTH % 16 == 0 && BN % 16 == 0 && COLUMNS % 8 == 0 && 2 <= RANK && RANK <= 5, "whole products");
 static_assert(128 * (COPYING_REGISTERS + GROUPS * MULTIPLYING_REGISTERS) <= 65536, "registers of a multiprocessor");
 
@@ -184,14 +185,16 @@ __device__ __forceinline__ void score_block(const Params& p, const Tile& t, int 
 struct Softmax {
     float factor;
     float most[2] = {-INFINITY, -INFINITY}, base[2] = {-INFINITY, -INFINITY}, total[2] = {0.0f, 0.0f};
-    float unit[2], below[2];
+    float unit, below[2];
 
-    // Scores so large that their multiples would overflow are alike or differ by much, whatever the unit.
-    __device__ __forceinline__ float unit_of(float score) const {
-        return fabsf(score * factor) < 1e38f ? LOG2_E * factor : factor;
+    // Whether powers are of differences from the largest score: its multiple is rounded by too much to be their base.
+    __device__ __forceinline__ bool is_far(float score) const {
+        return !(fabsf(score * (LOG2_E * factor)) < FAR) && score != -INFINITY;
     }
     // Looks for larger scores; `scale`: what earlier powers are to be multiplied by.
-    __device__ __forceinline__ void look(const float (&s)[BN / 2], float (&scale)[2]) {
+    __device__ __forceinline__ void look(float (&s)[BN / 2], float (&scale)[2]) {
+        unit = LOG2_E * factor;
+        float before[2], next[2];
         #pragma unroll
         for (int h = 0; h < 2; ++h) {
             float even = s[2 * h], odd = s[2 * h + 1];
@@ -200,24 +203,28 @@ struct Softmax {
             float largest = fmaxf(even, odd);
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+            before[h] = most[h];
             most[h] = fmaxf(largest, most[h]);
+            next[h] = below[h] = most[h] * unit;
+            scale[h] = base[h] - next[h];
         }
-        const float usual = LOG2_E * factor;
-        float next[2];
-        #pragma unroll
-        for (int h = 0; h < 2; ++h) unit[h] = usual, next[h] = below[h] = most[h] * usual;
-        if (__any_sync(0xffffffffu, !(fabsf(next[0]) < 1e38f && fabsf(next[1]) < 1e38f))) {
+        if (__any_sync(0xffffffffu, !(fabsf(next[0]) < FAR && fabsf(next[1]) < FAR))) {
             #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                unit[h] = unit_of(most[h]);
-                next[h] = most[h] * unit[h];
+                const bool was_far = is_far(before[h]);
                 // Where no key was seen yet: powers are 0, and none is no number because of that.
-                below[h] = next[h] == -INFINITY ? 0.0f : next[h];
+                if (most[h] == -INFINITY) below[h] = 0.0f, scale[h] = -INFINITY;
+                else if (is_far(most[h])) {
+                    below[h] = 0.0f;
+                    scale[h] = was_far ? (before[h] - most[h]) * unit : __fmaf_rn(-most[h], unit, base[h]);
+                    #pragma unroll
+                    for (int n = 0; n < BN / 8; ++n) s[4 * n + 2 * h] -= most[h], s[4 * n + 2 * h + 1] -= most[h];
+                } else if (was_far) scale[h] = __fmaf_rn(before[h], unit, -next[h]);
             }
         }
         #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            scale[h] = power_of_two(base[h] - below[h]);
+            scale[h] = power_of_two(scale[h]);
             base[h] = next[h];
             total[h] *= scale[h];
         }
@@ -230,8 +237,8 @@ struct Softmax {
             #pragma unroll
             for (int n = 0; n < BN / 8; ++n) {
                 float &x = s[4 * n + 2 * h], &y = s[4 * n + 2 * h + 1];
-                x = power_of_two(__fmaf_rn(x, unit[h], -below[h]));
-                y = power_of_two(__fmaf_rn(y, unit[h], -below[h]));
+                x = power_of_two(__fmaf_rn(x, unit, -below[h]));
+                y = power_of_two(__fmaf_rn(y, unit, -below[h]));
                 evens += x, odds += y;
             }
             total[h] = evens + odds;
@@ -240,7 +247,7 @@ struct Softmax {
     // Of a row at the end: the largest score, and the sum of powers below it. The base was rounded, but not the score.
     __device__ __forceinline__ float largest(int h) const { return most[h] * factor; }
     __device__ __forceinline__ float sum_below(int h) const {
-        return total[h] * power_of_two(-__fmaf_rn(most[h], unit_of(most[h]), -base[h]));
+        return is_far(most[h]) ? total[h] : total[h] * power_of_two(-__fmaf_rn(most[h], LOG2_E * factor, -base[h]));
     }
 };
 
