@@ -30,7 +30,8 @@ MODULES = (
     test_v6_typed_values, test_v6_spatial_values, test_v6_window_values, test_v6_rnn, test_v6_ctc, test_v6_dropout,
     test_v6_algorithms,
 )  # fmt: skip
-ON_THE_HOST = ("test_a_repeated_call_costs_little",)  # the host's time, of a call on the host
+# The time of a call on the host, and memory that is the host's by its kind.
+ON_THE_HOST = ("test_a_repeated_call_costs_little", "test_memory_of_a_size_that_ctypes_knows")
 EVERY_TIME = (
     "test_transform_to_vectors_and_back", "test_gaps_stay_as_they_are", "test_softmax_in_place", "test_integer_anchors",
     "test_pooling_and_nan", "test_sampler_blends_its_gradients_apart", "test_divisive_normalisation_in_place",

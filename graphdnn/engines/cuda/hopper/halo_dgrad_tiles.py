@@ -93,6 +93,7 @@ class Tile:
         sums = shape.residues * self.bn // 2
         return (
             bool(shape.taps)
+            and (shape.reach > 0 or not self.is_apart)  # one pixel of a line: there is nothing to be apart
             and sums < self.registers[0]
             and self.stages(shape, shared_memory) >= (self.copies(shape) if self.is_held else _LEAST_STAGES)
         )
