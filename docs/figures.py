@@ -11,7 +11,7 @@ from typing import Any
 from gpu.goals import HEADING, RESULTS, lines, read
 
 _OF_LAYERS = ("dense", "residual", "dgrad", "wgrad", "nchw", "bytes")  # one table in the README
-ORDER = (*_OF_LAYERS, "fp32", "integers", "depthwise", "models", "memory", "rnn", "host")
+ORDER = (*_OF_LAYERS, "fp32", "integers", "depthwise", "models", "attention", "memory", "rnn", "host")
 _LONG = ("models",)  # cases that were not reached are counted, not listed
 NONE = "No whole run of the benchmark is committed at this version."
 Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
