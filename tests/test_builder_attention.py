@@ -95,13 +95,16 @@ def test_it_is_one_kernel_that_reads_keys_as_they_lie() -> None:
     [
         ({"dropout": 0.5}, NotSupported, "dropout"),
         ({"use_alibi_mask": True}, NotSupported, "use_alibi_mask"),
-        ({"use_padding_mask": True}, BadParam, "seq_len_kv"),
+        ({"use_padding_mask": True}, BadParam, r"seq_len_kv = None.*[\s\S]*builder\.sdpa\.masks"),
+        ({"sliding_window_length": 0}, BadParam, r"sliding_window_length = 0.*[\s\S]*builder\.sdpa\.masks"),
+        ({"sliding_window_length": "3"}, BadParam, r"sliding_window_length[\s\S]*attr\.type"),
+        ({"q": 1.0}, BadParam, r"builder\.operand\.type"),
     ],
 )
 def test_refusals(settings: dict[str, Any], error: type[GraphdnnError], names: str) -> None:
     graph = Graph(io_data_type="float16")
     q, k, v = (graph.tensor((2, 4, 16, 64)) for _ in range(3))
     with pytest.raises(error, match=names):
-        graph.sdpa(q, k, v, **settings)
+        graph.sdpa(**{"q": q, "k": k, "v": v, **settings})
     with pytest.raises(BadParam, match=r"builder\.sdpa"):
         graph.sdpa(q, k, graph.tensor((2, 4)))

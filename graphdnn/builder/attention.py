@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 from graphdnn.builder.extensions import Extensions
-from graphdnn.builder.tensor import Tensor, refuse_given
+from graphdnn.builder.tensor import Tensor, integers, refuse_given
 from graphdnn.enums import DataType, ReductionOperator
 from graphdnn.enums import PointwiseMode as M
 from graphdnn.errors import BadParam
@@ -17,6 +17,12 @@ OPERANDS = Rule(
     expected="q [..., rows, depth], k [..., keys, depth] and v [..., keys, columns], of one rank of 3 or more",
     reason="the extents of scores, masks and sums follow from these",
     fix="hand in tensors with extents; those of results of other operations can be set with set_dim",
+)
+MASKS = Rule(
+    id="builder.sdpa.masks",
+    expected="lengths for a mask of padding, and a window of at least one key",
+    reason="lengths say which keys are padding; a row without a key has no result",
+    fix="pass seq_len_kv, [batch, 1, ..., 1] in INT32, with use_padding_mask, and 1 or more as sliding_window_length",
 )
 _LEAST_RANK = 3
 _SOFTMAX, _INDEX = DataType.FLOAT, DataType.INT32
@@ -68,7 +74,13 @@ class Attention(Extensions):
         for argument, (value, reason) in refused.items():
             refuse_given(value, self._here, argument, reason)
         if use_padding_mask and seq_len_kv is None:
-            raise BadParam(OPERANDS.reject(self._here(), "seq_len_kv", None))
+            raise BadParam(MASKS.reject(self._here(), "seq_len_kv", None))
+        if sliding_window_length is not None:
+            (reach,) = integers([sliding_window_length], self._here(), "sliding_window_length", "e.g. 128")
+            if reach < 1:
+                raise BadParam(MASKS.reject(self._here(), "sliding_window_length", reach))
+        for operand in (q, k, v):
+            self._own(operand)
         extents = [t.dim or () for t in (q, k, v)]
         rank = len(extents[0])
         if rank < _LEAST_RANK or any(len(e) != rank for e in extents):
