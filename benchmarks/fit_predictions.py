@@ -23,20 +23,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # graphdnn from th
 
 from gpu.measured import Row, rows
 
-from graphdnn.engines.cuda.direct import grouped_tiles, grouped_wgrad_tiles
-from graphdnn.engines.cuda.hopper import (
-    across_tiles,
-    halo_dgrad_tiles,
-    halo_tiles,
-    halo_wgrad_tiles,
-    held_tiles,
-    product_clocks,
-    tile_clocks,
-    tiles,
-)
-from graphdnn.engines.cuda.library import explicit_gemm, strided_gemm
-from graphdnn.engines.cuda.mma import few
-from graphdnn.engines.cuda.mma import gemm as mma_gemm
+from graphdnn.engines.cuda.cublas import explicit_gemm, strided_gemm
+from graphdnn.engines.cuda.direct.grouped import grouped_tiles, grouped_wgrad_tiles
+from graphdnn.engines.cuda.sm80 import mma_gemm, mma_skinny
+from graphdnn.engines.cuda.sm90 import gemm_time, tile_choice, tile_cycles
+from graphdnn.engines.cuda.sm90.gemm import dgrad_tf32_tiles
+from graphdnn.engines.cuda.sm90.halo import halo_dgrad_tiles, halo_tile_choice, halo_wgrad_tiles
+from graphdnn.engines.cuda.sm90.weight_stationary import weight_stationary_tiles
 
 _STEPS = (0.2, 0.08, 0.03)  # of a constant, up and down
 _REGRET = 4.0  # how much a choice that is 1 % slower counts beside a prediction that is 1 % away
@@ -75,7 +68,7 @@ class Model:
 
 MODELS = {
     "gemm": Model(
-        (tile_clocks, product_clocks, tiles),
+        (tile_cycles, gemm_time, tile_choice),
         ("cuda_hopper_gemm", "cuda_hopper_gemm_tf32", "cuda_hopper_matmul"),
         (
             *("_PRODUCT", "_SHARED", "_COPIED", "_TILE", "_TURN", "_LEAVING", "_SUM_OUT"),
@@ -87,7 +80,7 @@ MODELS = {
         ),
     ),
     "halo": Model(
-        (halo_tiles,),
+        (halo_tile_choice,),
         ("cuda_hopper_halo", "cuda_hopper_halo_tf32"),
         (
             *("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_TAP", "_PATCH", "_OWN_WAY"),
@@ -95,12 +88,12 @@ MODELS = {
         ),
     ),
     "held": Model(
-        (held_tiles,),
+        (weight_stationary_tiles,),
         ("cuda_hopper_held",),
         ("_PRODUCT", "_READ", "_PIXELS", "_PARTIAL", "_UNDER_WAY", "_STEP", "_BYTE_OUT", "_FILTERS"),
     ),
     "across": Model(
-        (across_tiles,),
+        (dgrad_tf32_tiles,),
         ("cuda_hopper_across",),
         ("_PRODUCT", "_BESIDE", "_TILE", "_BYTE_OUT", "_LEAVING", "_START"),
     ),
@@ -130,7 +123,7 @@ MODELS = {
         ("cuda_explicit_gemm", "cuda_matmul_cublas"),
         ("_SHARE", "_FLOAT_SHARE", "_START", "_OUTSIDE", "_IDLE", "_NARROW_PACE", "_ODD_ROWS", "_PACK_WORK"),
     ),
-    "few": Model((few,), ("cuda_matmul_few",), ("_START", "_SECOND")),
+    "few": Model((mma_skinny,), ("cuda_matmul_few",), ("_START", "_SECOND")),
 }
 
 

@@ -96,8 +96,8 @@ def _calls(layer: tuple[int, ...], torch: Any) -> Calls:
     """The operators of one layer on the same values: name to a call without arguments."""
     import numpy as np
 
-    from graphdnn.convolution import ConvProblem, output_extent
     from graphdnn.engines.host.convolution import dgrad, fprop, scratch_bytes, wgrad
+    from graphdnn.operations.conv_problem import ConvProblem, output_extent
 
     n, c, h, w, k, r, s, stride, padding = layer
     output = tuple(output_extent(size, f, padding, padding, stride, 1) for size, f in ((h, r), (w, s)))

@@ -28,7 +28,7 @@ import graphdnn
 from graphdnn import ConvolutionMode, ExecutionPlan, OperationGraph, PointwiseMode, TensorSpec, packed_strides
 from graphdnn.operations import ConvForward, ConvolutionSpec, PointwiseOperation, PointwiseSpec
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 from long_graphs import layers  # of the tests, which hold the same limits
 
 X, W, Y, B = (4, 64, 28, 28), (64, 64, 3, 3), (4, 64, 28, 28), (1, 64, 1, 1)
@@ -67,7 +67,7 @@ def idle_legacy_call() -> Callable[[], object]:
     from types import SimpleNamespace
 
     from graphdnn import v6
-    from graphdnn.v6.thread import last_prepared
+    from graphdnn.v6.thread_state import last_prepared
 
     def described(dims: tuple[int, ...]) -> Any:
         desc = v6.cudnnCreateTensorDescriptor()
@@ -91,7 +91,7 @@ def idle_legacy_call() -> Callable[[], object]:
 
 def explained(count: int) -> Callable[[], object]:
     """Fusing, ranking and the report of so many operations, of a graph that is new each time."""
-    from graphdnn.cli import explain
+    from graphdnn.cli.commands import explain
 
     operations, numbers = layers(count), itertools.count()
     graphdnn.prepare("h200")

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphdnn import Graph
 from graphdnn.builder import Tensor
-from graphdnn.builder.methods import POINTWISE_METHODS
+from graphdnn.builder.pointwise_methods import POINTWISE_METHODS
 
 Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
 _EVERYWHERE = ("self", "compute_data_type", "name")  # said once, above the tables

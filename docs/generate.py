@@ -11,19 +11,19 @@ from textwrap import dedent
 from typing import Any
 
 import graphdnn
-from graphdnn.backend.face import MANY
-from graphdnn.backend.kinds import KINDS, UNSUPPORTED, Kind, Row
-from graphdnn.device import PROFILES
+from graphdnn.backend.descriptor_spec import MANY
+from graphdnn.backend.descriptor_types import KINDS, UNSUPPORTED, Kind, Row
+from graphdnn.device.profiles import PROFILES
 from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines import ENGINES, Engine
-from graphdnn.engines.cuda.generator.needs import CUDA_NEEDS, ONE_TENSOR
+from graphdnn.engines.cuda.codegen.requirements import CUDA_NEEDS, ONE_TENSOR
 from graphdnn.enums import DataType
 from graphdnn.fusion import FUSION_RULES
-from graphdnn.fusion.attention import ATTENTION_GUARDS
-from graphdnn.fusion.chains import CHAIN_GUARDS
-from graphdnn.fusion.rules import EPILOGUE_GUARDS, PROLOGUE_GUARDS
+from graphdnn.fusion.patterns.attention import ATTENTION_GUARDS
+from graphdnn.fusion.patterns.pattern import CHAIN_GUARDS
+from graphdnn.fusion.templates import EPILOGUE_GUARDS, PROLOGUE_GUARDS
 from graphdnn.operations import EXTENSIONS, OPERATIONS, ports
-from graphdnn.pointwise import POINTWISE
+from graphdnn.operations.pointwise_modes import POINTWISE
 from graphdnn.rules import RULES, Constraint
 from graphdnn.spec import Spec, is_required
 from graphdnn.v6 import coverage
@@ -266,7 +266,7 @@ def _introduction_to_sums() -> str:
         ## Errors of sums
 
         How far convolutions and products of matrices with fp32 sums may be from the exact ones, as engines state it;
-        `tests/test_adversarial.py` and `tests/gpu/test_gpu_adversarial.py` hold them to it, with sums that cancel, grow
+        `tests/engines/cuda/test_worst_case_sums.py` and `tests/gpu/test_gpu_adversarial.py` hold them to it, with sums that cancel, grow
         or descend, subnormal and huge operands, infinities and NaN. The result's own rounding comes on top, and what
         fp32 has no number for (below 2^-149)."""
     )
@@ -477,7 +477,7 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         keep or answer something. *Compared with*: PyTorch's CPU operators, or loops over the formula. *NumPy* and
         *CUDA* count the cases of these comparisons that called the function and passed: on the host
         ({legacy_runs.described("host")}), and the same cases with every call on a GPU ({legacy_runs.described("gpu")}).
-        A `state` that none of them asks for has the cases of `tests/test_v6_protocol.py` and `test_v6_descriptors.py`;
+        A `state` that none of them asks for has the cases of `tests/v6/test_v6_protocol.py` and `test_v6_descriptors.py`;
         descriptors are kept on the host whatever the device is (`host`). The ordinary tests run some of the cases on
         the emulator, and provoke every status of every function.
         `pytest --legacy-results FILE` writes the counts."""

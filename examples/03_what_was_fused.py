@@ -1,7 +1,7 @@
 """Which operations became one kernel, which did not, and why: as text to read and as data to test."""
 
 import graphdnn
-from graphdnn.engines.work import bytes_moved
+from graphdnn.engines.operation_cost import bytes_moved
 from graphdnn.enums import ReductionOperator
 
 

@@ -3,7 +3,7 @@
 import json
 
 import graphdnn
-from graphdnn import repairs
+from graphdnn.analysis import repairs
 from graphdnn.files import graph_to_dict
 
 # An activation in front of a convolution, and its result kept in memory although only the convolution reads it.

@@ -5,8 +5,8 @@ import tempfile
 from pathlib import Path
 
 import graphdnn
+from graphdnn.analysis.report import contents_of, page
 from graphdnn.enums import ReductionOperator
-from graphdnn.report import contents_of, page
 
 graph = graphdnn.Graph(
     "centred residual block",

@@ -5,7 +5,7 @@ from graphdnn import ReductionOperator, __version__, device_spec
 from graphdnn.importers import read
 from graphdnn.locks import check, lock_from_json, lock_of
 from graphdnn.pytest_plugin import assert_fused
-from graphdnn.reducing import by_rule, reduce
+from graphdnn.reducer import by_rule, reduce
 
 # Lines of oneDNN's benchdnn. What a graph cannot express is said, never left out.
 lines = """--reset --dt=f16 --dir=FWD_B --stag=nhwc --wtag=ohwi --attr-post-ops=relu

@@ -4,9 +4,9 @@
 ``graphdnn.backend`` has the v8 C calls; ``rank`` and ``build`` show and make plans.
 """
 
-from graphdnn.build import build, prepare, rank
 from graphdnn.builder import Graph
-from graphdnn.device import PROFILES, DeviceSpec
+from graphdnn.device.profiles import PROFILES, DeviceSpec
+from graphdnn.device_selection import device_spec
 from graphdnn.enums import (
     BehaviorNote,
     ConvolutionMode,
@@ -36,10 +36,10 @@ from graphdnn.errors import (
 )
 from graphdnn.files import graph_from_json, graph_to_json, plan_from_json, plan_to_json
 from graphdnn.fusion import FusedGraph, FusedOp, Limits, fuse
-from graphdnn.graph import OperationGraph
+from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig, Filters, Ranking
-from graphdnn.machine import device_spec
 from graphdnn.operations import Cell, RnnSpec
+from graphdnn.pipeline import build, prepare, rank
 from graphdnn.plan import ExecutionPlan
 from graphdnn.tensors import TensorSpec, channels_last_strides, packed_strides
 

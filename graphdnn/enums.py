@@ -238,7 +238,7 @@ class AttributeType(CEnum, c_type="cudnnBackendAttributeType_t", prefix="CUDNN_T
 
 
 class PointwiseMode(CEnum, c_type="cudnnPointwiseMode_t", prefix="CUDNN_POINTWISE_"):
-    """Elementwise functions; their meaning is in ``graphdnn.pointwise``."""
+    """Elementwise functions; their meaning is in ``graphdnn.operations.pointwise_modes``."""
 
     ADD = 0
     ADD_SQUARE = 5

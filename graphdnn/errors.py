@@ -72,12 +72,12 @@ class GraphdnnError(Exception):
 
     @property
     def ledger(self) -> Any:
-        """The refusals as a ``graphdnn.ledger.Ledger``, which lies further down and is loaded when it is asked for."""
-        return import_module("graphdnn.ledger").of_error(self)
+        """The refusals as a ``graphdnn.analysis.diagnostics.Ledger``, which lies further down and is loaded when it is asked for."""
+        return import_module("graphdnn.analysis.diagnostics").of_error(self)
 
     def repairs(self, device: Any = None) -> Any:
-        """Edits with which what was refused is legal, tried, as ``graphdnn.repairs.Repairs``."""
-        return import_module("graphdnn.repairs").of_error(self, device)
+        """Edits with which what was refused is legal, tried, as ``graphdnn.analysis.repairs.Repairs``."""
+        return import_module("graphdnn.analysis.repairs").of_error(self, device)
 
     @property
     def repeat(self) -> str:

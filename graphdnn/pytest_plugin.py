@@ -21,18 +21,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from graphdnn.build import rank
 from graphdnn.builder import Graph
-from graphdnn.cuda.folder import write_whole
-from graphdnn.device import PROFILES
+from graphdnn.device.profiles import PROFILES
 from graphdnn.errors import NotInitialized
 from graphdnn.fusion import FusedGraph, fuse
-from graphdnn.graph import OperationGraph
+from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
 from graphdnn.locks import Lock, LockedGraph, Movement, against, entry_of, lock_from_json
-from graphdnn.locks.patterns import described, kernels_like
+from graphdnn.locks.kernel_patterns import described, kernels_like
+from graphdnn.pipeline import rank
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
+from graphdnn.storage import write_whole
 
 OUTSIDE = Rule(
     id="pytest.outside",

@@ -10,16 +10,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import legacy_results
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-import legacy_results
-
 from graphdnn.backend.descriptor import Descriptor
-from graphdnn.backend.kinds import KINDS
+from graphdnn.backend.descriptor_types import KINDS
 from graphdnn.cuda import nvrtc
-from graphdnn.cuda.driver import available
+from graphdnn.cuda.driver_api import available
 from graphdnn.errors import NotSupported, Rejection
 from graphdnn.fusion import Stop
 from graphdnn.rules import RULES

@@ -16,8 +16,8 @@ from gpu.problem import Case, Group, Peer, Problem
 from gpu.result import PeerResult, Result
 from gpu.timing import Contestant, alternate, estimate, repeats_for, rotation, series, timed
 from graphdnn import ExecutionPlan, Filters, HeurMode, NotSupported, rank
+from graphdnn.device_selection import device_spec
 from graphdnn.fusion import fuse
-from graphdnn.machine import device_spec
 from graphdnn.tuning.candidates import candidates_of
 
 OURS, COPY = "ours", "copy"

@@ -12,24 +12,27 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphdnn.device import DeviceSpec
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.device_selection import device_spec
 from graphdnn.engines import ENGINE_BY_NAME, Task, engines_of
-from graphdnn.engines.cuda.hopper import across_tiles, halo_dgrad_tiles, halo_tiles, halo_wgrad_tiles, held_tiles, tile
+from graphdnn.engines.cuda.sm90 import tile
+from graphdnn.engines.cuda.sm90.gemm import dgrad_tf32_tiles
+from graphdnn.engines.cuda.sm90.halo import halo_dgrad_tiles, halo_tile_choice, halo_wgrad_tiles
+from graphdnn.engines.cuda.sm90.weight_stationary import weight_stationary_tiles
 from graphdnn.engines.engine import Engine, Knobs
 from graphdnn.enums import KnobType
 from graphdnn.fusion import fuse
 from graphdnn.heuristics import Choice
 from graphdnn.heuristics.filters import ASKED_FOR
-from graphdnn.machine import device_spec
 from graphdnn.problem import parse
 
 TABLE = Path(__file__).parents[2] / "tests" / "data" / "measured_h200.txt"
 _TILES = {
-    "across": across_tiles.TILES,
+    "across": dgrad_tf32_tiles.TILES,
     "halo_dgrad": halo_dgrad_tiles.TILES,
     "halo_wgrad": halo_wgrad_tiles.TILES,
-    "halo": halo_tiles.TILES,
-    "held": held_tiles.TILES,
+    "halo": halo_tile_choice.TILES,
+    "held": weight_stationary_tiles.TILES,
 }
 _PARTS = re.compile(r"(.+?)(?:p(\d+)(c?))?$")
 _BY_LAUNCH, _BY_CLUSTER = 1, 2

@@ -7,7 +7,7 @@ every reason; inside ``returning_status()`` the calls return the status instead.
 """
 
 from graphdnn.backend import constants
-from graphdnn.backend.calls import (
+from graphdnn.backend.c_api import (
     cudnnBackendCreateDescriptor,
     cudnnBackendDestroyDescriptor,
     cudnnBackendExecute,
@@ -26,7 +26,7 @@ from graphdnn.backend.calls import (
     cudnnSetStream,
 )
 from graphdnn.backend.constants import *  # noqa: F403
-from graphdnn.backend.outcome import returning_status
+from graphdnn.backend.status_returns import returning_status
 
 __all__ = [
     "cudnnBackendCreateDescriptor",

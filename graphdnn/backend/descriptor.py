@@ -14,9 +14,9 @@ import numpy as np
 
 from graphdnn.attribute_names import AttributeName
 from graphdnn.backend import rules
-from graphdnn.backend.elements import ELEMENTS, expected_of, split
+from graphdnn.backend.attribute_elements import ELEMENTS, expected_of, split
+from graphdnn.backend.descriptor_types import KINDS, UNSUPPORTED, Row
 from graphdnn.backend.handle import handle_problem
-from graphdnn.backend.kinds import KINDS, UNSUPPORTED, Row
 from graphdnn.enums import AttributeType, CEnum, DescriptorType
 from graphdnn.errors import Rejection, error_for, raise_if
 from graphdnn.rules import Rule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.backend.rules import HANDLE_DESTROYED, HANDLE_KIND, HANDLE_NULL, HANDLE_STREAM
-from graphdnn.device import DeviceSpec
+from graphdnn.device.profiles import DeviceSpec
 from graphdnn.errors import Rejection, raise_if
 from graphdnn.plan.streams import stream_address
 

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from graphdnn.builder.inside import Inside
-from graphdnn.builder.methods import POINTWISE_METHODS, pointwise_method
+from graphdnn.builder.pointwise_methods import POINTWISE_METHODS, pointwise_method
 from graphdnn.builder.tensor import Tensor
 from graphdnn.builder.tuning import Tuning
-from graphdnn.device import DeviceSpec
-from graphdnn.graph import OperationGraph
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.plan import ExecutionPlan
-from graphdnn.text import meant, plural
+from graphdnn.text_format import meant, plural
 
 if TYPE_CHECKING:
-    from graphdnn.cuts import Cuts
+    from graphdnn.analysis.cuts import Cuts
 
 Elementwise: TypeAlias = Callable[..., Tensor]
 _ELSEWHERE = {
@@ -77,7 +77,7 @@ class Graph(Inside, Tuning):
 
         ``measure`` executes the whole and all parts, which needs the device. Differences below ``margin`` say nothing.
         """
-        from graphdnn.cuts import cuts_of  # few ask
+        from graphdnn.analysis.cuts import cuts_of  # few ask
 
         graph = self.build_operation_graph()
         return cuts_of(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from graphdnn.builder.running import Running
+from graphdnn.builder.execution import Running
 from graphdnn.builder.tensor import Tensor
 
 if TYPE_CHECKING:
-    from graphdnn.certificate import Certificate
-    from graphdnn.kernels import KernelView, Place
-    from graphdnn.trace import Trace
+    from graphdnn.analysis.certificate import Certificate
+    from graphdnn.analysis.kernels import KernelView, Place
+    from graphdnn.analysis.trace import Trace
 
 
 class Inside(Running):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn.builder.attention import Attention
+from graphdnn.builder.attention_methods import Attention
 from graphdnn.errors import BadParam, GraphdnnError
 from graphdnn.fusion import Limits
 from graphdnn.fusion.limits import not_written

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphdnn.builder.running import Running
+from graphdnn.builder.execution import Running
 from graphdnn.enums import HeurMode
 
 if TYPE_CHECKING:

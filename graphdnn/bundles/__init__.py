@@ -1,10 +1,19 @@
 """Bundles: one run as a file that repeats it, and the commands that failures end with."""
 
-from graphdnn.bundles.attempts import Attempt, attempt, bundle_of, plan_bundle
 from graphdnn.bundles.bundle import BUNDLE_FORMAT, Bundle, Ending, bundle_from_json
-from graphdnn.bundles.repeat import FOLDER, folder, of_error, of_graph, of_plan, replay_command, run_command, save
-from graphdnn.bundles.replayed import Replayed, replay
-from graphdnn.bundles.texts import canonical, problem_text
+from graphdnn.bundles.replay import Replayed, replay
+from graphdnn.bundles.reproduction_command import (
+    FOLDER,
+    folder,
+    of_error,
+    of_graph,
+    of_plan,
+    replay_command,
+    run_command,
+    save,
+)
+from graphdnn.bundles.verified_run import Attempt, attempt, bundle_of, plan_bundle
+from graphdnn.problem.printer import canonical, problem_text
 
 __all__ = [
     "BUNDLE_FORMAT",

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphdnn.device import DeviceSpec, device_from_json
+from graphdnn.analysis.oracle import Comparison
+from graphdnn.device.profiles import DeviceSpec, device_from_json
 from graphdnn.engines.host.memory import load
 from graphdnn.errors import GraphdnnError
 from graphdnn.files import (
@@ -26,9 +27,8 @@ from graphdnn.files import (
 )
 from graphdnn.fusion import Limits
 from graphdnn.fusion.limits import limits_from_json
-from graphdnn.graph import OperationGraph
+from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
-from graphdnn.oracle import Comparison
 
 BUNDLE_FORMAT = "graphdnn.bundle"
 OK, MISMATCH, ERROR, NOT_RUN = "ok", "mismatch", "error", "not run"

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from graphdnn.cli.outcome import MEANINGS, Exit, exit_code, print_rejections
+from graphdnn.cli.exit_codes import MEANINGS, Exit, exit_code, print_rejections
 from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError
 from graphdnn.rules import Rule
@@ -107,7 +107,7 @@ def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     asked = [module for module in COMMANDS if words and words[0] == _name(module)]
     for module in asked or COMMANDS:
-        command = import_module(f"graphdnn.cli.{module}")
+        command = import_module(f"graphdnn.cli.commands.{module}")
         summary = (command.__doc__ or "").splitlines()[0].split(": ", 1)[-1]
         own = commands.add_parser(_name(module), help=summary, description=summary, epilog=_CODES)
         command.add_arguments(own)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
-from graphdnn.cuda import cuda_library
+from graphdnn.cuda import vendor_libraries
 from graphdnn.enums import DataType, Status
 
 # cudaDataType_t and cublasComputeType_t.
@@ -101,7 +101,7 @@ class Cublas:
 
     def handle(self) -> int:
         """The handle of the calling thread on the current device."""
-        from graphdnn.cuda.driver import current_device
+        from graphdnn.cuda.driver_api import current_device
 
         handles: dict[int, _Lent] | None = getattr(self._local, "handles", None)
         if handles is None:
@@ -119,7 +119,7 @@ class Cublas:
 
     def _new(self) -> int:
         """A handle allocates, which a capture of the calling thread forbids unless it is told to look away."""
-        from graphdnn.cuda.driver import beside_captures
+        from graphdnn.cuda.driver_api import beside_captures
 
         made = ctypes.c_void_p()
         with beside_captures():
@@ -144,7 +144,7 @@ class Cublas:
         code = getattr(self._library, name)(*arguments)
         if code:
             known = _NAMES.get(code, "CUBLAS_STATUS")
-            cuda_library.check("cuBLAS", name, code, known, Status.EXECUTION_FAILED_CUBLAS)
+            vendor_libraries.check("cuBLAS", name, code, known, Status.EXECUTION_FAILED_CUBLAS)
 
 
 def _compute(call: Gemm) -> int:
@@ -168,9 +168,9 @@ def _scalars(compute: DataType, is_complex: bool) -> tuple[Any, Any]:
 @cache
 def library() -> Blas:
     """Raises ``NotSupported`` where there is none."""
-    return Cublas(cuda_library.load("cublas"))
+    return Cublas(vendor_libraries.load("cublas"))
 
 
 def missing() -> str:
     """Why there is no cuBLAS where plans run; an empty text when there is."""
-    return cuda_library.missing_on_devices("cublas")
+    return vendor_libraries.missing_on_devices("cublas")

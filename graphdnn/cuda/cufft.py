@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
-from graphdnn.cuda import cuda_library
+from graphdnn.cuda import vendor_libraries
 from graphdnn.enums import Status
 from graphdnn.errors import NotSupported
 from graphdnn.rules import Rule
@@ -147,7 +147,7 @@ class Cufft:
         library.cufftExecR2C.argtypes = library.cufftExecC2R.argtypes = (i, p, p)
 
     def prepare(self, transform: Transform) -> Transforming:
-        from graphdnn.cuda.driver import beside_captures, current_device
+        from graphdnn.cuda.driver_api import beside_captures, current_device
 
         free = self._free[current_device(), transform]
         try:
@@ -160,15 +160,15 @@ class Cufft:
 
 def _check(call: str, code: int) -> None:
     if code:
-        cuda_library.check("cuFFT", call, code, _NAMES.get(code, "CUFFT_ERROR"), Status.EXECUTION_FAILED)
+        vendor_libraries.check("cuFFT", call, code, _NAMES.get(code, "CUFFT_ERROR"), Status.EXECUTION_FAILED)
 
 
 @cache
 def library() -> Fft:
     """Raises ``NotSupported`` where there is none."""
-    return Cufft(cuda_library.load("cufft"))
+    return Cufft(vendor_libraries.load("cufft"))
 
 
 def missing() -> str:
     """Why there is no cuFFT where plans run; an empty text when there is."""
-    return cuda_library.missing_on_devices("cufft")
+    return vendor_libraries.missing_on_devices("cufft")

@@ -16,7 +16,8 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from graphdnn.cuda import debug, seen
+from graphdnn import debug_log
+from graphdnn.cuda import library_record
 from graphdnn.enums import Status
 from graphdnn.errors import InternalError, NotSupported
 from graphdnn.rules import Rule
@@ -97,7 +98,7 @@ def version() -> tuple[int, int]:
     Raises ``NotSupported`` when it cannot be loaded.
     """
     if not _loaded.cache_info().currsize:
-        note = seen.note_of("nvrtc")
+        note = library_record.note_of("nvrtc")
         if note is not None and note.version is not None:
             return note.version
     return loaded_version()
@@ -118,7 +119,7 @@ def arch_of(compute_capability: tuple[int, int], device: str = "device") -> str:
 
 def options_of(kernel: KernelText, arch: str) -> tuple[str, ...]:
     """All options, in the order in which they are passed."""
-    lines = ("-lineinfo",) if debug.asks("lineinfo") else ()
+    lines = ("-lineinfo",) if debug_log.asks("lineinfo") else ()
     return (f"--gpu-architecture={arch}", *ALWAYS, *lines, *kernel.options)
 
 
@@ -126,8 +127,8 @@ def compile_text(kernel: KernelText, arch: str) -> Compiled:
     """Compile for one architecture. Raises ``NotSupported`` or ``InternalError``, which says why."""
     nvrtc, _ = _loaded()
     _check_architecture(arch, kernel.name)
-    if debug.asks("source"):
-        debug.line("source", kernel.name, _saved(kernel))
+    if debug_log.asks("source"):
+        debug_log.line("source", kernel.name, _saved(kernel))
     options = [option.encode() for option in options_of(kernel, arch)]
     start = time.perf_counter()
     result, program = nvrtc.nvrtcCreateProgram(kernel.text.encode(), f"{kernel.name}.cu".encode(), 0, [], [])
@@ -142,10 +143,10 @@ def compile_text(kernel: KernelText, arch: str) -> Compiled:
         cubin = _bytes_of(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
-    if debug.asks("ptxas"):
+    if debug_log.asks("ptxas"):
         for entry, r in resources(text).items():
             fields = (r.registers, r.stack, r.spill_stores, r.spill_loads, r.shared)
-            debug.line("resources", kernel.name, entry, *fields)
+            debug_log.line("resources", kernel.name, entry, *fields)
     return Compiled(cubin, text, time.perf_counter() - start)
 
 
@@ -194,7 +195,7 @@ def _loaded() -> tuple[Any, tuple[int, int]]:
     if int(result):
         raise NotSupported(NO_LIBRARY.reject(where, "library", result.name, detail="nvrtcVersion fails"))
     found = int(major), int(minor)
-    seen.keep("nvrtc", found)
+    library_record.keep("nvrtc", found)
     return nvrtc, found
 
 

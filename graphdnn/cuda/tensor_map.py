@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from graphdnn.cuda.library import driver_functions, error_of
+from graphdnn.cuda.driver_library import driver_functions, error_of
 from graphdnn.enums import DataType
 from graphdnn.frozen import frozen
 

@@ -16,13 +16,13 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from graphdnn.checks import Check, OneOf
-from graphdnn.device import DeviceSpec
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.operation_cost import reduction_length
 from graphdnn.engines.sum_error import SumError
-from graphdnn.engines.work import reduction_length
 from graphdnn.enums import BehaviorNote, KnobType, LayoutType, NumericalNote, Status
 from graphdnn.errors import Rejection
 from graphdnn.frozen import frozen
-from graphdnn.fusion.fused import FusedOp
+from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.rules import Constraint, Rule, violations
 

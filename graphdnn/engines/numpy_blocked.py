@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from graphdnn.device import MIB
+from graphdnn.device.profiles import MIB
 from graphdnn.dtypes import COMPUTE
 from graphdnn.engines.engine import Cost, Engine, Kernel, Knob, Knobs, Task, needs_rule
 from graphdnn.engines.host.cost import host_cost, host_of

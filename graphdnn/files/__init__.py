@@ -1,6 +1,14 @@
 """Graphs, plans and devices as files: data only, checked on the way in, one error class for anything malformed."""
 
-from graphdnn.files.documents import (
+from graphdnn.files.graph_files import (
+    GRAPH_FORMAT,
+    KNOWN_OPERATIONS,
+    graph_from_dict,
+    graph_from_json,
+    graph_to_dict,
+    graph_to_json,
+)
+from graphdnn.files.json_documents import (
     CONTENT,
     LARGEST_FILE,
     NEWER,
@@ -13,16 +21,7 @@ from graphdnn.files.documents import (
     parse_json,
     placed,
 )
-from graphdnn.files.fields import decoded, fields_of, plain
-from graphdnn.files.graphs import (
-    GRAPH_FORMAT,
-    KNOWN_OPERATIONS,
-    graph_from_dict,
-    graph_from_json,
-    graph_to_dict,
-    graph_to_json,
-)
-from graphdnn.files.plans import (
+from graphdnn.files.plan_files import (
     PLAN_FORMAT,
     choices_of,
     config_from_dict,
@@ -33,6 +32,7 @@ from graphdnn.files.plans import (
     spec_from_json,
     spec_to_json,
 )
+from graphdnn.files.spec_fields import decoded, fields_of, plain
 
 __all__ = [
     "CONTENT", "GRAPH_FORMAT", "KNOWN_OPERATIONS", "LARGEST_FILE", "NEWER", "PLAN_FORMAT", "TOO_LARGE", "VERSION",

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from graphdnn.checks import AtMost, Equals
 from graphdnn.errors import Rejection, raise_if
-from graphdnn.graph import OperationGraph
+from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.rules import Constraint, Rule
 
 _MOST = 4096  # entries of each kind; more would only cost time

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.enums import DataType
-from graphdnn.fusion.fused import FusedOp
+from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Reshape, Slice, Transpose
-from graphdnn.operations.movement_pieces import block_of, pieces_of
+from graphdnn.operations.copy_blocks import block_of, pieces_of
 from graphdnn.tensors import TensorSpec
 
 

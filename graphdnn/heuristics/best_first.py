@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 
-from graphdnn.heuristics.config import Choice
+from graphdnn.heuristics.engine_config import Choice
 
 
 class Lazy:

@@ -18,16 +18,16 @@ import threading
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from graphdnn.cuda import debug
-from graphdnn.device import DeviceSpec
+from graphdnn import debug_log
+from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import Engine, Task, engines_of
 from graphdnn.enums import HeurMode
 from graphdnn.errors import BadParam, NotSupported, Rejection
-from graphdnn.fusion.fused import FusedGraph, FusedOp
+from graphdnn.fusion.fused_graph import FusedGraph, FusedOp
 from graphdnn.heuristics.best_first import Lazy, best_first
-from graphdnn.heuristics.config import Choice, Declined, EngineConfig
+from graphdnn.heuristics.candidate_enumeration import Offers
+from graphdnn.heuristics.engine_config import Choice, Declined, EngineConfig
 from graphdnn.heuristics.filters import UNFILTERED, Filters
-from graphdnn.heuristics.offers import Offers
 from graphdnn.rules import Rule
 
 _SHOWN = 16  # configurations in the printed ranking
@@ -135,7 +135,7 @@ class Ranking:
                 rest, self._rest = self._rest or islice(self._configs(), len(self._found), None), None
                 self._found += islice(rest, max(count - len(self._found), 0))
                 self._rest = rest
-        if not self._told and debug.asks("rank"):
+        if not self._told and debug_log.asks("rank"):
             self._told = True
             self._tell()
         return len(self._found) >= count
@@ -143,14 +143,14 @@ class Ranking:
     def _tell(self) -> None:
         """The ranking as lines on stderr."""
         about = self.fused.graph.name or "unnamed", self.device.name, self.mode.name
-        repeat = debug.repeat("of_graph", self.fused.graph, "explain", self.device.name)
+        repeat = debug_log.repeat("of_graph", self.fused.graph, "explain", self.device.name)
         for i, config in enumerate(islice(self, _SHOWN)):
             seconds = f"{config.predicted_seconds * 1e6:.1f}"
-            debug.line("rank", *about, i, config.name, seconds, config.workspace_size, repeat=repeat)
+            debug_log.line("rank", *about, i, config.name, seconds, config.workspace_size, repeat=repeat)
         for declined in self.declined:
             for r in declined.rejections:
                 place = declined.engine.name, declined.operation.name
-                debug.line("declined", *about, *place, r.rule, r.reason, repeat=repeat)
+                debug_log.line("declined", *about, *place, r.rule, r.reason, repeat=repeat)
 
     def _configs(self) -> Iterator[EngineConfig]:
         if len(self._tasks) == 1:

@@ -15,8 +15,17 @@ from itertools import product
 from typing import Any
 
 from graphdnn.errors import BadParam, Rejection
-from graphdnn.importers.convolution import BIAS, DATA, FILTER, FORWARD, Convolution, Extents, problems, symmetric
-from graphdnn.importers.imported import MISSING, UNKNOWN, VALUE, Imported, Problem, Refusal
+from graphdnn.importers.convolution_problem import (
+    BIAS,
+    DATA,
+    FILTER,
+    FORWARD,
+    Convolution,
+    Extents,
+    problems,
+    symmetric,
+)
+from graphdnn.importers.import_result import MISSING, UNKNOWN, VALUE, Imported, Problem, Refusal
 
 # How benchdnn runs and reports, nothing of the problem.
 IGNORED = frozenset(

@@ -14,8 +14,8 @@ from graphdnn.builder import Graph, Tensor
 from graphdnn.enums import TensorReordering
 from graphdnn.errors import GraphdnnError, Rejection
 from graphdnn.files import parse_json
-from graphdnn.graph import OperationGraph
-from graphdnn.importers.frontend_rows import (
+from graphdnn.graph.operation_graph import OperationGraph
+from graphdnn.importers.cudnn_frontend_nodes import (
     TAGS,
     Row,
     boolean,
@@ -29,8 +29,8 @@ from graphdnn.importers.frontend_rows import (
     type_at,
     wrong,
 )
-from graphdnn.importers.imported import MISSING, UNKNOWN, VALUE, Imported, Problem, Refusal, placed
-from graphdnn.pointwise import POINTWISE
+from graphdnn.importers.import_result import MISSING, UNKNOWN, VALUE, Imported, Problem, Refusal, placed
+from graphdnn.operations.pointwise_modes import POINTWISE
 
 _COMMON = frozenset({"tag", "name", "compute_data_type", "inputs", "outputs"})
 _IN_CONTEXT = frozenset({"is_dynamic_shape_enabled", "is_override_shape_enabled"})

@@ -16,8 +16,17 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 from graphdnn.errors import BadParam, Rejection
-from graphdnn.importers.convolution import BIAS, DATA, FILTER, FORWARD, Convolution, Extents, problems, symmetric
-from graphdnn.importers.imported import UNKNOWN, VALUE, Imported, Problem, Refusal
+from graphdnn.importers.convolution_problem import (
+    BIAS,
+    DATA,
+    FILTER,
+    FORWARD,
+    Convolution,
+    Extents,
+    problems,
+    symmetric,
+)
+from graphdnn.importers.import_result import UNKNOWN, VALUE, Imported, Problem, Refusal
 
 TYPES = {
     "conv": ("f32", "f32", "f32"), "convfp16": ("f16", "f16", "f16"), "convbfp16": ("bf16", "bf16", "bf16"),

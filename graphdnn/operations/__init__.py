@@ -1,6 +1,7 @@
 """The operations: one frozen spec per node type, and the table of all of them."""
 
 from graphdnn.operations.base import Operation, ports, without_unread
+from graphdnn.operations.batchnorm_statistics import BnBackwardWeights, BnFinalize, GenStats
 from graphdnn.operations.convolution import (
     ConvBackwardData,
     ConvBackwardFilter,
@@ -9,19 +10,18 @@ from graphdnn.operations.convolution import (
     ConvolutionSpec,
 )
 from graphdnn.operations.ctc import CtcLoss
+from graphdnn.operations.data_movement import Concat, Reshape, Slice, Transpose
 from graphdnn.operations.extension import Extension
 from graphdnn.operations.grid_sample import GridSample, GridSampleBackward
+from graphdnn.operations.im2col import Patches
 from graphdnn.operations.matmul import Matmul, MatmulSpec
-from graphdnn.operations.movement import Concat, Reshape, Slice, Transpose
-from graphdnn.operations.norm import NormBackward, NormForward
-from graphdnn.operations.patches import Patches
+from graphdnn.operations.normalization import NormBackward, NormForward
 from graphdnn.operations.pointwise import PointwiseOperation, PointwiseSpec
 from graphdnn.operations.reduction import Reduction, ReductionSpec
 from graphdnn.operations.resample import ResampleBackward, ResampleForward, ResampleSpec
 from graphdnn.operations.rng import Rng, RngSpec
 from graphdnn.operations.rnn import RecurrentOperation, RnnBackwardData, RnnBackwardWeights, RnnForward
 from graphdnn.operations.rnn_spec import Cell, RnnSpec
-from graphdnn.operations.statistics import BnBackwardWeights, BnFinalize, GenStats
 
 # In the order of the documentation; the tag is the name in reports and files.
 OPERATIONS: dict[str, type[Operation]] = {

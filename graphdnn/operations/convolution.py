@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar
 
 from graphdnn.attribute_names import AttributeName as A
 from graphdnn.checks import AtLeast, Each, Equals, InRange, LengthIn, MultipleOf, OneOf
-from graphdnn.convolution import ConvProblem, output_extent
 from graphdnn.dtypes import FP8
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import ConvolutionMode, DataType, DescriptorType, Status
 from graphdnn.operations.base import Extents, Operation, compute_constraints, output_constraints
+from graphdnn.operations.conv_problem import ConvProblem, output_extent
 from graphdnn.rules import Constraint
 from graphdnn.spec import ElementType, Float, Int64, Int64s, Spec, attr, port
 from graphdnn.tensors import TensorSpec

@@ -1,7 +1,7 @@
 """Pointwise operations: any mode of the header over broadcast operands.
 
 Forward modes write y, backward modes write dx. What a mode needs and computes
-is its row in ``graphdnn.pointwise``; nothing here knows a mode by name.
+is its row in ``graphdnn.operations.pointwise_modes``; nothing here knows a mode by name.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from graphdnn.operations.base import (
     output_constraints,
     same_rank,
 )
-from graphdnn.pointwise import POINTWISE, Pointwise
+from graphdnn.operations.pointwise_modes import POINTWISE, Pointwise
 from graphdnn.rules import Constraint
 from graphdnn.spec import ElementType, Float, Int64, Spec, attr, port
 from graphdnn.tensors import TensorSpec

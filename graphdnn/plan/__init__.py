@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from graphdnn.plan.base import ExecutionPlan, class_of
+from graphdnn.plan.execution_plan import ExecutionPlan, class_of
 
 if TYPE_CHECKING:
-    from graphdnn.plan.device import DevicePlan
-    from graphdnn.plan.host import HostPlan
+    from graphdnn.plan.device_plan import DevicePlan
+    from graphdnn.plan.host_plan import HostPlan
 
 _PLACES = {"DevicePlan": "cuda", "HostPlan": "cpu"}
 

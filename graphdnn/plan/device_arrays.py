@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn.cuda.failure import CudaError
+from graphdnn.cuda.errors import CudaError
 from graphdnn.dtypes import ELEMENTS, Array, data_type_of
 from graphdnn.enums import DataType, Status
 from graphdnn.errors import Rejection
-from graphdnn.plan.bindings import WHERE, WORKSPACE_KIND, WORKSPACE_SMALL, Expected
+from graphdnn.plan.binding_validation import WHERE, WORKSPACE_KIND, WORKSPACE_SMALL, Expected
 from graphdnn.rules import Rule
 
 KIND = Rule(
@@ -135,7 +135,7 @@ def _exchanged(given: Any, stream: int) -> tuple[Array, int] | str:
         return "it is neither an array nor an address"
     import cupy
 
-    from graphdnn.cuda.order import BareStream
+    from graphdnn.cuda.stream_order import BareStream
 
     with cupy.cuda.Stream.from_external(BareStream(stream)) if stream else cupy.cuda.Stream.null:
         taken = cupy.from_dlpack(given) if hasattr(given, "__dlpack__") else cupy.asarray(given)
@@ -165,7 +165,7 @@ def _torch(tensor: Any, stream: int, ordinal: int) -> tuple[Array, int] | str:
     torch = sys.modules["torch"]
     producer = torch.cuda.current_stream(tensor.device)
     if producer.cuda_stream != stream and tensor.device.index == ordinal:
-        from graphdnn.cuda.order import wait_for
+        from graphdnn.cuda.stream_order import wait_for
 
         wait_for(producer.cuda_stream, stream)
     size = dtype.itemsize
@@ -175,8 +175,8 @@ def _torch(tensor: Any, stream: int, ordinal: int) -> tuple[Array, int] | str:
 
 def allocation_problem(label: str, address: int, size: int, ordinal: int) -> Rejection | None:
     """Why ``size`` bytes at an address cannot be used, as the driver knows its allocations."""
-    from graphdnn.cuda.driver import pointer_device
-    from graphdnn.cuda.memory import room
+    from graphdnn.cuda.allocations import room
+    from graphdnn.cuda.driver_api import pointer_device
 
     device = pointer_device(address) if 0 < address < _ADDRESSES else None
     if device is None:

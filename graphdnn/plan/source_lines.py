@@ -10,9 +10,9 @@ import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.engine import CompiledOperation
-from graphdnn.fusion.fused import FusedOp
+from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Operation
 from graphdnn.tensors import TensorSpec
 

@@ -28,14 +28,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from graphdnn.analysis.random_operands import random_operands
 from graphdnn.builder import Graph
-from graphdnn.graph import OperationGraph
-from graphdnn.operands import random_operands
-from graphdnn.problem.parsing import parse
+from graphdnn.graph.operation_graph import OperationGraph
+from graphdnn.problem.parser import parse
 
 
 def random_bindings(graph: OperationGraph | Graph, seed: int = 0, *, extreme: bool = False) -> dict[int, Any]:
-    """``graphdnn.operands.random_operands`` of a graph, or of one in the making."""
+    """``graphdnn.analysis.random_operands.random_operands`` of a graph, or of one in the making."""
     return random_operands(graph.build_operation_graph() if isinstance(graph, Graph) else graph, seed, extreme=extreme)
 
 

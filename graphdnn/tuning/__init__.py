@@ -9,15 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphdnn.tuning.database import Database, default_database
-    from graphdnn.tuning.tuned import Trial, Tuned, Verdict
+    from graphdnn.tuning.database.database import Database, default_database
+    from graphdnn.tuning.result import Trial, Tuned, Verdict
     from graphdnn.tuning.tuner import autotune
 
 __all__ = ["Database", "Trial", "Tuned", "Verdict", "autotune", "default_database"]
 
 _PLACES = {
-    "Database": "database", "Trial": "tuned", "Tuned": "tuned", "Verdict": "tuned", "autotune": "tuner",
-    "default_database": "database",
+    "Database": "database.database", "Trial": "result", "Tuned": "result", "Verdict": "result", "autotune": "tuner",
+    "default_database": "database.database",
 }  # fmt: skip
 
 

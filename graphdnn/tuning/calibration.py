@@ -17,11 +17,11 @@ from typing import Any
 
 from graphdnn.files import CONTENT, guarded, malformed
 from graphdnn.fusion import fuse
-from graphdnn.tuning.database import Database
-from graphdnn.tuning.deciding import TIE
-from graphdnn.tuning.intervals import kendall_tau, spearman_rho
-from graphdnn.tuning.record import Record
-from graphdnn.tuning.tuned import FORMAT
+from graphdnn.tuning.database.database import Database
+from graphdnn.tuning.database.record import Record
+from graphdnn.tuning.decisions import TIE
+from graphdnn.tuning.median_statistics import kendall_tau, spearman_rho
+from graphdnn.tuning.result import FORMAT
 
 ALL = "all"
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from graphdnn.certificate import NumericClass, numeric_class
-from graphdnn.composed import Identity, identity
-from graphdnn.device import DeviceSpec
+from graphdnn.analysis.certificate import NumericClass, numeric_class
+from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import Engine, Knob
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph
 from graphdnn.heuristics import Choice, EngineConfig, Filters, Ranking
+from graphdnn.heuristics.composed import Identity, identity
 from graphdnn.rules import Rule
 
 _SEARCHED = 256  # configurations that are looked through for the first one that may be used

@@ -5,7 +5,7 @@ and timed a few times. Racing: in each round every leader is timed once, in an o
 drifts hits all of them; a leader whose times are above the fastest one's in the same rounds, by the interval of the
 median of their ratios, is out. The race ends when nothing is undecided.
 
-Everything happens in a process of its own (graphdnn/tuning/bench.py). One that is lost takes its candidate with it, and
+Everything happens in a process of its own (graphdnn/tuning/workers/measurement_client.py). One that is lost takes its candidate with it, and
 the next one starts with the leaders built anew.
 """
 
@@ -18,21 +18,20 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from graphdnn.engines.work import bytes_moved, floor_seconds
+from graphdnn.engines.operation_cost import bytes_moved, floor_seconds
 from graphdnn.heuristics import EngineConfig
-from graphdnn.tuning.ahead import COUNT, Ahead
-from graphdnn.tuning.bench import Bench
 from graphdnn.tuning.candidates import Candidates
-from graphdnn.tuning.deciding import TIE, in_turn, shown_order, simplicity, tied_with, undecided
-from graphdnn.tuning.intervals import FEWEST, median_interval
-from graphdnn.tuning.isolation import FailedError, LostError
-from graphdnn.tuning.messages import SWITCH
-from graphdnn.tuning.progress import Progress
-from graphdnn.tuning.reference import Reference
-from graphdnn.tuning.report import time_text
-from graphdnn.tuning.spending import Spending
-from graphdnn.tuning.thinning import Thinned
-from graphdnn.tuning.tuned import Trial, Tuned, Verdict
+from graphdnn.tuning.decisions import TIE, in_turn, shown_order, simplicity, tied_with, undecided
+from graphdnn.tuning.median_statistics import FEWEST, median_interval
+from graphdnn.tuning.progress_bar import Progress
+from graphdnn.tuning.result import Trial, Tuned, Verdict, time_text
+from graphdnn.tuning.time_accounting import Spending
+from graphdnn.tuning.verification.graph_slices import Thinned
+from graphdnn.tuning.verification.reference import Reference
+from graphdnn.tuning.workers.compile_ahead import COUNT, Ahead
+from graphdnn.tuning.workers.measurement_client import Bench
+from graphdnn.tuning.workers.protocol import SWITCH
+from graphdnn.tuning.workers.worker_process import FailedError, LostError
 
 _LEAD = 1.3  # times the fastest first impression up to which a candidate races
 _NEAR = 2.0  # up to which its neighbours are candidates

@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from time import perf_counter
 
-from graphdnn.device import DeviceSpec
+from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import Engine
 from graphdnn.enums import HeurMode
 from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph, fuse
-from graphdnn.graph import OperationGraph
+from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Filters, mode_of
-from graphdnn.tuning.ahead import FIRST, Ahead
-from graphdnn.tuning.bench import Bench, Opening, not_begun
 from graphdnn.tuning.candidates import candidates_of
-from graphdnn.tuning.database import Database
-from graphdnn.tuning.deciding import TIE
-from graphdnn.tuning.isolation import LostError, program_for, worker
-from graphdnn.tuning.loading import begin, device_meant, means_gpu, uncollected
+from graphdnn.tuning.database.database import Database
+from graphdnn.tuning.decisions import TIE
 from graphdnn.tuning.options import check
-from graphdnn.tuning.reference import Reference
+from graphdnn.tuning.result import Tuned
 from graphdnn.tuning.search import Limits, Search
-from graphdnn.tuning.spending import Spending
-from graphdnn.tuning.tuned import Tuned
+from graphdnn.tuning.startup import begin, device_meant, means_gpu, uncollected
+from graphdnn.tuning.time_accounting import Spending
+from graphdnn.tuning.verification.reference import Reference
+from graphdnn.tuning.workers.compile_ahead import FIRST, Ahead
+from graphdnn.tuning.workers.measurement_client import Bench, Opening, not_begun
+from graphdnn.tuning.workers.worker_process import LostError, program_for, worker
 
 _BESIDE, _BEFORE = 0.3, 0.05  # shares of the budget that the oracle may take, beside the search or before it
 
@@ -51,12 +51,12 @@ def autotune(
     """Candidates, each built, checked against the oracle and timed in a process of its own, best first.
 
     ``budget``: seconds in all; the first candidate is tried whatever it takes. ``any_class``: also configurations whose
-    errors are larger than those of the ranking's best (graphdnn.certificate.numeric_class). ``without``: words that no
+    errors are larger than those of the ranking's best (graphdnn.analysis.certificate.numeric_class). ``without``: words that no
     configuration's name may have. ``memory``: bytes that the
     process may grow by on a host. ``tie``: medians closer than this share of each other, with intervals that overlap,
     are a tie, and the simpler one wins. ``database``: where the times are kept for ``build(graph, tuned=database)``,
     beside earlier ones that were better unless ``replace_earlier``.
-    ``initializer``: see graphdnn/tuning/worker.py; ``engines`` are then those that
+    ``initializer``: see graphdnn/tuning/workers/measurement_worker.py; ``engines`` are then those that
     it registers there. Raises ``NotSupported`` when no engine serves the graph, or the device is not here, and
     ``ExecutionFailed`` when no process for the candidates starts.
     """
@@ -111,9 +111,9 @@ def _ordinal(device: DeviceSpec) -> int | None:
     """Of the device that is current here, for the worker. Raises ``NotSupported`` where the device is not present."""
     if device.kind == "cpu":
         return None
-    from graphdnn.cuda.driver import current_device
-    from graphdnn.plan.device import ABSENT
-    from graphdnn.plan.runtime import CudaRuntime
+    from graphdnn.cuda.driver_api import current_device
+    from graphdnn.plan.cuda_runtime import CudaRuntime
+    from graphdnn.plan.device_plan import ABSENT
 
     if not CudaRuntime(device).is_here():
         capability = ".".join(map(str, device.compute_capability))

@@ -13,16 +13,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import graphdnn.v6.calls  # noqa: F401  registers the implementations
-from graphdnn.v6 import enums, structs
+from graphdnn.v6 import enums, perf_structs
+from graphdnn.v6.call_wrapper import returning_status
 from graphdnn.v6.calls.handle import use
+from graphdnn.v6.descriptor_values import DESCRIPTORS, Handle
 from graphdnn.v6.enums import CONSTANTS, ENUMS
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.objects import DESCRIPTORS, Handle
-from graphdnn.v6.outcome import returning_status
-from graphdnn.v6.profiles import profile
 from graphdnn.v6.recording import record
 from graphdnn.v6.registry import coverage, public_calls
-from graphdnn.v6.report import explain, last_graph
+from graphdnn.v6.thread_state import explain, last_graph
+from graphdnn.v6.version_profiles import profile
 
 CUDNN_DIM_MAX = 8
 CUDNN_LRN_MIN_N = 1
@@ -34,7 +34,7 @@ CUDNN_BN_MIN_EPSILON = 1e-5
 _CALLS = public_calls()
 _TYPES = {
     **{name: value for name, value in vars(enums).items() if value in ENUMS},
-    **{name: value for name, value in vars(structs).items() if name.endswith("AlgoPerf_t")},
+    **{name: value for name, value in vars(perf_structs).items() if name.endswith("AlgoPerf_t")},
     **{kind.c_type: kind for kind in DESCRIPTORS.values()},
     "cudnnHandle_t": Handle,
 }

@@ -18,7 +18,9 @@ from graphdnn.enums import Status
 from graphdnn.errors import Rejection
 from graphdnn.rules import Constraint, violations
 from graphdnn.tensors import channels_last_strides, packed_strides
-from graphdnn.v6.algorithm_rows import DEVICE_ENGINES, HOST_ENGINES, OWN_MEMORY, TEXT
+from graphdnn.v6.algorithm_table import DEVICE_ENGINES, HOST_ENGINES, OWN_MEMORY, TEXT
+from graphdnn.v6.convolution_query import Question
+from graphdnn.v6.descriptor_values import Tensor
 from graphdnn.v6.enums import (
     cudnnConvolutionBwdDataAlgo_t,
     cudnnConvolutionBwdFilterAlgo_t,
@@ -27,8 +29,6 @@ from graphdnn.v6.enums import (
     cudnnDeterminism_t,
     cudnnTensorFormat_t,
 )
-from graphdnn.v6.objects import Tensor
-from graphdnn.v6.question import Question
 from graphdnn.v6.rules import ALGORITHM
 
 D = cudnnDataType_t

@@ -17,10 +17,10 @@ import numpy as np
 from graphdnn.enums import Status
 from graphdnn.errors import Rejection
 from graphdnn.v6 import enums
+from graphdnn.v6.descriptor_values import DESCRIPTORS, Descriptor, Handle
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.functions import Function, Parameter
-from graphdnn.v6.objects import DESCRIPTORS, Descriptor, Handle
-from graphdnn.v6.pending import Pending
+from graphdnn.v6.pending_array import Pending
 from graphdnn.v6.rules import DESTROYED, ENUM, KIND, MEMORY_KIND, NULL, NUMBER, SCALAR, UNSET
 
 Reader = Callable[[Any], Any]

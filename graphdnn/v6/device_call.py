@@ -8,11 +8,11 @@ from typing import Any
 from graphdnn.errors import BadParam, GraphdnnError
 from graphdnn.heuristics import Ranking
 from graphdnn.plan import ExecutionPlan
-from graphdnn.v6 import on_device
-from graphdnn.v6.draft import Draft
-from graphdnn.v6.place import Place
-from graphdnn.v6.prepared import Prepared
-from graphdnn.v6.thread import thread
+from graphdnn.v6 import device_memory
+from graphdnn.v6.argument_slot import Place
+from graphdnn.v6.call_graph import Draft
+from graphdnn.v6.prepared_call import Prepared
+from graphdnn.v6.thread_state import thread
 
 ALIGNMENT = 16  # bytes; what device memory has wherever it is, unless a caller goes into an allocation
 
@@ -31,19 +31,19 @@ class DeviceCall(Prepared):
         super().__init__(draft, ranking, plan, in_place)
         self._for_any_address = for_any_address
         self._unaligned: Prepared | None = None
-        updated = on_device.updated(plan, self.places, in_place)
+        updated = device_memory.updated(plan, self.places, in_place)
         self._copies = tuple(place for place in self.places if place.is_copy and place.uid not in updated)
         self._moved = tuple(place for place in self.places if place.is_host)
 
     def _run(self, given: Sequence[Any], workspace: Any, workspace_bytes: int) -> None:
-        data = on_device.moved(self.plan, self._moved, given, thread.stream) if self._moved else given
+        data = device_memory.moved(self.plan, self._moved, given, thread.stream) if self._moved else given
         listener = thread.listener
         if listener is not None:
-            self._record(listener, on_device.shadows(self.call, self.places, data), data)
+            self._record(listener, device_memory.shadows(self.call, self.places, data), data)
             return
         try:
-            bound = {place.uid: on_device.bound(self.call, place, data[place.index]) for place in self.places}
-            if self._unaligned is None or on_device.is_aligned(bound.values(), ALIGNMENT):
+            bound = {place.uid: device_memory.bound(self.call, place, data[place.index]) for place in self.places}
+            if self._unaligned is None or device_memory.is_aligned(bound.values(), ALIGNMENT):
                 self._execute_bound(bound, workspace, workspace_bytes)
             else:
                 self._unaligned(given, workspace, workspace_bytes)
@@ -63,11 +63,11 @@ class DeviceCall(Prepared):
             bound[place.uid] = self._copied(place, bound[place.uid], stream)
         scratch = None
         if self.plan.workspace_size:
-            scratch = on_device.scratch(self.plan, workspace, workspace_bytes, stream)
+            scratch = device_memory.scratch(self.plan, workspace, workspace_bytes, stream)
         self._execute(bound, scratch, stream, self._copied)
         for place in self.places:
             if type(bound[place.uid]) is int:
-                on_device.remember(self.plan, place, bound[place.uid])
+                device_memory.remember(self.plan, place, bound[place.uid])
 
     def _copied(self, place: Place, given: Any, stream: int) -> Any:
-        return on_device.copied(self.plan, place, given, stream)
+        return device_memory.copied(self.plan, place, given, stream)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from graphdnn.v6.function_rows import TEXT
+from graphdnn.v6.function_table import TEXT
 
 PLAIN = ("cudnnGetVersion", "cudnnGetErrorString", "cudnnGetCudartVersion")  # return a value in C as well, no status
 

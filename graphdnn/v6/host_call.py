@@ -19,13 +19,13 @@ from graphdnn.dtypes import Array
 from graphdnn.errors import GraphdnnError
 from graphdnn.heuristics import Ranking
 from graphdnn.plan import ExecutionPlan
+from graphdnn.v6.argument_slot import Place
 from graphdnn.v6.arguments import Address
-from graphdnn.v6.draft import Draft
+from graphdnn.v6.call_graph import Draft
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.place import Place
-from graphdnn.v6.prepared import Prepared
+from graphdnn.v6.prepared_call import Prepared
 from graphdnn.v6.rules import MEMORY_KIND, MEMORY_LAYOUT, MEMORY_ORDER, MEMORY_SMALL, MEMORY_TYPE
-from graphdnn.v6.thread import thread
+from graphdnn.v6.thread_state import thread
 
 
 class HostCall(Prepared):

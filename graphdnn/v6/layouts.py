@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from graphdnn.enums import DataType
 from graphdnn.tensors import channels_last_strides, packed_strides
+from graphdnn.v6.descriptor_values import Filter, Tensor
 from graphdnn.v6.enums import cudnnDataType_t, cudnnTensorFormat_t
-from graphdnn.v6.objects import Filter, Tensor
 
 _VECTORS = {
     cudnnDataType_t.CUDNN_DATA_INT8x4: (DataType.INT8, 4),

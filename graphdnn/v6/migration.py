@@ -11,15 +11,15 @@ import keyword
 import re
 from collections.abc import Iterator, Sequence
 
-from graphdnn.builder.inference import OPEN_EXTENTS
-from graphdnn.graph import OperationGraph
+from graphdnn.builder.shape_inference import OPEN_EXTENTS
+from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.operations import Operation, Reshape, RnnSpec, Transpose
 from graphdnn.spec import Spec
 from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride_order
-from graphdnn.text import indented
-from graphdnn.v6.buffers import Run, shared
+from graphdnn.text_format import indented
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.migration_rows import row_of, shown
+from graphdnn.v6.memory_aliases import Run, shared
+from graphdnn.v6.migration_table import row_of, shown
 from graphdnn.v6.rules import NO_SCRIPT
 
 _TITLE = '"""Recorded legacy calls as graphs. Bind arrays by the tensors\' names or uids: graph.execute({...}).'

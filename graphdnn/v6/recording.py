@@ -22,20 +22,20 @@ import networkx as nx
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 
-from graphdnn.build import rank
 from graphdnn.dtypes import Array
 from graphdnn.enums import DataType, PointwiseMode, ReshapeMode, Status
-from graphdnn.fusion.fused import FusedGraph
-from graphdnn.graph import OperationGraph
+from graphdnn.fusion.fused_graph import FusedGraph
+from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Reshape, without_unread
+from graphdnn.pipeline import rank
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec, packed_strides
-from graphdnn.v6 import migration, on_device
-from graphdnn.v6.buffers import Run
+from graphdnn.v6 import device_memory, migration
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.pending import Pending
-from graphdnn.v6.thread import Call, current_stream, listening
+from graphdnn.v6.memory_aliases import Run
+from graphdnn.v6.pending_array import Pending
+from graphdnn.v6.thread_state import Call, current_stream, listening
 
 NESTED = Rule(
     id="v6.record.nested",
@@ -215,7 +215,7 @@ class Recording:
                 for plan in plans:
                     plan.execute(_bindings(plan, arrays), plan.new_workspace())
             else:
-                self._alive = [alive, *on_device.run_recorded(plans, named, copied, self._stream)]
+                self._alive = [alive, *device_memory.run_recorded(plans, named, copied, self._stream)]
         self._batches += [len(self.graphs)] * len(plans)
         for plan in plans:
             self.graphs.append(plan.config.fused.graph)

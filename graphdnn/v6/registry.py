@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from graphdnn.v6.call_wrapper import Call, as_call, by_count
 from graphdnn.v6.functions import PLAIN, Function, functions
-from graphdnn.v6.outcome import Call, as_call, by_count
-from graphdnn.v6.profiles import check_function
+from graphdnn.v6.version_profiles import check_function
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ import numpy as np
 
 from emulator.emulate import Emulated, compile_for_host
 from emulator.tensor_maps import writer
-from graphdnn.device import DeviceSpec, device_spec
+from graphdnn.device.profiles import DeviceSpec, device_spec
 from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines import Engine, Knobs, Task
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.generator.parameters import WORD, MapSlot, scalar_bits
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.parameters import WORD, MapSlot, scalar_bits
 from graphdnn.enums import DataType, KnobType
-from graphdnn.fusion.fused import FusedOp
+from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
 POISON = 0xA5

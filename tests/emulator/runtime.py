@@ -14,11 +14,11 @@ from emulator.emulate import Emulated, compile_for_host
 from emulator.tensor_maps import writer
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.dtypes import Array
-from graphdnn.engines.cuda.generator.launch import Launch
-from graphdnn.engines.cuda.generator.parameters import WORD, MapSlot
+from graphdnn.engines.cuda.codegen.launch import Launch
+from graphdnn.engines.cuda.codegen.parameters import WORD, MapSlot
 from graphdnn.engines.host.memory import empty
 from graphdnn.errors import Rejection
-from graphdnn.plan.bindings import Expected
+from graphdnn.plan.binding_validation import Expected
 from graphdnn.plan.device_arrays import address_of, is_raw, shadow_at
 from graphdnn.tensors import TensorSpec
 
@@ -48,7 +48,7 @@ class _Prepared:
 
 
 class EmulatedRuntime:
-    """As ``graphdnn.plan.runtime.Runtime``. Addresses are those of host memory; each launch's stream is noted."""
+    """As ``graphdnn.plan.cuda_runtime.Runtime``. Addresses are those of host memory; each launch's stream is noted."""
 
     compiled = 0
 

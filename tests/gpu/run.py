@@ -17,12 +17,12 @@ import time
 from pathlib import Path
 
 _TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(_TESTS), str(_TESTS.parent)]
+sys.path[:0] = [str(_TESTS), str(_TESTS / "support"), str(_TESTS.parent)]
 
-from drawn import report
-from drawn.attempt import Attempt
-from drawn.families import FAMILIES, Case, cases
-from drawn.pool import Pool
+from random_problems import report
+from random_problems.attempt import Attempt
+from random_problems.families import FAMILIES, Case, cases
+from random_problems.process_pool import Pool
 
 
 def main() -> int:

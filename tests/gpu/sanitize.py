@@ -1,4 +1,4 @@
-"""One drawn case of every family and the named ones (tests/drawn/named.py), in one process, for compute-sanitizer.
+"""One drawn case of every family and the named ones (tests/random_problems/named_problems.py), in one process, for compute-sanitizer.
 
     python tests/gpu/sanitize.py --compile-only
     compute-sanitizer --tool memcheck --report-api-errors no --error-exitcode 9 python tests/gpu/sanitize.py --all
@@ -25,23 +25,23 @@ from multiprocessing import get_context
 from pathlib import Path
 
 _TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(_TESTS), str(_TESTS.parent)]
+sys.path[:0] = [str(_TESTS), str(_TESTS / "support"), str(_TESTS.parent)]
 
-from drawn import memory
-from drawn.checks import Prepared, check
-from drawn.configs import configurations
-from drawn.entries import entries, launched, launched_by
-from drawn.families import FAMILIES, Case, draw
-from drawn.named import NAMED
-from drawn.places import Cuda, Emulated
 from emulator.libraries import host_libraries
+from random_problems import memory_images
+from random_problems.configurations import configurations
+from random_problems.execution_targets import Cuda, Emulated
+from random_problems.families import FAMILIES, Case, draw
+from random_problems.kernel_entries import entries, launched, launched_by
+from random_problems.named_problems import NAMED
+from random_problems.run_and_compare import Prepared, check
 
 from graphdnn.cuda.nvrtc import KernelText, arch_of
-from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.device_selection import device_spec
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.errors import NotSupported
 from graphdnn.heuristics import EngineConfig
-from graphdnn.machine import device_spec
 
 
 @dataclass
@@ -69,7 +69,7 @@ def main() -> int:
 
 
 def _all(options: argparse.Namespace, place: Cuda | Emulated) -> int:
-    memory.MARGIN = 0  # behind a tensor is what belongs to nobody
+    memory_images.MARGIN = 0  # behind a tensor is what belongs to nobody
     seen, started = Seen(), time.monotonic()
     for label, prepared, config in _planned(options, place.device, place.admits):
         if options.list_only:
@@ -139,7 +139,7 @@ def _compile(options: argparse.Namespace) -> int:
 
 
 def _compiled(text: KernelText, arch: str) -> str:
-    from graphdnn.cuda.cache import default_cache
+    from graphdnn.cuda.kernel_cache import default_cache
 
     return default_cache().load(text, arch).origin
 

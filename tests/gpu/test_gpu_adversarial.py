@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from adversarial import WITHIN_BOUNDS, WITHOUT_NUMBERS, Sum, Sums, check_bound, check_places, normal, positive
-from drawn.places import Cuda
-from test_adversarial import CASES
+from random_problems.execution_targets import Cuda
+from test_worst_case_sums import CASES
+from worst_case_sums import WITHIN_BOUNDS, WITHOUT_NUMBERS, Sum, Sums, check_bound, check_places, normal, positive
 
+from graphdnn.device_selection import device_spec
 from graphdnn.dtypes import Array
 from graphdnn.engines import Engine, Task
-from graphdnn.engines.cuda.hopper import planes as hopper_planes
 from graphdnn.engines.cuda.simt import implicit_gemm
+from graphdnn.engines.cuda.sm90.split_precision import hopper_limbs
 from graphdnn.enums import KnobType
-from graphdnn.machine import device_spec
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]  # warnings of other libraries are theirs
 LONG = (1024, 4608, 65536)
@@ -65,8 +65,8 @@ def _errors(engine: Engine, problem: Sum, sums: Sums) -> tuple[float, float]:
 def test_parts_of_fp32_are_no_worse_than_fp32(how: object, n: int) -> None:
     """On tensor cores in three parts, and on the ordinary units, against sums in float64; all in one piece."""
     problem = Sum("f32", n)
-    _skip_unless_served(hopper_planes.FLOATS, problem)
+    _skip_unless_served(hopper_limbs.FLOATS, problem)
     sums = problem.draw(how)  # type: ignore[arg-type]
-    in_parts, plain = (_errors(engine, problem, sums) for engine in (hopper_planes.FLOATS, implicit_gemm.ENGINE))
+    in_parts, plain = (_errors(engine, problem, sums) for engine in (hopper_limbs.FLOATS, implicit_gemm.ENGINE))
     assert in_parts[0] <= plain[0], (in_parts, plain)
     assert in_parts[1] <= plain[1], (in_parts, plain)

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 from conftest import PROBLEMS
-from drawn import report
-from drawn.attempt import Attempt
-from drawn.families import FAMILIES, cases
-from drawn.pool import Pool
+from random_problems import report
+from random_problems.attempt import Attempt
+from random_problems.families import FAMILIES, cases
+from random_problems.process_pool import Pool
 
 # Warnings of other libraries are theirs.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default"), pytest.mark.xdist_group("drawn")]

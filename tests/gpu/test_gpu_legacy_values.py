@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from test_v6_mirrored import MODULES, ON_THE_HOST
-from v6_mirror import CudaMemory, cases_of, mirrored
+from test_v6_values_on_emulator import MODULES, ON_THE_HOST
+from v6_device_mirror import CudaMemory, cases_of, mirrored
 
 from graphdnn import v6
 

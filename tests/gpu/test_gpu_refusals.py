@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphdnn import OperationGraph, build
-from graphdnn.cuda.present import present_device
+from graphdnn.cuda.device_query import present_device
 from graphdnn.errors import BadParam, NotSupported
 from graphdnn.plan import DevicePlan
 from graphdnn.problem import parse

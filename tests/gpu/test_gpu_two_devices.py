@@ -11,7 +11,7 @@ import pytest
 from gpu_plans import CONVOLUTION, THROUGH_WORKSPACE, arrays_for, expected, plan_for, results
 
 from graphdnn import OperationGraph, build, rank
-from graphdnn.cuda.driver import available, current_device, device_count
+from graphdnn.cuda.driver_api import available, current_device, device_count
 from graphdnn.errors import BadParam
 from graphdnn.plan import DevicePlan
 from graphdnn.problem import parse
@@ -261,7 +261,7 @@ def test_a_capture_on_the_second_device() -> None:
 
 def test_what_the_driver_says_of_an_address() -> None:
     """An address of the second device, asked where the first is current: not one of the first's."""
-    from graphdnn.cuda.memory import allocation
+    from graphdnn.cuda.allocations import allocation
 
     with on(1):
         import cupy

@@ -2,59 +2,59 @@
 
 from __future__ import annotations
 
-from graphdnn.engines.cuda import ahead, apart, joined, paired, turned, widened
-from graphdnn.engines.cuda.attention import hopper as hopper_attention
-from graphdnn.engines.cuda.attention import mma as mma_attention
-from graphdnn.engines.cuda.direct import depthwise, depthwise_wgrad, direct, grouped, grouped_wgrad
-from graphdnn.engines.cuda.direct import stem as direct_stem
-from graphdnn.engines.cuda.direct import stem_dgrad as direct_stem_dgrad
-from graphdnn.engines.cuda.direct import stem_float as direct_stem_float
-from graphdnn.engines.cuda.direct import stem_wgrad as direct_stem_wgrad
-from graphdnn.engines.cuda.direct import wgrad as direct_wgrad
-from graphdnn.engines.cuda.elementwise import movement, pointwise, rng, view
-from graphdnn.engines.cuda.extensions import ctc, grid_sample, patches
-from graphdnn.engines.cuda.hopper import across as hopper_across
-from graphdnn.engines.cuda.hopper import gemm as hopper_gemm
-from graphdnn.engines.cuda.hopper import halo as hopper_halo
-from graphdnn.engines.cuda.hopper import halo_dgrad as hopper_halo_dgrad
-from graphdnn.engines.cuda.hopper import halo_wgrad as hopper_halo_wgrad
-from graphdnn.engines.cuda.hopper import held as hopper_held
-from graphdnn.engines.cuda.hopper import matmul as hopper_matmul
-from graphdnn.engines.cuda.hopper import planes as hopper_planes
-from graphdnn.engines.cuda.hopper import planes_wgrad as hopper_planes_wgrad
-from graphdnn.engines.cuda.library import explicit_gemm, fft
-from graphdnn.engines.cuda.library import matmul as matmul_cublas
-from graphdnn.engines.cuda.mma import few as matmul_few
-from graphdnn.engines.cuda.mma import gemm as mma_gemm
-from graphdnn.engines.cuda.normalization import backward as norm_backward
-from graphdnn.engines.cuda.normalization import forward as norm
-from graphdnn.engines.cuda.recurrent import backward as rnn_backward
-from graphdnn.engines.cuda.recurrent import forward as rnn
-from graphdnn.engines.cuda.recurrent import resident as rnn_resident
-from graphdnn.engines.cuda.recurrent import resident_backward as rnn_resident_backward
-from graphdnn.engines.cuda.recurrent import weights as rnn_weights
-from graphdnn.engines.cuda.reductions import reduction, softmax, statistics
-from graphdnn.engines.cuda.resampling import backward as resample_backward
-from graphdnn.engines.cuda.resampling import forward as resample
-from graphdnn.engines.cuda.resampling import windows as resample_windows
-from graphdnn.engines.cuda.simt import implicit_gemm, matmul
+from graphdnn.engines.cuda.attention import hopper_attention, mma_attention
+from graphdnn.engines.cuda.cublas import explicit_gemm, matmul_cublas
+from graphdnn.engines.cuda.data_movement import data_movement, view
+from graphdnn.engines.cuda.direct import direct, direct_wgrad
+from graphdnn.engines.cuda.direct.depthwise import depthwise, depthwise_wgrad
+from graphdnn.engines.cuda.direct.grouped import grouped, grouped_wgrad
+from graphdnn.engines.cuda.direct.stem import stem, stem_dgrad, stem_fp32, stem_wgrad
+from graphdnn.engines.cuda.extensions import ctc_loss, grid_sample, im2col
+from graphdnn.engines.cuda.fft import fft
+from graphdnn.engines.cuda.norm import norm_backward, norm_forward
+from graphdnn.engines.cuda.pointwise import pointwise
+from graphdnn.engines.cuda.recurrent import (
+    rnn_backward,
+    rnn_forward,
+    rnn_persistent,
+    rnn_persistent_backward,
+    rnn_weight_gradient,
+)
+from graphdnn.engines.cuda.reduction import reduction, statistics
+from graphdnn.engines.cuda.resample import nested_averages, resample_backward, resample_forward
+from graphdnn.engines.cuda.rewrites import (
+    fp8_upcast,
+    group_packing,
+    layout_transform,
+    materialized_prologue,
+    space_to_depth,
+    stride_fold,
+)
+from graphdnn.engines.cuda.rng import rng
+from graphdnn.engines.cuda.simt import implicit_gemm, matmul_simt
+from graphdnn.engines.cuda.sm80 import mma_gemm, mma_skinny
+from graphdnn.engines.cuda.sm90.gemm import hopper_dgrad_tf32, hopper_gemm, hopper_matmul
+from graphdnn.engines.cuda.sm90.halo import hopper_halo, hopper_halo_dgrad, hopper_halo_wgrad
+from graphdnn.engines.cuda.sm90.split_precision import hopper_limbs, hopper_limbs_wgrad
+from graphdnn.engines.cuda.sm90.weight_stationary import hopper_weight_stationary
+from graphdnn.engines.cuda.softmax import softmax
 from graphdnn.engines.cuda.winograd import winograd_2x2, winograd_4x4
 from graphdnn.engines.engine import Engine
 
 CUDA_ENGINES: tuple[Engine, ...] = (
     hopper_gemm.ENGINE,
-    hopper_planes.INTEGERS,
-    hopper_planes.FLOATS,
-    hopper_planes_wgrad.ENGINE,
+    hopper_limbs.INTEGERS,
+    hopper_limbs.FLOATS,
+    hopper_limbs_wgrad.ENGINE,
     hopper_gemm.ENGINE_TF32,
-    hopper_across.ENGINE,
-    hopper_planes_wgrad.ENGINE_TF32,
-    hopper_planes_wgrad.INTEGERS,
+    hopper_dgrad_tf32.ENGINE,
+    hopper_limbs_wgrad.ENGINE_TF32,
+    hopper_limbs_wgrad.INTEGERS,
     hopper_gemm.ENGINE_FP8,
     hopper_gemm.ENGINE_FP8_FAST,
     hopper_halo.ENGINE,
     hopper_halo.ENGINE_TF32,
-    hopper_held.ENGINE,
+    hopper_weight_stationary.ENGINE,
     hopper_halo_wgrad.ENGINE,
     hopper_halo_dgrad.ENGINE,
     hopper_halo_dgrad.ENGINE_TF32,
@@ -64,20 +64,20 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     direct_wgrad.ENGINE,
     depthwise_wgrad.ENGINE,
     grouped_wgrad.ENGINE,
-    direct_stem.ENGINE,
-    direct_stem_float.ENGINE,
-    direct_stem_dgrad.ENGINE,
-    direct_stem_wgrad.ENGINE,
+    stem.ENGINE,
+    stem_fp32.ENGINE,
+    stem_dgrad.ENGINE,
+    stem_wgrad.ENGINE,
     mma_gemm.ENGINE,
     mma_gemm.ENGINE_TF32,
-    widened.ENGINE,
-    ahead.ENGINE,
-    turned.ENGINE,
-    joined.ENGINE,
-    apart.ENGINE,
-    apart.ENGINE_TF32,
-    apart.ENGINE_FLOAT,
-    paired.ENGINE,
+    fp8_upcast.ENGINE,
+    materialized_prologue.ENGINE,
+    layout_transform.ENGINE,
+    group_packing.ENGINE,
+    space_to_depth.ENGINE,
+    space_to_depth.ENGINE_TF32,
+    space_to_depth.ENGINE_FLOAT,
+    stride_fold.ENGINE,
     implicit_gemm.ENGINE,
     winograd_2x2.ENGINE,
     winograd_4x4.ENGINE,
@@ -88,34 +88,34 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     hopper_matmul.ENGINE_TF32,
     hopper_matmul.ENGINE_FP8,
     hopper_matmul.ENGINE_FP8_FAST,
-    matmul_few.ENGINE,
+    mma_skinny.ENGINE,
     matmul_cublas.ENGINE,
-    matmul.ENGINE,
+    matmul_simt.ENGINE,
     hopper_attention.ENGINE,
     mma_attention.ENGINE,
     pointwise.ENGINE,
     reduction.ENGINE,
     softmax.ENGINE,
-    norm.ENGINE,
+    norm_forward.ENGINE,
     norm_backward.ENGINE,
     statistics.GENSTATS,
     statistics.BN_FINALIZE,
     statistics.BN_WEIGHTS,
-    resample.ENGINE,
+    resample_forward.ENGINE,
     resample_backward.ENGINE,
-    resample_windows.ENGINE,
+    nested_averages.ENGINE,
     view.ENGINE,
-    movement.ENGINE,
+    data_movement.ENGINE,
     rng.ENGINE,
     grid_sample.ENGINE,
     grid_sample.BACKWARD,
-    patches.ENGINE,
-    ctc.ENGINE,
-    rnn_resident.ENGINE,
-    rnn.NARROW,
-    rnn.ENGINE,
-    rnn_resident_backward.ENGINE,
+    im2col.ENGINE,
+    ctc_loss.ENGINE,
+    rnn_persistent.ENGINE,
+    rnn_forward.NARROW,
+    rnn_forward.ENGINE,
+    rnn_persistent_backward.ENGINE,
     rnn_backward.ENGINE,
-    rnn_weights.NARROW,
-    rnn_weights.ENGINE,
+    rnn_weight_gradient.NARROW,
+    rnn_weight_gradient.ENGINE,
 )

@@ -37,11 +37,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphdnn.convolution import ConvProblem
 from graphdnn.engines.host.convolution_blocks import few_outputs, plan_for
 from graphdnn.engines.host.convolution_matrices import is_channels_last, spatial
 from graphdnn.engines.host.convolution_residues import residues_of
 from graphdnn.engines.host.convolution_sums import correlate, sum_over_positions
+from graphdnn.operations.conv_problem import ConvProblem
 
 Array = NDArray[Any]
 

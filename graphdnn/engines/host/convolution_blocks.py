@@ -13,8 +13,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from graphdnn.convolution import ConvProblem
 from graphdnn.engines.host.convolution_matrices import flat_view, has_positions_inner, is_channels_last, spatial
+from graphdnn.operations.conv_problem import ConvProblem
 
 Array = NDArray[Any]
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from graphdnn.convolution import ConvProblem
+from graphdnn.operations.conv_problem import ConvProblem
 
 Array = NDArray[Any]
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphdnn.convolution import ConvProblem
 from graphdnn.engines.host.convolution_blocks import (
     Buffers,
     Plan,
@@ -35,6 +34,7 @@ from graphdnn.engines.host.convolution_matrices import (
     stack,
 )
 from graphdnn.engines.host.integers import exact_matmul
+from graphdnn.operations.conv_problem import ConvProblem
 
 Array = NDArray[Any]
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphdnn.convolution import ConvProblem
+from graphdnn.operations.conv_problem import ConvProblem
 
 Array = NDArray[Any]
 _Index = tuple[Any, ...]

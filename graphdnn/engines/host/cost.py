@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from graphdnn.device import DeviceSpec, this_cpu
+from graphdnn.device.profiles import DeviceSpec, this_cpu
 from graphdnn.dtypes import ELEMENTS, INTEGERS
 from graphdnn.engines.engine import Cost, Task
-from graphdnn.engines.work import bytes_moved, flops
+from graphdnn.engines.operation_cost import bytes_moved, flops
 from graphdnn.enums import DataType
 from graphdnn.operations import ConvolutionOperation, Matmul, Operation, RecurrentOperation
 

@@ -16,7 +16,7 @@ import numpy as np
 from graphdnn.dtypes import Array, cast
 from graphdnn.engines.engine import Kernel
 from graphdnn.engines.host.memory import is_plain, load, store
-from graphdnn.fusion.fused import FusedOp
+from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Operation
 from graphdnn.tensors import TensorSpec
 

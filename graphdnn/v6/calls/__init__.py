@@ -4,13 +4,12 @@ from graphdnn.v6.calls import (
     activation,
     convolution,
     convolution_descriptor,
-    convolution_passes,
+    convolution_directions,
     convolution_queries,
     ctc,
     descriptors,
     divisive_normalization,
     dropout,
-    elementwise,
     filter_descriptor,
     handle,
     im2col,
@@ -25,6 +24,7 @@ from graphdnn.v6.calls import (
     softmax,
     spatial_transformer,
     tensor_descriptor,
+    tensor_utilities,
 )
 
 __all__ = [

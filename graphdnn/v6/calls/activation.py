@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from graphdnn.enums import Status
-from graphdnn.v6.arithmetic import activate, differentiate
-from graphdnn.v6.checks import same_dims, same_strides, same_type
-from graphdnn.v6.draft import Draft, math_of
+from graphdnn.v6.call_graph import Draft, math_of
+from graphdnn.v6.descriptor_checks import same_dims, same_strides, same_type
+from graphdnn.v6.descriptor_values import Activation, Descriptor, Handle
 from graphdnn.v6.enums import cudnnActivationMode_t, cudnnNanPropagation_t
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import prepared
-from graphdnn.v6.objects import Activation, Descriptor, Handle
+from graphdnn.v6.plan_cache import prepared
+from graphdnn.v6.pointwise_subgraphs import activate, differentiate
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import MODE
 

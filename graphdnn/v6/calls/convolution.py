@@ -10,10 +10,11 @@ from typing import Any
 from graphdnn.enums import ConvolutionMode, DataType, PointwiseMode, ReductionOperator, Status
 from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, ConvForward, ConvolutionSpec, Operation
 from graphdnn.v6.algorithms import engines_of, refusals
-from graphdnn.v6.arithmetic import activate, ignores_nan
+from graphdnn.v6.call_graph import Draft, math_of
 from graphdnn.v6.calls.convolution_descriptor import output_dims
-from graphdnn.v6.checks import rank_in, same_dims, same_type
-from graphdnn.v6.draft import Draft, math_of
+from graphdnn.v6.convolution_query import Question
+from graphdnn.v6.descriptor_checks import rank_in, same_dims, same_type
+from graphdnn.v6.descriptor_values import Activation, Convolution, Descriptor, Filter, Handle, Tensor
 from graphdnn.v6.enums import (
     cudnnActivationMode_t,
     cudnnConvolutionBwdDataAlgo_t,
@@ -22,13 +23,12 @@ from graphdnn.v6.enums import (
     cudnnDataType_t,
 )
 from graphdnn.v6.errors import CudnnError, refuse_if
-from graphdnn.v6.execution import known, prepared
-from graphdnn.v6.objects import Activation, Convolution, Descriptor, Filter, Handle, Tensor
-from graphdnn.v6.prepared import Prepared
-from graphdnn.v6.profiles import active, check_bias, check_convolution
-from graphdnn.v6.question import Question
+from graphdnn.v6.plan_cache import known, prepared
+from graphdnn.v6.pointwise_subgraphs import activate, ignores_nan
+from graphdnn.v6.prepared_call import Prepared
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import MODE, SAME_DIMS
+from graphdnn.v6.version_profiles import active, check_bias, check_convolution
 
 _FUSED_MODES = (cudnnActivationMode_t.CUDNN_ACTIVATION_RELU, cudnnActivationMode_t.CUDNN_ACTIVATION_IDENTITY)
 _INT32 = cudnnDataType_t.CUDNN_DATA_INT32

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from graphdnn.convolution import output_extent
 from graphdnn.enums import Status
-from graphdnn.v6.checks import DIM_MAX, counted, entries, rank_in
+from graphdnn.operations.conv_problem import output_extent
+from graphdnn.v6.descriptor_checks import DIM_MAX, counted, entries, rank_in
+from graphdnn.v6.descriptor_values import Convolution, ConvolutionDescriptor, Descriptor, Filter, Ints, Tensor
 from graphdnn.v6.enums import cudnnConvolutionMode_t, cudnnDataType_t, cudnnMathType_t
 from graphdnn.v6.errors import CudnnError, refuse_if
-from graphdnn.v6.objects import Convolution, ConvolutionDescriptor, Descriptor, Filter, Ints, Tensor
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import SAME_DIMS, UPSCALE
 

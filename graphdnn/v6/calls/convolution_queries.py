@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any
 
 from graphdnn.v6.algorithms import members
-from graphdnn.v6.calls.convolution_passes import (
+from graphdnn.v6.calls.convolution_directions import (
     PASSES,
     Pass,
     Perf,
@@ -21,10 +21,10 @@ from graphdnn.v6.calls.convolution_passes import (
     values_of,
     workspace_of,
 )
-from graphdnn.v6.checks import entries
-from graphdnn.v6.objects import Descriptor, Handle
+from graphdnn.v6.descriptor_checks import entries
+from graphdnn.v6.descriptor_values import Descriptor, Handle
 from graphdnn.v6.registry import implements
-from graphdnn.v6.thread import run_pending
+from graphdnn.v6.thread_state import run_pending
 
 
 def _limit(preference: IntEnum, memory_limit: int) -> int | None:

@@ -11,14 +11,14 @@ from graphdnn.dtypes import Array
 from graphdnn.enums import DataType, Status
 from graphdnn.operations import CtcLoss
 from graphdnn.operations.ctc import scratch_bytes
-from graphdnn.v6.checks import counted, entries, rank_in, same_dims
-from graphdnn.v6.draft import Draft
+from graphdnn.v6.call_graph import Draft
+from graphdnn.v6.descriptor_checks import counted, entries, rank_in, same_dims
+from graphdnn.v6.descriptor_values import CTCLoss, Descriptor, Handle, Tensor
 from graphdnn.v6.enums import cudnnCTCLossAlgo_t, cudnnDataType_t
 from graphdnn.v6.errors import refuse_if
-from graphdnn.v6.execution import prepared
-from graphdnn.v6.objects import CTCLoss, Descriptor, Handle, Tensor
-from graphdnn.v6.raw import at_least
-from graphdnn.v6.raw import memory as region
+from graphdnn.v6.plan_cache import prepared
+from graphdnn.v6.raw_memory import at_least
+from graphdnn.v6.raw_memory import memory as region
 from graphdnn.v6.recurrent_rules import FLOAT_ONLY, LABEL, LABEL_LENGTH, STEPS
 from graphdnn.v6.registry import implements
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from graphdnn.enums import Status
-from graphdnn.v6.checks import DIM_MAX, counted, entries, lrn_ranges, rank_in
-from graphdnn.v6.objects import (
+from graphdnn.v6.descriptor_checks import DIM_MAX, counted, entries, lrn_ranges, rank_in
+from graphdnn.v6.descriptor_values import (
     DESCRIPTORS,
     LRN,
     Activation,

@@ -13,14 +13,14 @@ from typing import Any
 
 from graphdnn.enums import DataType, PointwiseMode, Status
 from graphdnn.tensors import TensorSpec
-from graphdnn.v6.arithmetic import repeated
+from graphdnn.v6.call_graph import Draft
 from graphdnn.v6.calls.response_normalization import window_mean
-from graphdnn.v6.checks import lrn_ranges, rank_in, same_dims, same_strides, same_type
-from graphdnn.v6.draft import Draft
+from graphdnn.v6.descriptor_checks import lrn_ranges, rank_in, same_dims, same_strides, same_type
+from graphdnn.v6.descriptor_values import LRN, Descriptor, Handle, Ints, Tensor
 from graphdnn.v6.enums import cudnnDivNormMode_t
 from graphdnn.v6.errors import refuse_if
-from graphdnn.v6.execution import prepared
-from graphdnn.v6.objects import LRN, Descriptor, Handle, Ints, Tensor
+from graphdnn.v6.plan_cache import prepared
+from graphdnn.v6.pointwise_subgraphs import repeated
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import NEGATIVE_STRIDE
 

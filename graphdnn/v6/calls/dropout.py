@@ -14,13 +14,13 @@ from graphdnn.enums import DataType, PointwiseMode, ReshapeMode, RngDistribution
 from graphdnn.operations import Reshape, Rng, RngSpec
 from graphdnn.tensors import TensorSpec
 from graphdnn.v6.arguments import Address
-from graphdnn.v6.checks import same_strides, same_type
-from graphdnn.v6.draft import Draft, math_of
+from graphdnn.v6.call_graph import Draft, math_of
+from graphdnn.v6.descriptor_checks import same_strides, same_type
+from graphdnn.v6.descriptor_values import Descriptor, Dropout, Handle, Tensor
 from graphdnn.v6.enums import cudnnDataType_t
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import prepared
-from graphdnn.v6.objects import Descriptor, Dropout, Handle, Tensor
-from graphdnn.v6.raw import at_least, memory, part, same_memory
+from graphdnn.v6.plan_cache import prepared
+from graphdnn.v6.raw_memory import at_least, memory, part, same_memory
 from graphdnn.v6.recurrent_rules import FLOATING, NO_STATES
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import RANGE, SAME_DIMS

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from graphdnn.v6.checks import DIM_MAX, counted, entries, rank_in
+from graphdnn.v6.descriptor_checks import DIM_MAX, counted, entries, rank_in
+from graphdnn.v6.descriptor_values import Descriptor, Filter, Ints
 from graphdnn.v6.enums import cudnnDataType_t, cudnnTensorFormat_t
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.layouts import is_vector
-from graphdnn.v6.objects import Descriptor, Filter, Ints
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import SAME_DIMS, VECTOR
 

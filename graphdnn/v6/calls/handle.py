@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from graphdnn.device import DeviceSpec
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.device_selection import device_spec
 from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError
-from graphdnn.machine import device_spec
 from graphdnn.plan.streams import stream_address
+from graphdnn.v6.descriptor_values import Handle
 from graphdnn.v6.enums import CONSTANTS, cudnnErrQueryMode_t, cudnnStatus_t, libraryPropertyType
-from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.objects import Handle
+from graphdnn.v6.errors import CudnnError, legacy_status
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import STREAM, STREAM_KIND
-from graphdnn.v6.status import legacy_status
 
 VERSION = (6, 0, 21)  # of the interface whose names and numbers this face has
 

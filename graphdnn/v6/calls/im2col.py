@@ -8,15 +8,15 @@ from typing import Any
 from graphdnn.enums import Status
 from graphdnn.operations import Patches
 from graphdnn.tensors import packed_strides
+from graphdnn.v6.call_graph import Draft
 from graphdnn.v6.calls.convolution import specification
 from graphdnn.v6.calls.convolution_descriptor import output_dims
-from graphdnn.v6.checks import rank_in, same_type
-from graphdnn.v6.draft import Draft
+from graphdnn.v6.descriptor_checks import rank_in, same_type
+from graphdnn.v6.descriptor_values import Descriptor, Handle
 from graphdnn.v6.enums import cudnnDataType_t
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import prepared
 from graphdnn.v6.layouts import element_of
-from graphdnn.v6.objects import Descriptor, Handle
+from graphdnn.v6.plan_cache import prepared
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import FLOATING, GROUPS
 

@@ -15,13 +15,13 @@ from graphdnn.enums import DataType, NormMode, NormPhase, PointwiseMode, Reducti
 from graphdnn.errors import Rejection
 from graphdnn.operations import NormBackward, NormForward, Reshape, Transpose
 from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
-from graphdnn.v6.checks import rank_in, same_dims, same_type
-from graphdnn.v6.draft import Draft, math_of
+from graphdnn.v6.call_graph import Draft, math_of
+from graphdnn.v6.descriptor_checks import rank_in, same_dims, same_type
+from graphdnn.v6.descriptor_values import Descriptor, Handle, Tensor
 from graphdnn.v6.enums import cudnnBatchNormMode_t, cudnnDataType_t
 from graphdnn.v6.errors import CudnnError, refuse_if
-from graphdnn.v6.execution import prepared
 from graphdnn.v6.layouts import element_of
-from graphdnn.v6.objects import Descriptor, Handle, Tensor
+from graphdnn.v6.plan_cache import prepared
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import PAIR, RANGE, SAME_DIMS, SAME_TYPE
 

@@ -7,16 +7,16 @@ from typing import Any
 
 from graphdnn.enums import DataType, NanPropagation, PaddingMode, ResampleMode
 from graphdnn.operations import ResampleBackward, ResampleForward, ResampleSpec
+from graphdnn.v6.call_graph import Draft, math_of
 from graphdnn.v6.calls.pooling_descriptor import output_dims
-from graphdnn.v6.checks import rank_in, same_dims, same_strides, same_type
-from graphdnn.v6.draft import Draft, math_of
+from graphdnn.v6.descriptor_checks import rank_in, same_dims, same_strides, same_type
+from graphdnn.v6.descriptor_values import Descriptor, Handle, Pooling, Tensor
 from graphdnn.v6.enums import cudnnPoolingMode_t
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import prepared
-from graphdnn.v6.objects import Descriptor, Handle, Pooling, Tensor
-from graphdnn.v6.profiles import check_pooling
+from graphdnn.v6.plan_cache import prepared
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import SAME_DIMS
+from graphdnn.v6.version_profiles import check_pooling
 
 Mode = cudnnPoolingMode_t
 _MODES = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from graphdnn.enums import Status
-from graphdnn.v6.checks import DIM_MAX, counted, entries, rank_in
+from graphdnn.v6.descriptor_checks import DIM_MAX, counted, entries, rank_in
+from graphdnn.v6.descriptor_values import Descriptor, Ints, Pooling, Tensor
 from graphdnn.v6.enums import cudnnNanPropagation_t, cudnnPoolingMode_t
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.objects import Descriptor, Ints, Pooling, Tensor
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import SAME_DIMS
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from graphdnn.enums import DataType, PointwiseMode, ReductionOperator, Status
 from graphdnn.tensors import TensorSpec, packed_strides
-from graphdnn.v6.arithmetic import compare, ignores_nan, instead_of_nan
-from graphdnn.v6.checks import DIM_MAX, broadcasts, rank_in, same_type
-from graphdnn.v6.draft import Draft
+from graphdnn.v6.call_graph import Draft
+from graphdnn.v6.descriptor_checks import DIM_MAX, broadcasts, rank_in, same_type
+from graphdnn.v6.descriptor_values import Descriptor, Handle, ReduceTensor
 from graphdnn.v6.enums import cudnnDataType_t, cudnnIndicesType_t, cudnnReduceTensorIndices_t, cudnnReduceTensorOp_t
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import prepared
-from graphdnn.v6.objects import Descriptor, Handle, ReduceTensor
+from graphdnn.v6.plan_cache import prepared
+from graphdnn.v6.pointwise_subgraphs import compare, ignores_nan, instead_of_nan
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import BUFFER, COMPUTE_TYPE, INDICES, NULL, SAME_DIMS
 

@@ -14,13 +14,13 @@ from typing import Any
 from graphdnn.enums import DataType, PaddingMode, PointwiseMode, ResampleMode, Status
 from graphdnn.operations import ResampleForward, ResampleSpec
 from graphdnn.tensors import TensorSpec, packed_strides
-from graphdnn.v6.checks import lrn_ranges, rank_in, same_dims, same_type
-from graphdnn.v6.draft import Draft, math_of
+from graphdnn.v6.call_graph import Draft, math_of
+from graphdnn.v6.descriptor_checks import lrn_ranges, rank_in, same_dims, same_type
+from graphdnn.v6.descriptor_values import LRN, Descriptor, Handle, Ints, Tensor
 from graphdnn.v6.enums import cudnnLRNMode_t
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import prepared
 from graphdnn.v6.layouts import element_of
-from graphdnn.v6.objects import LRN, Descriptor, Handle, Ints, Tensor
+from graphdnn.v6.plan_cache import prepared
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import NEGATIVE_STRIDE, SAME_STRIDES
 

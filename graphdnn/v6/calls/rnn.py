@@ -16,15 +16,15 @@ from graphdnn.dtypes import COMPUTE
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.heuristics import WORKSPACE_ALIGNMENT
 from graphdnn.operations import RnnBackwardData, RnnBackwardWeights, RnnForward, RnnSpec
+from graphdnn.v6.call_graph import Draft
 from graphdnn.v6.calls.dropout import advance, mask_size, states_of
-from graphdnn.v6.draft import Draft
+from graphdnn.v6.descriptor_values import Descriptor, Handle, Tensor
 from graphdnn.v6.enums import cudnnDataType_t
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.execution import Draw, prepared, workspace_of
 from graphdnn.v6.layouts import element_of
-from graphdnn.v6.objects import Descriptor, Handle, Tensor
-from graphdnn.v6.raw import at_least, memory, part
-from graphdnn.v6.recurrent import agreed, network_of
+from graphdnn.v6.plan_cache import Draw, prepared, workspace_of
+from graphdnn.v6.raw_memory import at_least, memory, part
+from graphdnn.v6.recurrent_descriptors import agreed, network_of
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import NULL
 

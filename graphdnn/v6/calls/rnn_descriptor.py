@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from graphdnn.v6.checks import entries
+from graphdnn.v6.descriptor_checks import entries
+from graphdnn.v6.descriptor_values import DESCRIPTORS, RNN, Descriptor, Handle, PersistentPlan, RNNDescriptor
 from graphdnn.v6.enums import cudnnDataType_t, cudnnMathType_t, cudnnRNNAlgo_t
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.objects import DESCRIPTORS, RNN, Descriptor, Handle, PersistentPlan, RNNDescriptor
-from graphdnn.v6.recurrent import check_precision, too_old
+from graphdnn.v6.recurrent_descriptors import check_precision, too_old
 from graphdnn.v6.recurrent_rules import PERSISTENT, PLAN_ALGO
 from graphdnn.v6.registry import implements
 

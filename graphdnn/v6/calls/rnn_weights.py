@@ -11,17 +11,17 @@ from graphdnn.enums import Status
 from graphdnn.operations import RnnSpec
 from graphdnn.operations.rnn_spec import Block
 from graphdnn.v6.arguments import Address
-from graphdnn.v6.checks import same_type
+from graphdnn.v6.descriptor_checks import same_type
+from graphdnn.v6.descriptor_values import Descriptor, Filter, Handle
 from graphdnn.v6.enums import cudnnDataType_t, cudnnTensorFormat_t
 from graphdnn.v6.errors import CudnnError, refuse_if
 from graphdnn.v6.layouts import bytes_of, element_of
-from graphdnn.v6.objects import Descriptor, Filter, Handle
-from graphdnn.v6.profiles import active
-from graphdnn.v6.raw import memory, raw
-from graphdnn.v6.recurrent import check_precision, network, step
+from graphdnn.v6.raw_memory import memory, raw
+from graphdnn.v6.recurrent_descriptors import check_precision, network, step
 from graphdnn.v6.recurrent_rules import ALIGNMENT, LINEAR_LAYER, OUTSIDE
 from graphdnn.v6.registry import implements
-from graphdnn.v6.thread import run_pending
+from graphdnn.v6.thread_state import run_pending
+from graphdnn.v6.version_profiles import active
 
 
 @implements("cudnnGetRNNParamsSize")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphdnn.enums import PointwiseMode, ReductionOperator
-from graphdnn.v6.checks import same_dims, same_strides, same_type
-from graphdnn.v6.draft import Draft, math_of
+from graphdnn.v6.call_graph import Draft, math_of
+from graphdnn.v6.descriptor_checks import same_dims, same_strides, same_type
+from graphdnn.v6.descriptor_values import Descriptor, Handle
 from graphdnn.v6.enums import cudnnSoftmaxAlgorithm_t, cudnnSoftmaxMode_t
-from graphdnn.v6.execution import prepared
-from graphdnn.v6.objects import Descriptor, Handle
+from graphdnn.v6.plan_cache import prepared
 from graphdnn.v6.registry import implements
 
 P, R = PointwiseMode, ReductionOperator

@@ -11,13 +11,13 @@ from typing import Any
 from graphdnn.enums import DataType, PointwiseMode, ReductionOperator, Status
 from graphdnn.operations import GridSample, GridSampleBackward
 from graphdnn.tensors import TensorSpec, packed_strides
-from graphdnn.v6.arithmetic import compare
-from graphdnn.v6.checks import rank_in, same_dims, same_type
-from graphdnn.v6.draft import Draft, math_of
+from graphdnn.v6.call_graph import Draft, math_of
+from graphdnn.v6.descriptor_checks import rank_in, same_dims, same_type
+from graphdnn.v6.descriptor_values import Descriptor, Handle, Ints, SpatialTransformer, Tensor
 from graphdnn.v6.enums import cudnnTensorFormat_t
-from graphdnn.v6.execution import prepared
 from graphdnn.v6.layouts import element_of, format_strides
-from graphdnn.v6.objects import Descriptor, Handle, Ints, SpatialTransformer, Tensor
+from graphdnn.v6.plan_cache import prepared
+from graphdnn.v6.pointwise_subgraphs import compare
 from graphdnn.v6.registry import implements
 
 P = PointwiseMode

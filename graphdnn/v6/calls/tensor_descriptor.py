@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from graphdnn.enums import Status
-from graphdnn.v6.checks import DIM_MAX, counted, entries, rank_in
+from graphdnn.v6.descriptor_checks import DIM_MAX, counted, entries, rank_in
+from graphdnn.v6.descriptor_values import Descriptor, Ints, Tensor
 from graphdnn.v6.enums import cudnnBatchNormMode_t, cudnnDataType_t, cudnnTensorFormat_t
 from graphdnn.v6.errors import CudnnError, refuse_if
 from graphdnn.v6.layouts import element_of, format_strides, is_vector, size_of, span_of
-from graphdnn.v6.objects import Descriptor, Ints, Tensor
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import SAME_DIMS, TENSOR_SIZE, VECTOR
 

@@ -10,27 +10,25 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.direct import ring as direct_ring
-from graphdnn.engines.cuda.direct import rows as direct_rows
-from graphdnn.engines.cuda.direct import strips as direct_strips
-from graphdnn.engines.cuda.direct import threads as direct_threads
-from graphdnn.engines.cuda.direct import walk as direct_walk
-from graphdnn.engines.cuda.direct.needs import direct_needs, shared_memory_need
-from graphdnn.engines.cuda.direct.rows import Rows
-from graphdnn.engines.cuda.direct.sides import Sides
-from graphdnn.engines.cuda.direct.strips import Strips
-from graphdnn.engines.cuda.direct.tile import STAGES, Choice, Wishes
-from graphdnn.engines.cuda.direct.tile_choice import choose
-from graphdnn.engines.cuda.direct.tile_model import DeviceOf
-from graphdnn.engines.cuda.direct.walk import Walk
-from graphdnn.engines.cuda.generator.cost import device_cost, other_seconds
-from graphdnn.engines.cuda.generator.engine import cuda_engine
-from graphdnn.engines.cuda.generator.launch import DeviceKernel
-from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.direct.depthwise import depthwise_registers, depthwise_rows, depthwise_strips
+from graphdnn.engines.cuda.direct.depthwise.depthwise_rows import Rows
+from graphdnn.engines.cuda.direct.depthwise.depthwise_strips import Strips
+from graphdnn.engines.cuda.direct.direct_operands import Sides
+from graphdnn.engines.cuda.direct.direct_requirements import direct_needs, shared_memory_need
+from graphdnn.engines.cuda.direct.row_ring import row_ring
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import STAGES, Choice, Wishes
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_choice import choose
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import DeviceOf
+from graphdnn.engines.cuda.direct.sliding_mma import sliding_mma
+from graphdnn.engines.cuda.direct.sliding_mma.sliding_mma import Walk
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
-from graphdnn.fusion.fused import FusedOp
+from graphdnn.fusion.fused_graph import FusedOp
 
 # What a division's numbers are on tensor cores is said by ``choose`` of direct_walk and direct_wgrad_walk.
 _CHANNELS = Knob(KnobType.LOAD_SIZE, 0, 8, 1, 0, "channels of a thread, or on tensor cores rows at a time; 0: chosen")
@@ -70,30 +68,30 @@ def _choice(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Choice:
 def _divided(op: FusedOp, sides: Sides, device: DeviceSpec, knobs: Knobs) -> Walk | None:
     """How tensor cores divide the work; None where multiply-adds do it."""
     kernel = knobs[_KERNEL.type]
-    if kernel == 1 or not direct_walk.serves(op, sides) or not (kernel or direct_walk.is_faster(sides.shape)):
+    if kernel == 1 or not sliding_mma.serves(op, sides) or not (kernel or sliding_mma.is_faster(sides.shape)):
         return None
-    return direct_walk.choose(sides.shape, device, wishes(knobs))
+    return sliding_mma.choose(sides.shape, device, wishes(knobs))
 
 
 def _short(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Rows | None:
     """How short blocks divide the work; None where blocks that walk do it."""
     kernel, asked = knobs[_KERNEL.type], wishes(knobs)
-    chosen = kernel == 0 and not asked.asks and asked.stages == STAGES and direct_rows.is_faster(sides.shape)
-    if not direct_threads.serves(sides) or not (kernel == _SHORT or chosen):
+    chosen = kernel == 0 and not asked.asks and asked.stages == STAGES and depthwise_rows.is_faster(sides.shape)
+    if not depthwise_registers.serves(sides) or not (kernel == _SHORT or chosen):
         return None
-    return direct_rows.choose(sides.shape, device, asked)
+    return depthwise_rows.choose(sides.shape, device, asked)
 
 
 def _strips(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Strips | None:
     """How threads that walk down strips divide the work; None where others do it."""
     kernel, asked = knobs[_KERNEL.type], wishes(knobs)
-    if kernel not in (0, _STRIPS) or not direct_threads.serves(sides):
+    if kernel not in (0, _STRIPS) or not depthwise_registers.serves(sides):
         return None
-    tile = direct_strips.choose(sides.shape, device, asked)
+    tile = depthwise_strips.choose(sides.shape, device, asked)
     if kernel == _STRIPS:
         return tile
     free = not asked.asks and asked.stages == STAGES
-    is_faster = free and direct_strips.is_faster(sides.shape, device, tile, _choice(sides, device, knobs).seconds)
+    is_faster = free and depthwise_strips.is_faster(sides.shape, device, tile, _choice(sides, device, knobs).seconds)
     return tile if is_faster else None
 
 
@@ -101,28 +99,28 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     sides, steps = Sides.of(op), Steps(op, device)
     rows = _short(sides, device, knobs)
     if rows is not None:
-        return direct_rows.generate(op, sides, steps, rows)
+        return depthwise_rows.generate(op, sides, steps, rows)
     strips = _strips(sides, device, knobs)
     if strips is not None:
-        return direct_strips.generate(op, sides, steps, strips)
+        return depthwise_strips.generate(op, sides, steps, strips)
     walk = _divided(op, sides, device, knobs)
     if walk is not None:
-        return direct_walk.generate(op, sides, steps, walk)
-    return direct_ring.generate(op, sides, steps, _choice(sides, device, knobs).tile)
+        return sliding_mma.generate(op, sides, steps, walk)
+    return row_ring.generate(op, sides, steps, _choice(sides, device, knobs).tile)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     sides = Sides.of(task.op)
     rows = _short(sides, task.device, knobs)
     if rows is not None:
-        seconds = direct_rows.seconds(sides.shape, rows, task.device) + other_seconds(task)
-        return device_cost(task, seconds, launches=0).plus({"start": direct_rows.START})
+        seconds = depthwise_rows.seconds(sides.shape, rows, task.device) + other_seconds(task)
+        return device_cost(task, seconds, launches=0).plus({"start": depthwise_rows.START})
     strips = _strips(sides, task.device, knobs)
     if strips is not None:
-        return device_cost(task, direct_strips.seconds(sides.shape, strips, task.device) + other_seconds(task))
+        return device_cost(task, depthwise_strips.seconds(sides.shape, strips, task.device) + other_seconds(task))
     walk = _divided(task.op, sides, task.device, knobs)
     if walk is not None:
-        return device_cost(task, direct_walk.seconds(sides.shape, walk, task.device))
+        return device_cost(task, sliding_mma.seconds(sides.shape, walk, task.device))
     return device_cost(task, _choice(sides, task.device, knobs).seconds + other_seconds(task))
 
 

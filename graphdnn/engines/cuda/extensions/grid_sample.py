@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from math import gcd, prod
 
-from graphdnn.device import DeviceSpec
+from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.extensions.needs import extension_needs
-from graphdnn.engines.cuda.generator.cost import device_cost, memory_cost
-from graphdnn.engines.cuda.generator.engine import cuda_engine
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch, early
-from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.generator.quotient import count_type, magic
-from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.engines.cuda.generator.space import INT_MAX
-from graphdnn.engines.cuda.reductions.rows import power_above
+from graphdnn.engines.cuda.codegen.cost import device_cost, memory_cost
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.fast_division import count_type, magic
+from graphdnn.engines.cuda.codegen.index_space import INT_MAX
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch, early
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.extensions.extension_requirements import extension_needs
+from graphdnn.engines.cuda.reduction.row_threads import power_above
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType
-from graphdnn.fusion.fused import FusedOp
+from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import GridSample, GridSampleBackward
 from graphdnn.tensors import TensorSpec, channels_last_strides, stride_order
 
@@ -103,7 +103,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     name = f"grid_sample__{''.join(map(str, order))}"
     text = kernel_text(
         name,
-        ["quotient.cuh", "coordinates.cuh", "grid_sample.cuh", "grid_sample.cu"],
+        ["fast_division.cuh", "coordinates.cuh", "grid_sample.cuh", "grid_sample.cu"],
         parameters=parameters.text,
         functions=[_store("y", y)],
         constants={
@@ -126,7 +126,7 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     assert isinstance(anchor, GridSampleBackward)
     if not _is_worth_turning(anchor):
         return _gathered(anchor, device)
-    from graphdnn.engines.cuda.generator.steps import Steps  # they copy by kernels of their own
+    from graphdnn.engines.cuda.codegen.launch_sequence import Steps  # they copy by kernels of their own
 
     steps = Steps(op, device)
     x, dy = (steps.relaid(t, channels_last_strides(t.extents)) for t in (anchor.x, anchor.dy))
@@ -186,7 +186,7 @@ def _boxes(op: GridSampleBackward) -> Launch:
     _add_pieces(parameters, op)
     text = kernel_text(
         "grid_sample_boxes",
-        ["next_launch.cuh", "grid_sample.cuh", "grid_sample_pieces.cuh", "grid_sample_boxes.cu"],
+        ["pdl.cuh", "grid_sample.cuh", "grid_sample_pieces.cuh", "grid_sample_boxes.cu"],
         parameters=parameters.text,
         functions=(),
         constants={"THREADS": _THREADS, **_PIECE, "Compute": COMPUTE_TYPE[op.compute_type]},
@@ -204,7 +204,7 @@ def _image(op: GridSampleBackward) -> Launch:
     _add_pieces(parameters, op)
     pack = _pack(op.dy, op.dx)
     sums = "grid_sample_packs.cuh" if pack > 1 else "grid_sample_pixels.cuh"
-    files = ("next_launch.cuh", "grid_sample.cuh", "grid_sample_pieces.cuh", "grid_sample_listing.cuh", sums)
+    files = ("pdl.cuh", "grid_sample.cuh", "grid_sample_pieces.cuh", "grid_sample_listing.cuh", sums)
     text = kernel_text(
         "grid_sample_image",
         [*files, "grid_sample_image.cu"],
@@ -234,7 +234,7 @@ def _grid(op: GridSampleBackward) -> Launch:
     parameters.table({"count": count, "magic_rows": magic(rows), "magic_columns": magic(columns)})
     text = kernel_text(
         "grid_sample_grid",
-        ["next_launch.cuh", "quotient.cuh", "grid_sample.cuh", "grid_sample_grid.cu"],
+        ["pdl.cuh", "fast_division.cuh", "grid_sample.cuh", "grid_sample_grid.cu"],
         parameters=parameters.text,
         functions=[_store("dgrid", op.dgrid)],
         constants={

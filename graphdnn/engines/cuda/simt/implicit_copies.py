@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.generator.convolution_roles import SPATIAL, Roles, padded
-from graphdnn.engines.cuda.generator.space import Space, is_addressable
-from graphdnn.engines.cuda.generator.steps import Steps
-from graphdnn.engines.cuda.simt.implicit_product import Product
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL, Roles, padded
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product
 from graphdnn.engines.cuda.simt.implicit_tiles import Shape, has_one_tap
-from graphdnn.engines.cuda.simt.padding import add_padded_copy
+from graphdnn.engines.cuda.simt.padded_copy import add_padded_copy
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphdnn.engines.cuda.generator.parameters import Parameters
-from graphdnn.engines.cuda.simt.implicit_product import Product, Residue
+from graphdnn.engines.cuda.codegen.parameters import Parameters
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, Residue
 
 RESIDUES = 16  # that one launch serves: each is described in the kernel's parameters, of 4 KB
 

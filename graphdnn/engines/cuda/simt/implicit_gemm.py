@@ -13,23 +13,23 @@ is one product for each residue of the positions modulo the stride (``implicit_p
 
 from __future__ import annotations
 
-from graphdnn.device import DeviceSpec
+from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.convolution_needs import coordinates_need
-from graphdnn.engines.cuda.generator.cost import device_cost, least_seconds, other_seconds, where_idle
-from graphdnn.engines.cuda.generator.engine import cuda_engine
-from graphdnn.engines.cuda.generator.launch import DeviceKernel
-from graphdnn.engines.cuda.generator.needs import is_of_one_tensor
-from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, other_seconds, where_idle
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.requirements import is_of_one_tensor
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import coordinates_need
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gathered_and_plain, product_of
+from graphdnn.engines.cuda.simt.implicit_dp4a import QUAD, counted
 from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES
 from graphdnn.engines.cuda.simt.implicit_launches import add_launches
 from graphdnn.engines.cuda.simt.implicit_plan import Plan, is_thrifty
-from graphdnn.engines.cuda.simt.implicit_product import gathered_and_plain, product_of
-from graphdnn.engines.cuda.simt.implicit_quads import QUAD, counted
 from graphdnn.engines.cuda.simt.implicit_tiles import LARGEST_SHARE, SPLIT, TILE, choose
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.engines.sum_error import ROUNDED
-from graphdnn.fusion.fused import FusedOp
+from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation
 
 

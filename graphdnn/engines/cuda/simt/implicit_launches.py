@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS
-from graphdnn.engines.cuda.generator.launch import Launch
-from graphdnn.engines.cuda.generator.packs import width_for
-from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
-from graphdnn.engines.cuda.generator.program import Program
-from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.engines.cuda.generator.steps import Steps
+from graphdnn.engines.cuda.codegen.launch import Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import Residue
 from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES, are_short, describe
 from graphdnn.engines.cuda.simt.implicit_plan import Access, Plan
-from graphdnn.engines.cuda.simt.implicit_product import Residue
 from graphdnn.engines.cuda.simt.implicit_tiles import Tile, blocks_of, has_one_tap
 from graphdnn.enums import DataType
 
 _PIXEL, _FILTER = 0, 2  # as in the kernel's text
-_FILES = ("next_launch.cuh", "implicit_coordinates.cuh", "load_if.cuh", "tile_place.cuh", "tile_results.cuh")
+_FILES = ("pdl.cuh", "implicit_coordinates.cuh", "predicated_load.cuh", "simt_tile_coord.cuh", "epilogue_via_smem.cuh")
 _LAST_PIXEL = 5  # an axis of the result
 _MOST_NEIGHBOURS = 8  # that a thread stores at once
 
@@ -53,7 +53,7 @@ def add_launches(steps: Steps, plan: Plan, residues: Sequence[Residue]) -> int:
     of_sum = {"SPLIT": split > 1, **({"SUM_THREADS": sum_threads} if split > 1 else {}), "WIDTH": width}
     text = kernel_text(
         plan.name(split),
-        [*_FILES, "implicit_gemm.cu", *(["sum_splits.cu"] if split > 1 else [])],
+        [*_FILES, "implicit_gemm.cu", *(["reduce_splits.cu"] if split > 1 else [])],
         parameters=parameters.text,
         functions=[epilogue, prologue],
         constants=_constants(plan, of_gathered, of_plain, of_sum),

@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.generator.convolution_roles import CHANNELS, Roles
-from graphdnn.engines.cuda.generator.packs import width_for
-from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE
-from graphdnn.engines.cuda.generator.space import Space, is_addressable
-from graphdnn.engines.cuda.generator.steps import Steps, fused_inputs
+from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps, fused_inputs
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, Roles
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, gathered_and_plain, product_of
 from graphdnn.engines.cuda.simt.implicit_copies import (
     is_worth_padding,
     is_worth_turning,
     outer_first,
     padded_product,
 )
-from graphdnn.engines.cuda.simt.implicit_product import Product, gathered_and_plain, product_of
-from graphdnn.engines.cuda.simt.implicit_quads import QUAD, counted, in_words, summed_axis
+from graphdnn.engines.cuda.simt.implicit_dp4a import QUAD, counted, in_words, summed_axis
 from graphdnn.engines.cuda.simt.implicit_tiles import SPLIT, Shape, choose
 from graphdnn.engines.engine import Knobs
 from graphdnn.enums import DataType
-from graphdnn.fusion.fused import FusedOp
+from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
 _VECTOR_BYTES = 16

@@ -7,9 +7,9 @@ from functools import cached_property, lru_cache
 from math import inf
 from typing import NamedTuple
 
-from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.generator.parameters import COMPUTE_TYPE
-from graphdnn.engines.cuda.simt.implicit_product import Product, Residue
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, Residue
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from graphdnn.device import DeviceSpec
-from graphdnn.engines.cuda.generator.cost import least_in_turn, memory_seconds
-from graphdnn.engines.cuda.generator.engine import cuda_engine
-from graphdnn.engines.cuda.generator.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.generator.parameters import STORAGE, Parameters
-from graphdnn.engines.cuda.generator.source import kernel_text
-from graphdnn.engines.cuda.generator.steps import Steps
-from graphdnn.engines.cuda.winograd.finish import finishing
-from graphdnn.engines.cuda.winograd.layout import FLOAT_BYTES, Algorithm, Panels, Winograd
-from graphdnn.engines.cuda.winograd.needs import winograd_needs
-from graphdnn.engines.cuda.winograd.seconds import COPY_SHARE, SHARE, filter_bytes, in_turn, least_sizes, waves
-from graphdnn.engines.cuda.winograd.transforms import image_fields, transform_filter, transform_image
+from graphdnn.device.multiprocessor import RESERVED
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.cost import least_in_turn, memory_seconds
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.winograd.launch_times import COPY_SHARE, SHARE, filter_bytes, in_turn, least_sizes, waves
+from graphdnn.engines.cuda.winograd.winograd_epilogue import finishing
+from graphdnn.engines.cuda.winograd.winograd_layout import FLOAT_BYTES, Algorithm, Panels, Winograd
+from graphdnn.engines.cuda.winograd.winograd_requirements import winograd_needs
+from graphdnn.engines.cuda.winograd.winograd_transforms import image_fields, transform_filter, transform_image
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task
+from graphdnn.engines.operation_cost import bytes_moved
 from graphdnn.engines.sum_error import SumError
-from graphdnn.engines.work import bytes_moved
 from graphdnn.enums import DataType, KnobType, NumericalNote
-from graphdnn.fusion.fused import FusedOp
-from graphdnn.multiprocessor import RESERVED
+from graphdnn.fusion.fused_graph import FusedOp
 
 F2 = Algorithm("winograd_2x2.cuh", 2, 8)
 

@@ -7,20 +7,20 @@ precision. Rounding to the output's type is the caller's.
 
 from __future__ import annotations
 
-from graphdnn.engines.host import convolution_taps as taps
+from graphdnn.engines.host import convolution_taps
 from graphdnn.engines.host.kernel import Semantics
 from graphdnn.engines.host.semantics import (
+    contractions,
     ctc,
+    data_movement,
     elementwise,
     grid_sample,
-    movement,
+    im2col,
     norms,
-    patches,
-    products,
     recurrent,
-    sampling,
+    resampling,
 )
-from graphdnn.engines.host.semantics.products import convolution
+from graphdnn.engines.host.semantics.contractions import convolution
 from graphdnn.operations import (
     EXTENSIONS,
     OPERATIONS,
@@ -53,27 +53,27 @@ from graphdnn.operations import (
 )
 
 SEMANTICS: dict[type[Operation], Semantics] = {
-    ConvForward: convolution(taps.fprop_by_taps, "x", "w"),
-    ConvBackwardData: convolution(taps.dgrad_by_taps, "dy", "w"),
-    ConvBackwardFilter: convolution(taps.wgrad_by_taps, "x", "dy"),
-    Matmul: products.matmul,
+    ConvForward: convolution(convolution_taps.fprop_by_taps, "x", "w"),
+    ConvBackwardData: convolution(convolution_taps.dgrad_by_taps, "dy", "w"),
+    ConvBackwardFilter: convolution(convolution_taps.wgrad_by_taps, "x", "dy"),
+    Matmul: contractions.matmul,
     PointwiseOperation: elementwise.pointwise,
     Reduction: elementwise.reduction,
     Rng: elementwise.rng,
-    ResampleForward: sampling.forward,
-    ResampleBackward: sampling.backward,
+    ResampleForward: resampling.forward,
+    ResampleBackward: resampling.backward,
     GenStats: norms.genstats,
     BnFinalize: norms.bn_finalize,
     BnBackwardWeights: norms.bn_backward_weights,
     NormForward: norms.norm_forward,
     NormBackward: norms.norm_backward,
-    Concat: movement.concat,
-    Reshape: movement.reshape,
-    Transpose: movement.transpose,
-    Slice: movement.slice_,
+    Concat: data_movement.concat,
+    Reshape: data_movement.reshape,
+    Transpose: data_movement.transpose,
+    Slice: data_movement.slice_,
     GridSample: grid_sample.forward,
     GridSampleBackward: grid_sample.backward,
-    Patches: patches.patches,
+    Patches: im2col.patches,
     RnnForward: recurrent.forward,
     RnnBackwardData: recurrent.backward_data,
     RnnBackwardWeights: recurrent.backward_weights,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphdnn.dtypes import COMPUTE, Array, cast
-from graphdnn.engines.host import rnn as host
+from graphdnn.engines.host import rnn
 from graphdnn.engines.host.kernel import Call
 from graphdnn.engines.host.semantics.arithmetic import Results, operand, present, to_compute
 from graphdnn.operations import RnnBackwardData, RnnBackwardWeights, RnnForward
@@ -16,7 +16,7 @@ def forward(op: RnnForward, call: Call) -> Results:
     masks = None
     if op.masks is not None:
         seed, offset = (int(call.operands[port].reshape(())[()]) for port in ("seed", "offset"))
-        masks = host.draw_masks(op.rnn, seed, offset)
+        masks = rnn.draw_masks(op.rnn, seed, offset)
 
     def rounded(values: Array) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -24,7 +24,7 @@ def forward(op: RnnForward, call: Call) -> Results:
 
     kept = None if op.kept is None else np.empty(op.rnn.kept_count, compute)
     with np.errstate(all="ignore"):
-        y, hy, cy = host.forward(
+        y, hy, cy = rnn.forward(
             op.rnn, to_compute(op, call.operands["x"]), _weights(op, call), operand(op, call, "hx"),
             operand(op, call, "cx"), kept, masks, rounded, call.scratch,
         )  # fmt: skip
@@ -36,7 +36,7 @@ def backward_data(op: RnnBackwardData, call: Call) -> Results:
     with np.errstate(all="ignore"):
         states = {port: operand(op, call, port) for port in ("hx", "cx", "dhy", "dcy")}
         y, dy = to_compute(op, call.operands["y"]), to_compute(op, call.operands["dy"])
-        dx, dhx, dcx = host.backward_data(
+        dx, dhx, dcx = rnn.backward_data(
             op.rnn, y, dy, _weights(op, call), kept=_kept(op, call), masks=_masks(call), gradients=gradients, **states
         )
     return {"dx": dx, "dhx": dhx, "dcx": dcx, "kept_gradients": gradients}
@@ -45,7 +45,7 @@ def backward_data(op: RnnBackwardData, call: Call) -> Results:
 def backward_weights(op: RnnBackwardWeights, call: Call) -> Results:
     gradients = np.ascontiguousarray(call.operands["kept_gradients"])
     with np.errstate(all="ignore"):
-        dw = host.backward_weights(
+        dw = rnn.backward_weights(
             op.rnn, to_compute(op, call.operands["x"]), to_compute(op, call.operands["y"]), operand(op, call, "hx"),
             _kept(op, call), _masks(call), gradients,
         )  # fmt: skip

@@ -1,0 +1,88 @@
+"""Ledger: every refusal of a plan, a graph or an error, to be filtered, printed and stored."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from graphdnn.analysis.diagnostics.diagnostic import KINDS, Entry
+from graphdnn.analysis.diagnostics.query_validation import check_names
+
+FORMAT, VERSION = "graphdnn.ledger", 1
+
+
+class Ledger:
+    """Entries in the order in which they were found."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.entries = tuple(dict.fromkeys(entries))  # rankings of several modes say the same
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __getitem__(self, index: int) -> Entry:
+        return self.entries[index]
+
+    def __contains__(self, item: object) -> bool:
+        return item in self.entries
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ledger) and self.entries == other.entries
+
+    def __hash__(self) -> int:
+        return hash(self.entries)
+
+    def __add__(self, other: Ledger) -> Ledger:
+        return Ledger((*self.entries, *other.entries))
+
+    def only(
+        self,
+        engine: str | int | None = None,
+        kind: str | None = None,
+        rule: str | None = None,
+        operation: str | int | None = None,
+        uid: int | None = None,
+    ) -> Ledger:
+        """The entries that agree with everything given.
+
+        ``engine`` is a name or an id; ``rule`` an id, or the part of one before a dot; ``operation`` the index of a
+        fused operation, or an operation's label or name. Raises ``BadParam`` for an engine, a kind or a rule that there
+        is not: nothing of it could have been refused.
+        """
+        check_names(engine, kind, rule)
+        return Ledger(
+            e
+            for e in self.entries
+            if (engine is None or engine in (e.subject.engine, e.subject.engine_id))
+            and (kind is None or kind == e.kind)
+            and (rule is None or e.rule == rule or e.rule.startswith(f"{rule}."))
+            and (operation is None or _is_of(e, operation))
+            and (uid is None or uid in e.subject.uids)
+        )
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """Ids of the rules, each once, in order."""
+        return tuple(dict.fromkeys(e.rule for e in self.entries))
+
+    def __repr__(self) -> str:
+        counts = Counter(e.kind for e in self.entries)
+        return f"<Ledger: {', '.join(f'{counts[kind]} {kind}' for kind in KINDS if counts[kind]) or 'empty'}>"
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.entries)) or "nothing was refused"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"format": FORMAT, "version": VERSION, "entries": [e.to_json() for e in self.entries]}
+
+
+def _is_of(entry: Entry, operation: str | int) -> bool:
+    if isinstance(operation, int):
+        return entry.subject.fused == operation
+    return any(operation == label or label.endswith(f" '{operation}'") for label in entry.subject.operations)

@@ -1,0 +1,156 @@
+"""How far each tensor of a graph may stray from its reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, prod, sqrt
+from types import MappingProxyType
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from graphdnn.analysis.oracle.near_ties import tips, undecided
+from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS, FLOATS, Array
+from graphdnn.engines.operation_cost import reduction_length
+from graphdnn.enums import PointwiseMode, ReductionOperator, ResampleMode
+from graphdnn.graph.operation_graph import OperationGraph
+from graphdnn.operations import (
+    Concat,
+    ConvolutionOperation,
+    Matmul,
+    Operation,
+    PointwiseOperation,
+    Reduction,
+    ResampleForward,
+    Reshape,
+    Slice,
+    Transpose,
+)
+from graphdnn.tensors import TensorSpec
+
+_SAFETY = 8.0
+_SMALLEST = 1e-30  # magnitudes below it are as good as 0
+_M, _R = PointwiseMode, ReductionOperator
+_MOVEMENT = (Concat, Reshape, Slice, Transpose)
+# Modes that carry an error of an operand to the result as it is, and those of them that round nothing.
+_SLOPE_ONE = {_M.ADD, _M.SUB, _M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.RELU_FWD, _M.BINARY_SELECT}
+# The steepest slope of functions that flatten out: relative to the magnitudes they would carry too little.
+_STEEPEST = {
+    _M.TANH_FWD: 1.0, _M.SIGMOID_FWD: 0.25, _M.ERF: 1.13, _M.SIN: 1.0, _M.COS: 1.0, _M.ELU_FWD: 1.0,
+    _M.SOFTPLUS_FWD: 1.0, _M.SWISH_FWD: 1.1, _M.GELU_FWD: 1.13, _M.GELU_APPROX_TANH_FWD: 1.13,
+}  # fmt: skip
+_EXACT = {_M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.BINARY_SELECT, _M.CEIL, _M.FLOOR}
+_DECIDING = ("comparison", "logical", "index")
+NO_GROWTH: Mapping[int, float] = MappingProxyType({})
+Bounds = tuple[dict[int, float], dict[int, Array]]  # by uid; and the elements that are not compared
+
+
+def bounds(graph: OperationGraph, values: Mapping[int, Array], growth: Mapping[int, float] = NO_GROWTH) -> Bounds:
+    """The bound of every tensor that an operation writes, in the order of execution; elements it does not hold for."""
+    scales = {uid: _scale(tensor, values[uid]) for uid, tensor in graph.tensors.items()}
+    errors: dict[int, float] = {}
+    unclear: dict[int, Array] = {}
+    followed: set[int] = set()  # decisions that are right wherever ``unclear`` does not say otherwise
+    for op in graph.operations:
+        carried = {t.uid: errors.get(t.uid, 0.0) for t in op.inputs().values()}
+        reached = undecided(op, values, carried, unclear)
+        if reached is not None:
+            unclear.update((t.uid, reached) for t in op.outputs().values())
+        if isinstance(op, PointwiseOperation):
+            carried.update(dict.fromkeys(followed & carried.keys(), 0.0))
+        else:  # there an undecided element may be anything
+            carried.update({uid: carried[uid] + scales[uid] for uid in unclear.keys() & carried.keys()})
+        rounds = _rounds(op) and not _sums_whole_numbers(op, scales)
+        for port, tensor in op.outputs().items():
+            scale = scales[tensor.uid]
+            error = sum(_gain(op, scale, scales[uid]) * e for uid, e in carried.items() if e)
+            if decides(op, port, tensor):
+                errors[tensor.uid] = float((error > 0 or rounds) and not _counts_only(op))
+                if tips(op) and not rounds:
+                    followed.add(tensor.uid)
+                continue
+            if rounds:
+                own = _SAFETY * (sqrt(reduction_length(op)) + 1) * _roundoff(COMPUTE.get(op.compute_type)) * scale
+                error += own * growth.get(tensor.uid, 1.0)
+            if tensor.data_type in FLOATS:
+                error += _roundoff(ELEMENTS[tensor.data_type].numpy) * scale + _tiny(tensor)
+            elif error and _is_floating(op):
+                error += 1.0  # two roundings of nearly the same value
+            errors[tensor.uid] = error
+    return errors, unclear
+
+
+def _scale(tensor: TensorSpec, values: Array) -> float:
+    """The largest finite magnitude inside the type's range."""
+    numbers, limit = np.asarray(values).astype(np.float64, copy=False), ELEMENTS[tensor.data_type].largest
+    if numbers.size:
+        low, high = float(numbers.min()), float(numbers.max())
+        if -limit <= low and high <= limit < inf:  # no NaN, and nothing outside: the quick way
+            return max(-low, high, _SMALLEST)
+    magnitudes = np.abs(numbers)
+    inside = np.isfinite(magnitudes) & (magnitudes <= limit)
+    return max(float(magnitudes[inside].max(initial=0.0)), _SMALLEST)
+
+
+def _gain(op: Operation, scale: float, operand_scale: float) -> float:
+    """How an error of an operand grows on its way to the result."""
+    if isinstance(op, _MOVEMENT):
+        return 1.0
+    if isinstance(op, PointwiseOperation) and op.spec.mode in _SLOPE_ONE:
+        return max(1.0, abs(op.alpha1), abs(op.alpha2), abs(op.spec.relu_lower_clip_slope))
+    steepest = _STEEPEST.get(op.spec.mode, 0.0) if isinstance(op, PointwiseOperation) else 0.0
+    return max(scale / operand_scale, steepest)
+
+
+def _rounds(op: Operation) -> bool:
+    """False when the arithmetic is a choice or a copy, of operands that it holds without loss."""
+    compute = COMPUTE.get(op.compute_type)
+    if isinstance(op, _MOVEMENT) or compute is None or compute.kind in "biu":
+        return False
+    if any(not np.can_cast(ELEMENTS[t.data_type].numpy, compute) for t in op.inputs().values()):
+        return True
+    if isinstance(op, PointwiseOperation):
+        scaled = op.alpha1 != 1.0 or op.alpha2 != 1.0
+        return scaled or not (op.spec.mode in _EXACT or op.spec.row.kind in _DECIDING)
+    if isinstance(op, Reduction):
+        return op.spec.operator not in (_R.MAX, _R.MIN, _R.AMAX)
+    if isinstance(op, ResampleForward):
+        return op.spec.mode is not ResampleMode.MAXPOOL or op.alpha != 1.0 or op.beta != 0.0
+    return True
+
+
+def _sums_whole_numbers(op: Operation, scales: Mapping[int, float]) -> bool:
+    """True for products of integers whose sums stay below the integers that the arithmetic holds exactly."""
+    tensors = op.inputs().values()
+    whole = all(ELEMENTS[t.data_type].kind != "float" for t in tensors)
+    if not whole or not isinstance(op, (ConvolutionOperation, Matmul)) or getattr(op, "alpha", 1.0) != 1.0:
+        return False
+    return reduction_length(op) * prod(scales[t.uid] for t in tensors) <= 1 / _roundoff(COMPUTE[op.compute_type])
+
+
+def decides(op: Operation, port: str, tensor: TensorSpec) -> bool:
+    """True for results that are one thing or another: booleans, indices."""
+    if tensor.data_type in BOOLEANS or port == "index":
+        return True
+    return isinstance(op, PointwiseOperation) and op.spec.row.kind in _DECIDING
+
+
+def _counts_only(op: Operation) -> bool:
+    """GEN_INDEX looks at the shape of its operand only."""
+    return isinstance(op, PointwiseOperation) and op.spec.mode is PointwiseMode.GEN_INDEX
+
+
+def _is_floating(op: Operation) -> bool:
+    compute = COMPUTE.get(op.compute_type)
+    return compute is not None and compute.kind not in "biu"
+
+
+def _tiny(tensor: TensorSpec) -> float:
+    return float(ml_dtypes.finfo(ELEMENTS[tensor.data_type].numpy).smallest_subnormal)  # type: ignore[no-untyped-call]
+
+
+def _roundoff(dtype: Any) -> float:
+    if dtype is None or dtype.kind in "biu":
+        return 0.0
+    return float(ml_dtypes.finfo(dtype).eps) / 2  # type: ignore[no-untyped-call]

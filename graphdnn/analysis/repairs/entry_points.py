@@ -1,0 +1,71 @@
+"""What repairs are asked for: a graph, a plan, the entries of a file, an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphdnn.analysis.repairs.draft_validation import Problem
+from graphdnn.analysis.repairs.graph_draft import Draft
+from graphdnn.analysis.repairs.repair import Repairs
+from graphdnn.analysis.repairs.repair_search import Target, repairs_of
+from graphdnn.analysis.repairs.spec_repairs import repairs_of_part
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.device_selection import device_spec
+from graphdnn.enums import HeurMode
+from graphdnn.errors import GraphdnnError
+from graphdnn.fusion import NO_LIMITS, Limits
+from graphdnn.graph.operation_graph import OperationGraph
+from graphdnn.heuristics import Filters, Ranking
+from graphdnn.operations import Operation
+from graphdnn.plan import ExecutionPlan
+from graphdnn.spec import Attempted
+
+
+def of_draft(
+    draft: Draft,
+    device: DeviceSpec | str | None = None,
+    mode: HeurMode = HeurMode.A,
+    filters: Filters | None = None,
+    limits: Limits = NO_LIMITS,
+) -> Repairs:
+    return repairs_of(draft, Target(device_spec(device), mode, filters or Filters(), limits))
+
+
+def of_graph(
+    graph: OperationGraph,
+    device: DeviceSpec | str | None = None,
+    mode: HeurMode = HeurMode.A,
+    filters: Filters | None = None,
+    limits: Limits = NO_LIMITS,
+) -> Repairs:
+    """Edits with which the graph fuses further, or an engine serves it that is predicted to be faster."""
+    return of_draft(Draft.of_graph(graph), device, mode, filters, limits)
+
+
+def of_plan(plan: ExecutionPlan) -> Repairs:
+    """For the device and under the filters that the plan was ranked with."""
+    config = plan.config
+    fused, mode = config.fused, HeurMode.A if config.mode is None else config.mode
+    return of_graph(fused.graph, config.device, mode, config.filters, fused.limits)
+
+
+def of_data(data: Mapping[str, Any], device: DeviceSpec | str | None = None, mode: HeurMode = HeurMode.A) -> Repairs:
+    """For the entries of a graph file, legal or not. Raises ``MalformedFile`` for what is not even written as one."""
+    return of_draft(Draft.of_data(data), device, mode)
+
+
+def of_error(error: GraphdnnError, device: DeviceSpec | str | None = None) -> Repairs:
+    """Edits with which what was refused is legal; none where the error is not about a graph or an operation."""
+    subject = error.subject
+    if isinstance(subject, Ranking):
+        fused = subject.fused
+        return of_graph(fused.graph, subject.device, subject.mode, subject.filters, fused.limits)
+    if isinstance(subject, Attempted) and issubclass(subject.cls, Operation):
+        return of_draft(Draft.of_attempt(subject), device).of_a_part()
+    if isinstance(subject, tuple) and subject and all(isinstance(op, Operation) for op in subject):
+        return of_draft(Draft.of_operations(subject), device)
+    if isinstance(subject, Attempted):
+        return repairs_of_part(subject, device_spec(device))
+    problems = tuple(Problem(rejection) for rejection in error.rejections)
+    return Repairs((), Draft("", {}, []), device_spec(device), problems)

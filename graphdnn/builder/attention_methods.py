@@ -1,0 +1,131 @@
+"""Attention: the builder's ``sdpa``, which writes the operations that the frontend's name stands for."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+from graphdnn.builder.extension_methods import Extensions
+from graphdnn.builder.tensor import Tensor, integers, refuse_given
+from graphdnn.enums import DataType, ReductionOperator
+from graphdnn.enums import PointwiseMode as M
+from graphdnn.errors import BadParam
+from graphdnn.rules import Rule
+
+OPERANDS = Rule(
+    id="builder.sdpa",
+    expected="q [..., rows, depth], k [..., keys, depth] and v [..., keys, columns], of one rank of 3 or more",
+    reason="the extents of scores, masks and sums follow from these",
+    fix="hand in tensors with extents; those of results of other operations can be set with set_dim",
+)
+MASKS = Rule(
+    id="builder.sdpa.masks",
+    expected="lengths for a mask of padding, and a window of at least one key",
+    reason="lengths say which keys are padding; a row without a key has no result",
+    fix="pass seq_len_kv, [batch, 1, ..., 1] in INT32, with use_padding_mask, and 1 or more as sliding_window_length",
+)
+_LEAST_RANK = 3
+_SOFTMAX, _INDEX = DataType.FLOAT, DataType.INT32
+_APART = "no operation here computes it in the kernel"
+_LENGTHS = "rows of padding are computed like all others, and are for the caller to ignore"
+
+
+class Attention(Extensions):
+    """Arguments have the names of cuDNN's frontend; what is not offered is refused. Gradients are for the caller to
+    write, from the statistics; their operations are kernels of their own.
+    """
+
+    def sdpa(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        attn_scale: Tensor | float | None = None,
+        bias: Tensor | None = None,
+        use_padding_mask: bool = False,
+        seq_len_kv: Tensor | None = None,
+        use_causal_mask: bool = False,
+        use_causal_mask_bottom_right: bool = False,
+        sliding_window_length: int | None = None,
+        generate_stats: bool = False,
+        compute_data_type: Any = None,
+        name: str = "",
+        *,
+        seq_len_q: Tensor | None = None,
+        block_mask: Tensor | None = None,
+        use_alibi_mask: bool = False,
+        dropout: Any = None,
+        paged_attention_k_table: Tensor | None = None,
+        paged_attention_v_table: Tensor | None = None,
+    ) -> list[Tensor | None]:
+        """[o, statistics or None]: softmax(q k^T * attn_scale + bias) v, statistics the logarithms of rows' sums.
+
+        q is ``[..., rows, depth]``, k ``[..., keys, depth]``, v ``[..., keys, columns]``; k and v may have fewer heads,
+        each for several consecutive ones of q. ``seq_len_kv``, ``[batch, 1, ..., 1]`` in INT32, says how many keys
+        there are. With a causal mask a row sees the keys up to its own index, or, bottom right, to that counted from
+        the last key; ``sliding_window_length``: the last so many of those. A row that sees none is NaN.
+        """
+        refused = {
+            "block_mask": (block_mask, _APART), "dropout": (dropout, _APART),
+            "use_alibi_mask": (use_alibi_mask or None, "write it as a bias"), "seq_len_q": (seq_len_q, _LENGTHS),
+            "paged_attention_k_table": (paged_attention_k_table, _APART),
+            "paged_attention_v_table": (paged_attention_v_table, _APART),
+        }  # fmt: skip
+        for argument, (value, reason) in refused.items():
+            refuse_given(value, self._here, argument, reason)
+        if use_padding_mask and seq_len_kv is None:
+            raise BadParam(MASKS.reject(self._here(), "seq_len_kv", None))
+        if sliding_window_length is not None:
+            (reach,) = integers([sliding_window_length], self._here(), "sliding_window_length", "e.g. 128")
+            if reach < 1:
+                raise BadParam(MASKS.reject(self._here(), "sliding_window_length", reach))
+        for operand in (q, k, v):
+            self._own(operand)
+        extents = [t.dim or () for t in (q, k, v)]
+        rank = len(extents[0])
+        if rank < _LEAST_RANK or any(len(e) != rank for e in extents):
+            raise BadParam(OPERANDS.reject(self._here(), "q, k, v", extents))
+        with self._whole((q, k, v)):
+            compute = self._compute_type((q, k, v), compute_data_type)
+            of_rows = [*map(max, *(e[:-2] for e in extents[:2])), extents[0][-2], 1]
+
+            def step(mode: M, x: Tensor, b: Tensor | None = None, **operands: Any) -> Tensor:
+                return self.pointwise(mode, x=x, b=b, compute_data_type=compute, **operands).set_data_type(_SOFTMAX)
+
+            def named(what: str) -> str:
+                return f"{name}::{what}" if name else ""
+
+            turned = self.transpose(k, [*range(rank - 2), rank - 1, rank - 2], name=named("k"))
+            x = self.matmul(q, turned, compute_data_type=compute, name=named("scores")).set_data_type(_SOFTMAX)
+            if attn_scale is not None:
+                x = step(M.MUL, x, attn_scale if isinstance(attn_scale, Tensor) else self.tensor_scalar(attn_scale))
+            if bias is not None:
+                x = step(M.ADD, x, bias)
+            rows, keys = rank - 2, rank - 1  # axes of scores
+            moved = extents[1][-2] - extents[0][-2] if use_causal_mask_bottom_right else 0
+            masks = [] if seq_len_kv is None else [self._compared(M.CMP_LT, self._index(x, keys), seq_len_kv)]
+            if sliding_window_length is not None:
+                reached = self._index(x, keys, sliding_window_length)
+                masks.append(self._compared(M.CMP_GT, reached, self._index(x, rows, moved)))
+            if use_causal_mask or use_causal_mask_bottom_right:
+                masks.append(self._compared(M.CMP_GE, self._index(x, rows, moved), self._index(x, keys)))
+            for mask in masks:
+                x = step(M.BINARY_SELECT, x, self.tensor_scalar(-inf), t=mask)
+            most = self.reduction(x, ReductionOperator.MAX, compute).set_dim(of_rows).set_data_type(_SOFTMAX)
+            powers = step(M.EXP, step(M.SUB, x, most))
+            total = self.reduction(powers, ReductionOperator.ADD, compute).set_dim(of_rows).set_data_type(_SOFTMAX)
+            p = step(M.DIV, powers, total, name=named("probabilities"))
+            p.set_data_type(v.data_type or (self.natural_type(v) if v.is_virtual else self._io))
+            o = self.matmul(p, v, compute_data_type=compute, name=name)
+            return [o, step(M.ADD, most, step(M.LOG, total), name=named("stats")) if generate_stats else None]
+
+    def _index(self, scores: Tensor, axis: int, by: int = 0) -> Tensor:
+        """Of each score along an axis, and so much more."""
+        found = self.pointwise(M.GEN_INDEX, x=scores, axis=axis, compute_data_type=_INDEX).set_data_type(_INDEX)
+        if not by:
+            return found
+        moved = self.pointwise(M.ADD, x=found, b=self.tensor_scalar(by, _INDEX), compute_data_type=_INDEX)
+        return moved.set_data_type(_INDEX)
+
+    def _compared(self, mode: M, x: Tensor, b: Tensor) -> Tensor:
+        return self.pointwise(mode, x=x, b=b, compute_data_type=_INDEX).set_data_type(DataType.BOOLEAN)

@@ -1,0 +1,159 @@
+"""Running: a built graph executed, with arrays and streams of the plan's device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+
+from graphdnn.builder.plan_selection import Planning
+from graphdnn.builder.shape_inference import placed
+from graphdnn.builder.tensor import Tensor
+from graphdnn.enums import Status
+from graphdnn.errors import BadParam
+from graphdnn.rules import Rule
+
+UNKNOWN_KEY = Rule(
+    id="builder.binding.unknown",
+    expected="a tensor of this graph, its uid or its name{known}",
+    reason="the variant pack is addressed by tensor, uid or name",
+    fix="pass the tensor that the graph returned",
+)
+NO_PACK = Rule(
+    id="builder.binding.pack",
+    expected="a mapping of tensors, uids or names to arrays",
+    reason="an array alone does not say which tensor it is for",
+    fix="pass a mapping: dict(x=array, y=out) by names",
+)
+AMBIGUOUS = Rule(
+    id="builder.binding.ambiguous",
+    expected="one array for one tensor",
+    reason="{why}",
+    fix="bind it once, by the tensor itself or its uid",
+    status=Status.BAD_PARAM_DUPLICATED_ENTRIES,
+)
+STREAM = Rule(
+    id="builder.stream",
+    expected="a handle or a stream",
+    reason="a handle has a stream of its own, and an execution runs in one stream",
+    fix="leave one of the two out",
+    status=Status.BAD_PARAM_STREAM_MISMATCH,
+)
+
+_ONLY_UIDS = frozenset({int})
+
+
+class Running(Planning):
+    """``execute`` and its relatives."""
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self._workspaces: dict[tuple[int, int], Any] = {}  # by thread and stream
+
+    def _forget_plan(self) -> None:
+        super()._forget_plan()
+        self._workspaces = {}
+
+    def execute(
+        self, variant_pack: Mapping[Any, Any], workspace: Any = None, handle: Any = None, *, stream: Any = None
+    ) -> None:
+        """Run on ``{tensor, uid or name: array}``; None keys are skipped. Outputs are written in place.
+
+        On a device, arrays are in its memory and the call returns when the work is in the stream: ``handle``'s (what
+        ``cudnnCreate`` returned), or ``stream``, or CuPy's current one. ``workspace`` None lets the graph keep one of
+        its own for each thread and stream, so that any number of threads may execute it at a time.
+        """
+        if handle is not None:
+            stream = self._stream_of(handle, stream)
+        plan = self.plan
+        bindings = variant_pack if _ONLY_UIDS.issuperset(map(type, variant_pack)) else self._resolved(variant_pack)
+        if workspace is None and plan.workspace_size:
+            workspace = self._own_workspace(stream)
+        try:
+            plan.execute(bindings, workspace, stream)
+        except BadParam as error:
+            raise self._placed(error) from None
+
+    def capture(self, variant_pack: Mapping[Any, Any], workspace: Any = None) -> Any:
+        """The execution on these arrays as a CUDA graph, which ``launch(stream)`` repeats in one call."""
+        try:
+            return self.plan.capture(self._resolved(variant_pack), workspace)
+        except BadParam as error:
+            raise self._placed(error) from None
+
+    def run(self, inputs: Mapping[Any, Any], *, stream: Any = None) -> dict[Tensor, Any]:
+        """Execute with new arrays for the outputs, and return them by tensor: NumPy's, or CuPy's on a CUDA device.
+
+        An output that is among ``inputs`` is written in place.
+        """
+        graph = self.build_operation_graph()
+        plan = self.build()
+        given = self._resolved(inputs)
+        made = {spec.uid: plan.new_array(spec) for spec in graph.outputs if spec.uid not in given}
+        bindings = {**given, **made}
+        self.execute(bindings, stream=stream)
+        by_uid = {t.uid: t for t in self._tensors}
+        return {by_uid[spec.uid]: bindings[spec.uid] for spec in graph.outputs}
+
+    def _stream_of(self, handle: Any, stream: Any) -> Any:
+        if stream is not None:
+            raise BadParam(STREAM.reject(f"Graph '{self.name}'", "stream", "both"))
+        return handle.stream
+
+    def _own_workspace(self, stream: Any) -> Any:
+        """For this thread and stream: launches of two threads may take turns in one stream.
+
+        Kept when the thread ends, as its work may not have begun; identifiers are given to later threads again.
+        """
+        key = get_ident(), self.plan.queue(stream)
+        found = self._workspaces.get(key)
+        if found is None:
+            found = self._workspaces[key] = self.plan.new_workspace()
+        return found
+
+    def _check_pack(self, variant_pack: object) -> None:
+        if not isinstance(variant_pack, Mapping):
+            raise BadParam(NO_PACK.reject(f"Graph '{self.name}'", "variant_pack", type(variant_pack).__name__))
+
+    def _placed(self, error: BadParam) -> BadParam:
+        """The same with the lines that made the tensors: many have no name."""
+        specs = self.build_operation_graph().tensors
+        lines = {specs[t.uid].label(): t.origin for t in self._tensors if t.uid is not None and t.uid in specs}
+        found = [replace(r, attribute=placed(r.attribute, lines.get(r.attribute, ""))) for r in error.rejections]
+        made = BadParam(found)
+        made.subject = error.subject
+        return made
+
+    def _resolved(self, variant_pack: Mapping[Any, Any]) -> dict[int, Any]:
+        self._check_pack(variant_pack)
+        bindings: dict[int, Any] = {}
+        found = []
+        for key, value in variant_pack.items():
+            if key is None:
+                continue
+            uid = int(key) if isinstance(key, (int, np.integer)) else self._uids.get(key)
+            if uid is None:
+                named = sum(t.name == key for t in self._tensors)
+                rule = AMBIGUOUS if named else UNKNOWN_KEY
+                why = f"{named} tensors have this name"
+                names = dict.fromkeys(t.name for t in self._tensors if t.name and not t.is_virtual)
+                known = f": {', '.join(names)}" if names else ""
+                found.append(rule.reject(f"Graph '{self.name}'", "variant_pack", repr(key), why=why, known=known))
+            elif uid in bindings:
+                why = f"uid {uid} is bound already"
+                found.append(AMBIGUOUS.reject(f"Graph '{self.name}'", "variant_pack", repr(key), why=why))
+            else:
+                bindings[uid] = value
+        if found:
+            raise BadParam(found)
+        return bindings
+
+    def query_tensor_attributes_of_uid(self, uid: int) -> Tensor:
+        """The tensor with this uid. Raises when there is none."""
+        for tensor in self._tensors:
+            if tensor.uid == uid:
+                return tensor
+        raise BadParam(UNKNOWN_KEY.reject(f"Graph '{self.name}'", "uid", uid))

@@ -1,0 +1,357 @@
+"""Nodes: the state of a graph being built, its tensors, and the way to a checked operation graph."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from numbers import Number
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from graphdnn.builder.members import with_members
+from graphdnn.builder.shape_inference import (
+    MOVEMENT,
+    OPEN_EXTENTS,
+    Defaults,
+    Node,
+    complete,
+    compute_type,
+    infer_extents,
+    placed,
+)
+from graphdnn.builder.tensor import Freeze, Tensor, element_type
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.device_selection import device_spec
+from graphdnn.dtypes import FLOATS
+from graphdnn.enums import (
+    DataType,
+    Status,
+    TensorReordering,
+)
+from graphdnn.errors import BadParam, GraphdnnError, Rejection, error_for
+from graphdnn.graph.operation_graph import OperationGraph
+from graphdnn.operations import (
+    Operation,
+    ports,
+    without_unread,
+)
+from graphdnn.rules import Rule
+from graphdnn.spec import Spec
+from graphdnn.tensors import TensorSpec, channels_last_strides, packed_strides
+
+NOT_A_TENSOR = Rule(
+    id="builder.operand.type",
+    expected="a tensor of this graph",
+    reason="an operation connects tensors of the graph; arrays are bound to them when it is executed",
+    fix="describe the operand with {how}",
+)
+FOREIGN = Rule(
+    id="builder.tensor.foreign",
+    expected="a tensor of this graph",
+    reason="uids are local to a graph",
+    fix="make the operand with this graph's tensor() or tensor_like()",
+)
+UID_TWICE = Rule(
+    id="builder.uid.duplicate",
+    expected="a uid of its own",
+    reason="uid {uid} was given to two tensors",
+    fix="leave uids to the graph, or number the tensors differently",
+    status=Status.BAD_PARAM_DUPLICATED_ENTRIES,
+)
+LAYOUT = Rule(
+    id="builder.tensor_like",
+    expected="a tensor of a graph, or an array (__array_interface__ or __dlpack__)",
+    reason="extents, strides and type are read off the object",
+    fix="use tensor(dim, ...) instead",
+)
+
+_SHAPE_STATUSES = (Status.BAD_PARAM_SHAPE_MISMATCH, Status.NOT_SUPPORTED_SHAPE)
+_LAYOUT_STATUSES = (Status.NOT_SUPPORTED_DATA_TYPE, Status.NOT_SUPPORTED_LAYOUT)  # open until the graph is built
+_PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
+S = TypeVar("S", bound=Spec)
+
+
+class Nodes:
+    """Tensors and operations in the order of the calls."""
+
+    def __init__(
+        self,
+        name: str = "graph",
+        io_data_type: Any = None,
+        intermediate_data_type: Any = None,
+        compute_data_type: Any = None,
+        device: DeviceSpec | str | None = None,
+    ) -> None:
+        where = f"Graph '{name}'"
+        self.name = name
+        self.device = device_spec(device)
+        self._io = element_type(io_data_type, where)
+        self._intermediate = element_type(intermediate_data_type, where)
+        self._compute = element_type(compute_data_type, where)
+        self._freeze = Freeze()
+        self._tensors: list[Tensor] = []
+        self._nodes: list[Node] = []
+        self._graph: OperationGraph | None = None
+        self._uids: dict[Any, int] = {}
+
+    # Tensors.
+
+    def tensor(
+        self,
+        dim: Sequence[int],
+        stride: Sequence[int] | None = None,
+        data_type: Any = None,
+        is_virtual: bool = False,
+        is_pass_by_value: bool = False,
+        ragged_offset: None = None,
+        reordering_type: TensorReordering = TensorReordering.NONE,
+        name: str = "",
+        uid: int | None = None,
+    ) -> Tensor:
+        """An operand from outside. Strides count elements; left open, they are row-major."""
+        with self._whole():
+            tensor = self._new(name)
+            tensor.set_dim(dim).set_data_type(data_type).set_is_virtual(is_virtual).set_ragged_offset(ragged_offset)
+            tensor.set_is_pass_by_value(is_pass_by_value).set_reordering_type(reordering_type)
+            if stride is not None:
+                tensor.set_stride(stride)
+            if uid is not None and uid != -1:  # the frontend's -1 leaves it to the graph
+                tensor.set_uid(uid)
+            return tensor
+
+    def tensor_like(self, like: Any, name: str = "") -> Tensor:
+        """An operand with the extents, strides and type of a tensor, a NumPy array or a DLPack object."""
+        with self._whole():
+            tensor = self._new(name)
+            if isinstance(like, Tensor):
+                tensor.dim, tensor.stride, tensor.data_type = like.dim, like.stride, like.data_type
+                tensor.is_by_value, tensor.vector, tensor.constant = like.is_by_value, like.vector, like.constant
+                return tensor
+            return self._like_array(tensor, like)
+
+    def _like_array(self, tensor: Tensor, like: Any) -> Tensor:
+        try:
+            has_interface = isinstance(like, np.ndarray) or not hasattr(like, "__dlpack__")
+            array = np.asarray(like) if has_interface and hasattr(like, "__array_interface__") else np.from_dlpack(like)
+        except (TypeError, ValueError, AttributeError, BufferError, RuntimeError) as error:
+            raise BadParam(LAYOUT.reject(tensor.where, "like", f"{type(like).__name__}: {error}")) from None
+        tensor.set_data_type(array.dtype).set_dim(array.shape)
+        strides = [s // array.itemsize for s in array.strides]
+        # NumPy gives a new axis of extent 1 the stride 0; any other does as well there.
+        outermost = max((d * s for d, s in zip(array.shape, strides, strict=True)), default=1)
+        return tensor.set_stride([s or outermost if d == 1 else s for d, s in zip(array.shape, strides, strict=True)])
+
+    def tensor_scalar(self, value: float, data_type: Any = "float32", name: str = "") -> Tensor:
+        """A constant; its rank follows from the operation that reads it."""
+        with self._whole():
+            tensor = self._new(name).set_dim([1]).set_data_type(data_type).set_is_pass_by_value(True)
+            tensor.constant = value
+            return tensor
+
+    def _new(self, name: str = "") -> Tensor:
+        self._freeze.check(f"Graph '{self.name}'", "tensor")
+        tensor = Tensor(self._freeze, name, _origin())
+        self._tensors.append(tensor)
+        return tensor
+
+    @contextmanager
+    def _whole(self, operands: Sequence[Tensor] = ()) -> Iterator[None]:
+        """A call is done as a whole or leaves no trace: no tensors of its own, no operand aligned to another rank."""
+        tensors, nodes = len(self._tensors), len(self._nodes)
+        before = [(t, t.dim, t.stride, t.readers) for t in operands]
+        try:
+            yield
+        except Exception:
+            del self._tensors[tensors:], self._nodes[nodes:]
+            for tensor, dim, stride, readers in before:
+                tensor.dim, tensor.stride, tensor.readers = dim, stride, readers
+            raise
+
+    # Operations.
+
+    def _own(self, operand: Any) -> None:
+        """Raise for what is not a tensor of this graph."""
+        if not isinstance(operand, Tensor):
+            raise BadParam(NOT_A_TENSOR.reject(self._here(), "operand", type(operand).__name__, how=_how(operand)))
+        if operand._freeze is not self._freeze:
+            raise BadParam(FOREIGN.reject(self._here(), "operand", repr(operand)))
+
+    def _here(self) -> str:
+        return placed(f"Graph '{self.name}'", _origin())
+
+    def _settings(self, cls: type[S], **fields: Any) -> S:
+        """The settings of an operation; errors in them name the line of the call."""
+        try:
+            return cls(**with_members(cls, fields))
+        except GraphdnnError as error:
+            origin = _origin()
+            raise error_for(
+                (replace(r, where=placed(r.where, origin)) for r in error.rejections), error.subject
+            ) from None
+
+    def _compute_type(self, operands: Any, given: Any, *, exact: bool = True) -> DataType:
+        """``exact``: False for operations that have no integer arithmetic."""
+        operands = list(operands)
+        for operand in operands:
+            self._own(operand)
+        types = [t.data_type for t in operands]
+        for i, operand in enumerate(operands):
+            if types[i] is None:  # FLOAT is 0: `or` would take it for an open type
+                types[i] = self.natural_type(operand) if operand.is_virtual else self._io
+        found = compute_type(types, element_type(given, f"Graph '{self.name}'"), self._compute)
+        if not exact and given is None and found in (DataType.INT32, DataType.INT64):
+            return DataType.FLOAT
+        return found
+
+    def _add(
+        self,
+        cls: type[Operation],
+        fields: dict[str, Any],
+        outputs: tuple[str, ...],
+        name: str,
+        compute: DataType | None = None,
+    ) -> list[Tensor]:
+        self._freeze.check(f"Graph '{self.name}'", cls.tag)
+        operands = _operands(cls, fields)
+        for operand in operands:
+            self._own(operand)
+        with self._whole(operands):
+            made = {port: self._new(f"{name}::{port}" if name else "").set_is_virtual(True) for port in outputs}
+            node = Node(cls, {**fields, **made}, made, name, _origin(), {"compute_type": compute or DataType.FLOAT})
+            for operand in operands:
+                operand.readers += 1
+            infer_extents(node)
+            self._nodes.append(node)
+            self._check_early(node)
+            return list(made.values())
+
+    def _check_early(self, node: Node) -> None:
+        """Raise what is wrong with the extents at the call, where the user can see it; types may still change."""
+        inputs = node.inputs()
+        if any(t.dim is None for t in inputs):
+            return
+        # Elsewhere open extents can only mean operands that do not fit.
+        if node.cls.tag in OPEN_EXTENTS and any(t.dim is None for t in node.outputs.values()):
+            return
+        tensors = [*inputs, *node.outputs.values()]
+        stand_in = {id(t): _stand_in(t, uid, inputs) for uid, t in enumerate(tensors, start=1)}
+        try:
+            node.cls(**with_specs(node, stand_in), name=node.name, origin=node.origin)
+        except GraphdnnError as error:
+            wrong = [r for r in error.rejections if r.status in _SHAPE_STATUSES]
+            if node.cls in MOVEMENT:  # has no settings that may still change
+                wrong = [r for r in error.rejections if r.status not in _LAYOUT_STATUSES]
+            if wrong:
+                raise error_for(wrong, error.subject) from None
+
+    def natural_type(self, tensor: Tensor) -> DataType:
+        """The type an open tensor gets: that of the arithmetic that makes it."""
+        for node in self._nodes:
+            if tensor in node.outputs.values():
+                if node.cls in MOVEMENT:
+                    moved = node.inputs()[0]
+                    return moved.data_type or self.natural_type(moved)
+                found: DataType = node.settings["compute_type"]
+                return found
+        return self._io or DataType.FLOAT
+
+    def validate(self) -> None:
+        """Infer everything that is open. Raises with every open extent and type, and every duplicate uid."""
+        found: list[Rejection] = []
+        suggested = (t.data_type for t in self._tensors if not t.is_virtual and t.data_type in FLOATS)
+        defaults = Defaults(self._io, self._intermediate, self._io or next(suggested, None))
+        for node in self._nodes:
+            try:
+                complete(node, defaults)
+            except BadParam as error:
+                found += error.rejections
+        taken: dict[int, Tensor] = {}
+        for tensor in self._tensors:
+            if tensor.uid is not None and taken.setdefault(tensor.uid, tensor) is not tensor:
+                found.append(UID_TWICE.reject(tensor.where, "uid", tensor.uid, uid=tensor.uid))
+        if found:
+            raise BadParam(found)
+
+    def build_operation_graph(self) -> OperationGraph:
+        """The checked graph; uids are 1, 2, 3 ... for tensors without one. The builder is frozen from here on."""
+        if self._graph is None:
+            self.validate()
+            self._number()
+            in_use = {id(t): t.spec() for node in self._nodes for t in (*node.inputs(), *node.outputs.values())}
+            operations = [
+                node.cls(**with_specs(node, in_use), name=node.name, origin=node.origin) for node in self._nodes
+            ]
+            self._graph = OperationGraph.of(without_unread(operations), name=self.name)
+            self._freeze.frozen = True
+            named = Counter(t.name for t in self._tensors)
+            for tensor in self._tensors:
+                keys = (tensor, tensor.name) if tensor.name and named[tensor.name] == 1 else (tensor,)
+                self._uids.update(dict.fromkeys(keys, tensor.get_uid()))
+        return self._graph
+
+    def _number(self) -> None:
+        """Give a uid to each tensor that has none."""
+        used = {t.uid for t in self._tensors if t.uid is not None}
+        free = (uid for uid in range(1, len(self._tensors) + len(used) + 1) if uid not in used)
+        for tensor in self._tensors:
+            if tensor.uid is None:
+                tensor.uid = next(free)
+
+
+def _how(operand: Any) -> str:
+    """The builder's call for what was passed in place of a tensor."""
+    if isinstance(operand, Number):
+        return f"tensor_scalar({operand!r})"
+    is_array = hasattr(operand, "__dlpack__") or hasattr(operand, "__array_interface__")
+    return "tensor_like(array)" if is_array else "tensor([extents])"
+
+
+def _stand_in(tensor: Tensor, uid: int, inputs: Sequence[Tensor]) -> Any:
+    """A description good enough to check extents with."""
+    like = tensor.dim or (inputs[0].dim if inputs else None) or (1,)
+    dim = tuple(max(1, d) for d in like)  # what is wrong with it, the operation says
+    last = channels_last_strides(dim) if len(dim) > 2 else ()
+    strides = last if tensor.stride == last else packed_strides(dim)  # suggested edits keep the layout
+    return TensorSpec(
+        uid=uid, data_type=tensor.data_type or DataType.FLOAT, dims=dim, strides=strides,
+        is_by_value=tensor.is_by_value, vector_count=tensor.vector[0], vectorized_dimension=tensor.vector[1],
+        name=tensor.name,
+    )  # fmt: skip
+
+
+def _operands(cls: type[Operation], fields: Mapping[str, Any]) -> list[Any]:
+    """What was given for the input ports; the seed of RNG may be a number, which is none."""
+    found: list[Any] = []
+    for port in ports(cls, "input"):
+        value = fields.get(port)
+        if port in fields and not (port == "seed" and isinstance(value, int)):
+            found += value if isinstance(value, tuple) else (value,)
+    return found
+
+
+def with_specs(node: Node, specs: Mapping[int, Any]) -> dict[str, Any]:
+    """The node's fields with specs, or what stands for them, in place of builder tensors."""
+
+    def spec(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(spec(item) for item in value)
+        return specs[id(value)] if isinstance(value, Tensor) else value
+
+    return {field: spec(value) for field, value in node.fields.items()}
+
+
+def _origin() -> str:
+    """``file.py:12`` of the innermost frame outside this package; empty at a prompt and under the command line."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    if frame is None or not frame.f_code.co_filename.endswith(".py"):
+        return ""
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

@@ -1,0 +1,105 @@
+"""One run of a plan on data from a seed, compared with the oracle: what a bundle records and what replays it."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphdnn.analysis.oracle import Comparison, compare
+from graphdnn.analysis.random_operands import blended, random_operands
+from graphdnn.bundles.bundle import NOT_RUN, Bundle, Ending, hashes_of, plan_entries
+from graphdnn.errors import GraphdnnError
+from graphdnn.heuristics import EngineConfig
+from graphdnn.plan import ExecutionPlan
+from graphdnn.problem.printer import problem_text
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of it. ``error`` was raised, or ``results`` are the outputs on the host."""
+
+    config: EngineConfig
+    seed: int
+    error: GraphdnnError | None
+    operands: Mapping[int, Any]  # on the host; the values that inputs had
+    results: Mapping[int, Any]
+    comparisons: tuple[Comparison, ...]
+
+    @property
+    def ending(self) -> Ending:
+        if self.error is not None:
+            return Ending.of_error(self.error)
+        return Ending.of_comparisons([c for c in self.comparisons if not c.ok])
+
+    @property
+    def inputs(self) -> dict[int, str]:
+        return hashes_of(self.config.fused.graph, self.operands, outputs=False)
+
+    @property
+    def outputs(self) -> dict[int, str]:
+        return hashes_of(self.config.fused.graph, self.results, outputs=True) if self.error is None else {}
+
+
+def attempt(config: EngineConfig, seed: int) -> Attempt:
+    """Build, run once, compare. What the library refuses or fails at is in the attempt; nothing else is caught."""
+    graph = config.fused.graph
+    operands: dict[int, Any] = {}
+    try:
+        plan = ExecutionPlan(config)
+        plan.load()
+        operands = random_operands(graph, seed)
+        before = blended(graph, operands)
+        bindings = plan.to_device(operands)
+        plan.execute(bindings, plan.new_workspace())
+        results = plan.to_host(bindings)
+        found = compare(graph, results, before, config.error_growth)
+    except GraphdnnError as error:
+        return Attempt(config, seed, error, operands, {}, ())
+    return Attempt(config, seed, None, operands, results, tuple(found))
+
+
+def bundle_of(made: Attempt, library: str) -> Bundle:
+    """The attempt as a file's content."""
+    return Bundle(
+        library=library,
+        plan=plan_entries(made.config),
+        problem=problem_text(made.config.fused.graph) or "",
+        seed=made.seed,
+        inputs=made.inputs,
+        outputs=made.outputs,
+        ending=made.ending,
+        environment=environment(made.config),
+    )
+
+
+def plan_bundle(config: EngineConfig, library: str) -> Bundle:
+    """A plan that nothing was run of."""
+    text = problem_text(config.fused.graph) or ""
+    return Bundle(library, plan_entries(config), text, 0, {}, {}, Ending(NOT_RUN), environment(config))
+
+
+def environment(config: EngineConfig) -> dict[str, str]:
+    """Facts that may explain why a run elsewhere ends otherwise."""
+    facts = {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": config.device.name,
+    }
+    return facts | (_cuda_facts() if config.device.kind == "cuda" else {})
+
+
+def _cuda_facts() -> dict[str, str]:
+    from graphdnn.cuda import driver_api, nvrtc
+
+    facts = {}
+    try:
+        facts["nvrtc"] = ".".join(map(str, nvrtc.loaded_version()))
+    except GraphdnnError:
+        facts["nvrtc"] = "none"
+    facts["driver"] = "none" if driver_api.available() else "present"
+    return facts

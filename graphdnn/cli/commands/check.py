@@ -1,0 +1,107 @@
+"""check: hold a lock file against this version; say what moved, in which class, and why"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from graphdnn.cli.commands.lock import DEFAULT
+from graphdnn.cli.exit_codes import Exit
+from graphdnn.cli.graph_argument import HELP, asked_of, read_as
+from graphdnn.cli.output_files import write_file
+from graphdnn.errors import BadParam
+from graphdnn.locks import CLASSES, Checked, Lock, LockedGraph, Movement, check, lock_from_json, updated
+from graphdnn.rules import Rule
+from graphdnn.text_format import plural
+
+ABSENT = Rule(
+    id="cli.check.absent",
+    expected="a graph of the lock file",
+    reason="no entry of the file has this graph's key or name",
+    fix="lock it as well: graphdnn lock ... GRAPH",
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("lock", metavar="LOCKFILE", nargs="?", default=str(DEFAULT), help=f"default: {DEFAULT}")
+    parser.add_argument("graphs", metavar="GRAPH", nargs="*", help=f"only these entries; {HELP}")
+    add_allow(parser)
+    parser.add_argument("--update", action="store_true", help="write the file anew, with everything as it is now")
+    parser.add_argument("--json", action="store_true", help="print the same as JSON")
+
+
+def add_allow(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow", action="append", default=[], choices=CLASSES, help="movements of this class are shown and accepted"
+    )
+
+
+def run(arguments: argparse.Namespace) -> Exit:
+    from graphdnn import __version__
+
+    lock = read_as(arguments.lock, lock_from_json)
+    entries = entries_of(lock, arguments.graphs)
+    checked = check(lock, __version__, entries)
+    verdict = Exit.CHECK_FAILED if refused(checked.movements, arguments.allow) else Exit.OK
+    if arguments.json:
+        print(json.dumps(as_json(checked.movements, arguments.allow, checked.notes, len(entries)), indent=1))
+    else:
+        print(as_text(checked, arguments.allow, len(entries)))
+    if arguments.update:
+        write_file(Path(arguments.lock), updated(lock, checked, __version__).to_json())
+        print(f"written anew: {arguments.lock}") if not arguments.json else None
+        return Exit.OK
+    return verdict
+
+
+def entries_of(lock: Lock, arguments: Sequence[str]) -> list[LockedGraph]:
+    """The entries that are meant: by name, or by the graph."""
+    found = []
+    for argument in arguments:
+        entry = lock.find(argument) or lock.of_graph(asked_of(argument).graph)
+        if entry is None:
+            raise BadParam(ABSENT.reject("command line", "GRAPH", argument))
+        found.append(entry)
+    return found or list(lock.graphs)
+
+
+def refused(movements: Sequence[Movement], allowed: Sequence[str]) -> list[Movement]:
+    return [movement for movement in movements if movement.kind not in allowed]
+
+
+def as_text(checked: Checked, allowed: Sequence[str], count: int) -> str:
+    lines = movements_text(checked.movements, allowed, f"nothing moved in {plural(count, 'graph')}")
+    return "\n".join((*lines, *(f"note: {note}" for note in checked.notes)))
+
+
+def movements_text(movements: Sequence[Movement], allowed: Sequence[str], otherwise: str) -> list[str]:
+    """Each graph once, its movements below it, and a last line that says how many there are."""
+    lines: list[str] = []
+    for name in dict.fromkeys(movement.graph for movement in movements):
+        lines.append(name)
+        for movement in movements:
+            if movement.graph == name:
+                accepted = " (allowed)" if movement.kind in allowed else ""
+                lines.append(f"  {movement.kind}{accepted}: {movement.subject}: {movement.what}")
+                lines += [f"    {why}" for why in movement.why]
+    left = refused(movements, allowed)
+    counts = ", ".join(
+        f"{sum(m.kind == kind for m in left)} {kind}" for kind in CLASSES if any(m.kind == kind for m in left)
+    )
+    if not movements:
+        return [otherwise]
+    return [*lines, f"moved: {counts}" if left else "moved: nothing but what is allowed"]
+
+
+def as_json(movements: Sequence[Movement], allowed: Sequence[str], notes: Sequence[str], count: int) -> dict[str, Any]:
+    return {
+        "format": "graphdnn.check",
+        "version": 1,
+        "graphs": count,
+        "movements": [movement.to_json() | {"allowed": movement.kind in allowed} for movement in movements],
+        "notes": list(notes),
+        "verdict": "moved" if refused(movements, allowed) else "ok",
+    }

@@ -1,0 +1,165 @@
+"""Predicted time of a fused operation on a CUDA device.
+
+On a GPU arithmetic and memory traffic overlap: the longer of the two counts, plus
+the start of each kernel. A kernel that follows another starts while that one ends, and
+the next launch is there sooner where blocks leave multiprocessors idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from types import MappingProxyType
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.engine import Cost, Task
+from graphdnn.engines.memoization import once
+from graphdnn.engines.operation_cost import bytes_moved, flops
+from graphdnn.enums import DataType
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvBackwardData
+
+_EXIT, _EXIT_LAUNCHES = "exit", 2  # parts of the sum, and the sum of the parts
+_COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
+_OVERLAP = 0.6  # of a launch that another one hides
+_LEAST_START = 0.1  # of a launch, that no convolution takes less than, however many multiprocessors idle
+
+
+def device_cost(task: Task, seconds_of_arithmetic: float, extra_bytes: float = 0.0, launches: int = 1) -> Cost:
+    """``extra_bytes``: traffic beyond each operand once."""
+    traffic = bytes_moved(task.op) + extra_bytes
+    memory = traffic / (task.device.bandwidth * _COPY_SHARE)
+    start = launches * task.device.launch
+    parts = {"arithmetic": seconds_of_arithmetic, "memory": memory, "launch": start}
+    return Cost(_flops_of(task.op)[0], traffic, max(seconds_of_arithmetic, memory) + start, MappingProxyType(parts))
+
+
+def other_seconds(task: Task) -> float:
+    """Of the operations around the anchor, on the ordinary units."""
+    return _flops_of(task.op)[1] / task.device.rate(DataType.FLOAT)
+
+
+@once
+def _flops_of(op: FusedOp) -> tuple[int, int]:
+    """Of all operations, and of those around the anchor."""
+    around = sum([flops(step) for step in op.operations if step is not op.anchor])
+    return around + (0 if op.anchor is None else flops(op.anchor)), around
+
+
+def memory_cost(task: Task, extra_bytes: float = 0.0, launches: int = 1) -> Cost:
+    """For kernels whose arithmetic runs on the ordinary units."""
+    work = sum(flops(op) / task.device.rate(op.compute_type) for op in task.op.operations)
+    return device_cost(task, 2 * work, extra_bytes, launches)
+
+
+def phased_cost(task: Task, phases: Mapping[str, tuple[float, float]], launches: int) -> Cost:
+    """For launches one after the other: seconds of arithmetic and bytes moved of each phase, by name."""
+    pace = task.device.bandwidth * _COPY_SHARE
+    parts = {name: max(seconds, size / pace) for name, (seconds, size) in phases.items()}
+    parts["launch"] = launches * task.device.launch
+    traffic = sum(size for _, size in phases.values())
+    return Cost(_flops_of(task.op)[0], traffic, sum(parts.values()), MappingProxyType(parts))
+
+
+def also(cost: Cost, device: DeviceSpec, name: str, traffic: float, launches: int) -> Cost:
+    """With more launches of their own, which move so many bytes."""
+    seconds, start = traffic / (device.bandwidth * _COPY_SHARE), launches * device.launch
+    parts = {**cost.parts, name: seconds, "launch": cost.parts.get("launch", 0.0) + start}
+    more = Cost(cost.flops, cost.bytes + traffic, cost.seconds + seconds + start, MappingProxyType(parts))
+    return overlapping(more, device, launches)
+
+
+def overlapping(cost: Cost, device: DeviceSpec, launches: int) -> Cost:
+    """Without what so many launches take less because they follow others."""
+    if not launches:
+        return cost
+    less = launches * _OVERLAP * device.launch
+    parts = {**cost.parts, "overlap": cost.parts.get("overlap", 0.0) - less}
+    return Cost(cost.flops, cost.bytes, cost.seconds - less, MappingProxyType(parts))
+
+
+def where_idle(cost: Cost, device: DeviceSpec, blocks: int, share: float) -> Cost:
+    """Of fewer blocks than there are multiprocessors: the more of these are idle, the more of ``share``, of a launch's
+    time, is not taken. Then the next launch is there before this one ends, and blocks have the memory to themselves.
+    """
+    idle = 1.0 - blocks / device.sm_count
+    return cost.plus({"idle": -share * idle * device.launch}) if idle > 0 else cost
+
+
+def with_exit(cost: Cost, task: Task) -> Cost:
+    """With the reduction at the exit, which reads the finished values from memory, and with their way there.
+
+    Engines need not think of it: ``cost`` may be another engine's, which has it already.
+    """
+    op = task.op
+    if op.exit is None or _EXIT in cost.parts:
+        return cost
+    kept = {t.uid for t in op.internal}
+    read = {t.uid: t for t in op.exit.inputs().values() if t.uid in op.uses.made}.values()
+    written = float(sum(t.bytes for t in read if t.uid in kept))
+    return also(_writing(cost, task, written), task.device, _EXIT, float(sum(t.bytes for t in read)), _EXIT_LAUNCHES)
+
+
+def _writing(cost: Cost, task: Task, traffic: float) -> Cost:
+    """With so many bytes more to write, beside the arithmetic where that is known."""
+    more, parts = traffic / (task.device.bandwidth * _COPY_SHARE), dict(cost.parts)
+    arithmetic, memory = parts.get("arithmetic", 0.0), parts.get("memory", 0.0)
+    later = max(arithmetic, memory + more) - max(arithmetic, memory)
+    parts["memory"] = memory + more
+    return Cost(cost.flops, cost.bytes + traffic, cost.seconds + later, MappingProxyType(parts))
+
+
+def copy_seconds(device: DeviceSpec, traffic: float) -> float:
+    """Of so many bytes through memory."""
+    return traffic / (device.bandwidth * _COPY_SHARE)
+
+
+def least_seconds(task: Task, launches: int, rate: float = inf, traffic: float = 0.0) -> float:
+    """A bound below what an engine predicts for convolutions and matrix products: its launches, and the longer of its
+    products at their best and of each operand once through memory.
+
+    ``rate``: the most operations in a second that a prediction allows. ``traffic``: bytes besides, before or after.
+    """
+    hidden = _OVERLAP * (launches - 1) * task.device.launch if launches > 1 else 0.0
+    return least_in_turn(task, launches, rate, traffic) - hidden
+
+
+def least_in_turn(task: Task, launches: int, rate: float = inf, traffic: float = 0.0) -> float:
+    """The same of launches none of which hides a part of another, as ``phased_cost`` has them."""
+    work, memory, device = _at_least(task)
+    seconds = max(work / rate, memory)
+    return launches * device.launch + traffic / (device.bandwidth * _COPY_SHARE) + seconds
+
+
+def least_of_rest(task: Task, launches: int, traffic: float = 0.0) -> float:
+    """The same of an engine that gives a convolution to another one, beside launches of its own."""
+    start = (_LEAST_START + launches * (1.0 - _OVERLAP)) * task.device.launch
+    return start + traffic / (task.device.bandwidth * _COPY_SHARE) + memory_seconds(task)
+
+
+@once
+def _at_least(task: Task) -> tuple[float, float, DeviceSpec]:
+    """What bounds of all engines ask of a task."""
+    return _least_flops(task), memory_seconds(task), task.device
+
+
+@once
+def memory_seconds(task: Task) -> float:
+    """Of each operand once through memory."""
+    return bytes_moved(task.op) / (task.device.bandwidth * _COPY_SHARE)
+
+
+def _least_flops(task: Task) -> float:
+    """Of a data gradient, which may skip the taps that lie in the padding, the other ones."""
+    op = task.op.main
+    if not isinstance(op, ConvBackwardData):
+        return flops(op)
+    p = op.problem
+    inside = 1.0
+    for size, taps, count, pre, stride, step in zip(
+        p.input, p.filter, p.output, p.pre_padding, p.stride, p.dilation, strict=True
+    ):
+        starts = range(-pre, taps * step - pre, step)  # of a tap, where the first output reads
+        pairs = sum([max(0, min(count, (size - 1 - s) // stride + 1) - max(0, -(s // stride))) for s in starts])
+        inside *= pairs / (count * taps)
+    return flops(op) * inside

@@ -1,0 +1,116 @@
+"""What stands around a library's call: operands are put into a plain layout, what follows is one more launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.cost import also
+from graphdnn.engines.cuda.codegen.index_space import collapsed, is_addressable, whole
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps, fused_inputs
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.pointwise.pointwise import Written, element_launch, generate_pointwise
+from graphdnn.engines.engine import Cost, Task
+from graphdnn.engines.operation_cost import flops
+from graphdnn.enums import DataType
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvolutionOperation, Operation
+from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride_order
+
+
+def staged(steps: Steps, spec: TensorSpec) -> TensorSpec:
+    """The operand in memory: itself, what its prologue computes, or a copy where no address is a sum over axes."""
+    if spec.uid in steps.places:
+        return spec
+    chain = steps.op.leading_to(spec)
+    if chain:
+        like = max((t for t in fused_inputs(chain) if not t.is_by_value), key=lambda t: prod(t.extents))
+        order = stride_order(like.dims, like.strides) if like.extents == spec.extents else range(spec.rank)
+        made = in_memory(spec, ordered_strides(spec.extents, tuple(order)))
+        alone = FusedOp(
+            steps.op.index, "pointwise", None, (), tuple(writing(chain, made)), None,
+            tuple(fused_inputs(chain)), (made,), (),
+        )  # fmt: skip
+        steps.places[spec.uid] = steps.allocate(made.bytes)
+        steps.include(generate_pointwise(alone, steps.device), alone)
+        return made
+    return spec if is_addressable(spec) else steps.relaid(spec)
+
+
+def writing(chain: Sequence[Operation], made: TensorSpec) -> list[Operation]:
+    """The chain with its result in memory."""
+    last = chain[-1]
+    (port,) = (name for name, t in last.outputs().items() if t.uid == made.uid)
+    return [*chain[:-1], last.model_copy(update={port: made})]
+
+
+def in_memory(spec: TensorSpec, strides: Sequence[int] | None = None, **changes: object) -> TensorSpec:
+    """A plain tensor of the extents of ``spec``."""
+    return spec.model_copy(
+        update={
+            "dims": spec.extents,
+            "strides": packed_strides(spec.extents) if strides is None else tuple(strides),
+            "vector_count": 1,
+            "vectorized_dimension": -1,
+            "byte_alignment": 16,
+            "is_virtual": False,
+            **changes,
+        }
+    )
+
+
+def with_staging(cost: Cost, task: Task) -> Cost:
+    """With the launches that compute operands ahead, where a prologue leads to them."""
+    op = task.op
+    chains = {t.uid: (t, chain) for t in op.main.inputs().values() if (chain := op.leading_to(t))}
+    if not chains:
+        return cost
+    traffic = sum(made.bytes + sum(t.bytes for t in fused_inputs(chain)) for made, chain in chains.values())
+    return also(cost, task.device, "prologue", float(traffic), len(chains))
+
+
+def is_written_as_it_is(steps: Steps, spec: TensorSpec) -> bool:
+    """True when the library may write the anchor's output itself: nothing follows, and it is in memory."""
+    op = steps.op
+    is_here = spec.uid in steps.places or any(t.uid == spec.uid for t in op.outputs)
+    return is_here and not op.epilogue and not _blends(op) and is_addressable(spec)
+
+
+def result_type(spec: TensorSpec, op: FusedOp, possible: Sequence[DataType]) -> DataType:
+    """The type that the library writes: the anchor's output type where it can, else the arithmetic's, listed first."""
+    return spec.data_type if spec.data_type in possible and not _blends(op) else possible[0]
+
+
+def _blends(op: FusedOp) -> bool:
+    """Whether the anchor scales its result, or adds what was there."""
+    anchor = op.anchor
+    return isinstance(anchor, ConvolutionOperation) and (anchor.alpha != 1.0 or anchor.beta != 0.0)
+
+
+def add_finish(steps: Steps, result: TensorSpec, entering: TensorSpec, arithmetic: DataType) -> None:
+    """The launch after the library: its result in scratch memory through alpha, beta and the epilogue to memory."""
+    op = steps.op
+    tensors = [result, *steps.epilogue_tensors()]
+    if getattr(op.anchor, "beta", 0.0):
+        tensors.append(entering)
+    stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
+    main = next((t for t in op.outputs if t.extents == entering.extents), entering)
+    space = collapsed(whole(entering.extents), main, stored, asked_indices(op.epilogue))
+    width = width_for(space, stored)
+    parameters = Parameters(steps.places)
+    program = Program(op, parameters, space, "t", width=width, linear="linear")
+    compute = COMPUTE_TYPE[arithmetic]
+    steps.finish(program, program.widened(result, compute), compute)
+    name = f"finish__v{width}r{space.rank}__{op.name}"
+    steps.add(element_launch(name, Written.of(program, parameters), space.sizes, width))
+
+
+def finish_phase(op: FusedOp, device: DeviceSpec, result: int) -> tuple[float, float]:
+    """Seconds of arithmetic and bytes of the launch after the library, which reads ``result`` bytes."""
+    front_only = op.uses.front_only
+    moved = sum(t.bytes for t in (*op.inputs, *op.outputs) if t.uid not in front_only)
+    work = sum(flops(step) for step in op.epilogue)
+    return 2.0 * work / device.rate(DataType.FLOAT), float(result + moved)

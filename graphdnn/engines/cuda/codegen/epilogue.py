@@ -1,0 +1,191 @@
+"""Ending: what follows a product's sums on their way to memory, as the functions ``keep`` and ``epilogue`` of its text.
+
+Operations of a class differ in extents and strides. Of these the functions depend on little, and they are kept by it
+(``_lie``): which neighbours lie together, which packs rows allow, and which operands are as large as the result. Where
+only the number of images differs, even that is not asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from graphdnn.cuda.nvrtc import KernelText
+from graphdnn.engines.batch_invariance import images_of
+from graphdnn.engines.cuda.codegen.index_space import INT_MAX, Space
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import STORAGE, Field, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.vectors import MAX_WIDTH, width_for
+from graphdnn.fusion.fused_graph import Alike, FusedOp
+from graphdnn.tensors import TensorSpec
+
+SUMS = "const {accumulator} (&acc)[{width}]"  # how the sums of a pack come
+_MOST = 512  # endings
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """``functions``: ``keep`` with its struct, and ``epilogue(p, at, kept, acc, is_there)`` of ``width`` sums.
+    ``fetching``: ``fetch``, which asks for ``fetched`` elements of the operands as large as the result, ahead of use.
+    """
+
+    width: int
+    functions: tuple[str, str]
+    fetching: str
+    fetched: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """``fields``: that its functions read, with the tensors whose addresses and strides they hold, by their places."""
+
+    ending: Ending
+    fields: tuple[Field, ...]
+    places: tuple[int, ...]
+
+
+_texts: dict[tuple[object, ...], KernelText] = {}  # by images
+
+
+def text_of_images(
+    op: FusedOp, ending: Ending, about: tuple[object, ...], write: Callable[[], KernelText]
+) -> KernelText:
+    """The text around an ending, written once for any number of images. ``about``: the kernel, and all that its text
+    depends on beside the operation.
+    """
+    number = images_of(op)
+    if number is None:
+        return write()
+    key = (number, ending.functions, *about)
+    found = _texts.get(key)
+    if found is None:
+        found = write()
+        _keep(_texts, key, found)
+    return found
+
+
+_Strides = tuple[tuple[int, ...], ...]
+_known: dict[tuple[object, ...], _Known] = {}
+_of_images: dict[tuple[object, ...], tuple[_Known, _Strides]] = {}
+_places: dict[Alike, tuple[int, ...] | None] = {}  # of what the end of a class's kernels reads and writes
+
+
+def ending_of(
+    steps: Steps,
+    parameters: Parameters,
+    space: Space | tuple[Any, ...],
+    axis: int,
+    most: int,
+    accumulator: str,
+    *,
+    taken: str = SUMS,
+    residual: TensorSpec | None = None,
+    sums: int = 0,
+) -> Ending:
+    """The ending of the operation of ``steps``; ``parameters`` get its fields.
+
+    ``space``: the coordinates that ``epilogue`` is called with; or a function of the operation, and what else it is
+    given, where the strides in them are the same for any number of images. ``axis``: of neighbours, of which it takes
+    ``most`` at a time. ``accumulator``: the type of the sums, which come as ``taken``. ``residual``: what the copy unit
+    has brought into ``kept``. ``sums``: of a thread, where the text calls ``epilogue`` for each pack of them.
+    """
+    op, asked = steps.op, (axis, most, accumulator, taken, None if residual is None else residual.uid, sums)
+    tensors = (*op.inputs, *op.outputs, *op.internal)
+    places = _places_of(steps, tensors)
+    if places is None:
+        made = _made(op, space)
+        return _written(steps, parameters, made, axis, most, accumulator, taken, residual, sums)[0]
+    stored = [tensors[place] for place in places]
+    largest = max([t.elements for t in stored])
+    sizes = tuple([(t.span <= INT_MAX, 2 * t.elements >= largest) for t in stored])
+    number = None if isinstance(space, Space) else images_of(op)
+    if number is not None:
+        found = _of_images.get((number, space, asked, sizes))
+        if found is not None:
+            known, strides = found
+            parameters.again(known.fields, zip([tensors[place] for place in known.places], strides, strict=True))
+            return known.ending
+    made = _made(op, space)
+    key = op.like, asked, sizes, *_lie(made, axis, stored)
+    kept = _known.get(key)
+    if kept is None:
+        before = len(parameters.fields)
+        ending, read = _written(steps, parameters, made, axis, most, accumulator, taken, residual, sums)
+        place_of = {t.uid: place for place, t in enumerate(tensors)}
+        kept = _Known(ending, parameters.fields[before:], tuple([place_of[uid] for uid in read]))
+        _keep(_known, key, kept)
+        strides = _strides(made, kept, tensors)
+    else:
+        strides = _strides(made, kept, tensors)
+        parameters.again(kept.fields, zip([tensors[place] for place in kept.places], strides, strict=True))
+    if number is not None:
+        _keep(_of_images, (number, space, asked, sizes), (kept, strides))
+    return kept.ending
+
+
+def _made(op: FusedOp, space: Space | tuple[Any, ...]) -> Space:
+    return space if isinstance(space, Space) else space[0](op, *space[1:])
+
+
+def _strides(space: Space, known: _Known, tensors: Sequence[TensorSpec]) -> _Strides:
+    """Of the tensors of its fields; by-value ones have none."""
+    return tuple([() if (t := tensors[place]).is_by_value else space.strides(t) for place in known.places])
+
+
+def _keep(kept: dict[Any, Any], key: object, value: object) -> None:
+    if len(kept) >= _MOST:
+        kept.clear()
+    kept[key] = value
+
+
+def _written(
+    steps: Steps,
+    parameters: Parameters,
+    space: Space,
+    axis: int,
+    most: int,
+    accumulator: str,
+    taken: str,
+    residual: TensorSpec | None,
+    sums: int,
+) -> tuple[Ending, tuple[int, ...]]:
+    """The ending, and the uids that its fields are of."""
+    width = min(width_for(space, steps.epilogue_tensors(), axis), most)
+    body = Program(
+        steps.op, parameters, space, "t", width=width, vector_axis=axis, keeps=True, condition="is_there", sums=sums
+    )
+    brought = {}
+    if residual is not None:
+        body.given(residual, "kept.residual[e]")
+        brought["residual"] = STORAGE[residual.data_type]
+    steps.finish(body, "acc", accumulator)
+    argument = taken.format(accumulator=accumulator, width=width)
+    functions = body.keeping(brought), body.function("epilogue", f"const Kept& kept, {argument}, bool is_there")
+    return Ending(width, functions, body.fetching("fetch"), body.fetched), body.operands
+
+
+def _places_of(steps: Steps, tensors: Sequence[TensorSpec]) -> tuple[int, ...] | None:
+    """What the end of a class's kernels reads and writes in memory; None where texts depend on indices."""
+    op, like = steps.op, steps.op.like
+    if like is None:
+        return None
+    if like not in _places:
+        place_of = {t.uid: place for place, t in enumerate(tensors)}
+        stored = dict.fromkeys([place_of[t.uid] for t in steps.epilogue_tensors() if not t.is_by_value])
+        _keep(_places, like, None if asked_indices(op.epilogue) else tuple(stored))
+    return _places[like]
+
+
+def _lie(space: Space, axis: int, tensors: Sequence[TensorSpec]) -> list[object]:
+    """How tensors lie, as far as functions depend on it. Packs have at most ``MAX_WIDTH`` elements, so of a stride and
+    of the extent along ``axis`` it is what is left beyond a multiple of that.
+    """
+    sizes, strides, whole = space.sizes, space.strides, prod(space.sizes)
+    found: list[object] = [sizes[axis] % MAX_WIDTH, tuple([size > 1 for size in sizes])]
+    for t in tensors:
+        lying = tuple([s if s < 2 else 2 + s % MAX_WIDTH for s in strides(t)])
+        found.append((lying, t.elements >= whole))
+    return found

@@ -1,0 +1,63 @@
+"""What a CUDA engine compiles to: kernel text with launches, or calls of a library, in stream order.
+
+Nothing here touches a device. A ``DeviceKernel`` can be made, looked at and compiled
+anywhere; the plan loads it when there is a device to run on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from graphdnn.cuda.nvrtc import KernelText
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.parameters import Packed
+from graphdnn.frozen import frozen
+from graphdnn.operations import Operation
+
+
+@frozen()
+class Launch:
+    """One kernel launch with its struct argument."""
+
+    text: KernelText
+    entry: str
+    grid: tuple[int, int, int]
+    block: int  # threads
+    params: Packed
+    shared: int = 0  # bytes of dynamic shared memory
+    is_cooperative: bool = False  # blocks wait for each other: all of them must run at the same time
+    starts_early: bool = False  # while the launch before it finishes: its text waits for that one's end
+    operations: tuple[Operation, ...] = ()  # what its text numbers, where not the list of the fused operation
+
+
+def early(launch: Launch, device: DeviceSpec) -> Launch:
+    """A launch whose text waits for the one before it: it starts while that one finishes, where the device can."""
+    return replace(launch, starts_early=device.compute_capability >= (9, 0))
+
+
+# (uid -> address, address of the scratch memory, stream) -> None; asynchronous and without allocation
+Function = Callable[[Mapping[int, int], int, int], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LibraryCall:
+    """Work that a library does on the stream: ``prepare()`` runs when the plan is loaded and returns the call."""
+
+    name: str
+    prepare: Callable[[], Function]
+
+
+@frozen(eq=False)
+class DeviceKernel:
+    """A fused operation compiled for a CUDA device."""
+
+    name: str
+    steps: tuple[Launch | LibraryCall, ...]
+    scratch: int = 0  # bytes of workspace
+
+    @property
+    def source(self) -> str:
+        """The text of every kernel it launches, each once."""
+        texts = dict.fromkeys(step.text.text for step in self.steps if isinstance(step, Launch))
+        return "\n".join(texts)

@@ -1,0 +1,122 @@
+"""What every CUDA engine needs of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from graphdnn.checks import AtLeast, Check, Equals
+from graphdnn.engines.cuda.codegen.index_space import INT_MAX
+from graphdnn.engines.engine import Task, kind_need, need
+from graphdnn.engines.memoization import once
+from graphdnn.enums import Status
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvBackwardData, ConvForward
+from graphdnn.rules import Constraint, Rule
+
+Grid = tuple[int, int, int]
+LARGEST_GRID: Grid = (INT_MAX, 65_535, 65_535)
+GRID = Rule(
+    id="cuda.grid",
+    expected=f"at most {LARGEST_GRID} blocks",
+    reason="the driver takes no more blocks in a launch",
+    fix="divide the longest axis among several graphs",
+    status=Status.NOT_SUPPORTED,
+)
+
+
+@once
+def _longest(task: Task) -> int:
+    return max(max(t.extents) for t in (*task.op.inputs, *task.op.outputs))
+
+
+@once
+def _most_elements(task: Task) -> int:
+    return max([t.elements for t in (*task.op.inputs, *task.op.outputs)])
+
+
+# Of engines whose smallest tiles take up to what every device has; a limit on shared memory can leave them less.
+ROOM = kind_need(
+    "cuda.shared_memory",
+    "device.shared_memory",
+    lambda task: task.device.shared_memory,
+    AtLeast(100 * 1024),
+    reason="its tiles take up to what every device of compute capability 8.0 and later has",
+    fix="leave the engine more shared memory; the engines without tensor cores take less",
+    when=lambda task: task.device.kind == "cuda",
+)
+
+CUDA_NEEDS: tuple[Constraint, ...] = (
+    kind_need(
+        "cuda.compute_capability",
+        "device.compute_capability",
+        lambda task: task.device.compute_capability,
+        Equals("8.0 or later"),
+        reason="the kernels use instructions of compute capability 8.0",
+        fix="use a device of the Ampere generation or later, or build the plan for the host",
+        when=lambda task: task.device.kind == "cuda" and task.device.compute_capability < (8, 0),
+    ),
+    need(
+        "cuda.extent",
+        "dims",
+        _longest,
+        Equals(f"extents up to {INT_MAX}"),
+        reason="coordinates are 32-bit numbers in kernels; addresses are 64-bit",
+        fix="divide the longest axis among several graphs",
+        when=lambda task: _most_elements(task) > INT_MAX and _longest(task) > INT_MAX,
+    ),
+)
+
+
+def is_of_one_tensor(op: FusedOp) -> bool:
+    """A convolution whose filter is the tensor that is convolved."""
+    return isinstance(op.anchor, (ConvForward, ConvBackwardData)) and bool(op.uses.doubled)
+
+
+ONE_TENSOR = need(
+    "cuda.one_tensor",
+    "w",
+    lambda task: "the tensor that is convolved",
+    Equals("a tensor of its own"),
+    reason="kernels know the tensors of a convolution by their uids",
+    fix="nothing to do: cuda_implicit_gemm copies the filter first; or hand in a view of it, by a RESHAPE operation",
+    when=lambda task: is_of_one_tensor(task.op),
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _OfEngine(Constraint):
+    """``GRID`` asked of one engine's launches; the row is there already."""
+
+    def __post_init__(self) -> None: ...
+
+
+def is_launched(grid: Grid) -> bool:
+    (x, y, z), (most_x, most_y, most_z) = grid, LARGEST_GRID
+    return x <= most_x and y <= most_y and z <= most_z
+
+
+def grid_need(largest: Callable[[Task], Grid], others: tuple[Constraint, ...]) -> Constraint:
+    """``largest``: of an engine's launches with its own knobs; asked only where what it serves is so large."""
+
+    def is_large(task: Task) -> bool:
+        return _most_elements(task) > INT_MAX and all(other.holds(task) for other in others)
+
+    return _OfEngine(
+        id=GRID.id,
+        attribute="launch.grid",
+        look=largest,
+        check=_Launched(),
+        reason=GRID.reason,
+        fix=GRID.fix,
+        status=GRID.status,
+        when=is_large,
+    )
+
+
+class _Launched(Check):
+    def __call__(self, value: Grid) -> bool:
+        return is_launched(value)
+
+    def __str__(self) -> str:
+        return GRID.expected

@@ -1,0 +1,65 @@
+"""Packs: how many neighbouring elements operands let a thread access at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
+from graphdnn.enums import DataType
+from graphdnn.tensors import TensorSpec
+
+MAX_WIDTH = 16  # elements
+_PACK_BYTES = 16  # of one access
+
+
+def is_of_vector_axis(space: Space, spec: TensorSpec, axis: int) -> bool:
+    """True for what lies in memory along one axis of the space only, like a bias along neighbouring channels."""
+    if spec.is_by_value or spec.is_constant or not is_addressable(spec):
+        return False
+    return all((stride != 0) == (j == axis) for j, stride in enumerate(space.strides(spec)))
+
+
+def width_for(
+    space: Space,
+    tensors: Sequence[TensorSpec],
+    axis: int | None = None,
+    limit: int = _PACK_BYTES,
+    *,
+    bits: bool = False,
+) -> int:
+    """The most neighbouring elements that every operand can be accessed with at once: 1, 2, 4, 8 or 16.
+
+    An operand allows it when it is constant along the axis, or contiguous there with every row aligned. ``limit``:
+    bytes of one access to the large operands. ``bits``: packed booleans are taken as bytes of them.
+    """
+    j = space.rank - 1 if axis is None else axis
+    stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
+    if not stored or not all(is_addressable(t) or (bits and t.vector_count == 1) for t in stored):
+        return 1
+    most = max(t.elements for t in stored)
+    # Small operands come from the cache: they may take several accesses for a pack of the large ones.
+    streamed = max(ELEMENTS[t.data_type].bytes for t in stored if 2 * t.elements >= most)
+    return min(
+        MAX_WIDTH, max(1, limit // streamed), gcd(MAX_WIDTH, space.sizes[j]), *[_widest(space, t, j) for t in stored]
+    )
+
+
+def _widest(space: Space, spec: TensorSpec, axis: int) -> int:
+    """The longest pack of an operand: like all of these numbers a power of two."""
+    strides = space.strides(spec)
+    if strides[axis] == 0:
+        return MAX_WIDTH
+    if strides[axis] != 1:
+        return 1
+    if spec.data_type is DataType.BOOLEAN:
+        return widest_of_bits(space, spec, axis)
+    rows = gcd(MAX_WIDTH, *[s for j, s in enumerate(strides) if j != axis and space.sizes[j] > 1])
+    promised = gcd(_PACK_BYTES, max(1, spec.byte_alignment))  # of virtual tensors too: the workspace is aligned more
+    return rows if promised == _PACK_BYTES else min(rows, max(1, promised // ELEMENTS[spec.data_type].bytes))
+
+
+def widest_of_bits(space: Space, spec: TensorSpec, axis: int) -> int:
+    strides = space.strides(spec)
+    return gcd(MAX_WIDTH, *[s for j, s in enumerate(strides) if j != axis and space.sizes[j] > 1])

@@ -1,0 +1,153 @@
+"""A convolution as matrix products: their sizes, and where the coordinates of an index lie in the gathered image.
+
+A dgrad of stride 1 and the other directions are one product. In a strided dgrad the
+taps that reach a position of dx are the same for all positions of one residue modulo
+the stride: each residue is a product of its own, over its taps alone, of unit stride.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL, Roles, padded
+from graphdnn.engines.host.convolution_residues import residues_of
+from graphdnn.engines.memoization import once
+from graphdnn.frozen import frozen
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Residue:
+    """One product's pixels and taps: all of them, or those of one residue. Tuples have SPATIAL entries.
+
+    A pixel and a tap meet in the gathered image at ``pixel * pixel_step + start + tap * tap_step``.
+    """
+
+    pixels: tuple[int, ...]
+    taps: tuple[int, ...]
+    start: tuple[int, ...]
+    first_pixel: tuple[int, ...]  # in the image that pixels belong to
+    first_tap: tuple[int, ...]  # in the filter
+
+
+@frozen()
+class Product:
+    """The sizes of the matrix products, and what they have in common."""
+
+    roles: Roles
+    residues: tuple[Residue, ...]  # the deepest first
+    channels: int  # counted with the taps
+    outer_channels: int
+    swapped: bool  # channels are the rows
+    pixel_step: tuple[int, ...]  # in the gathered image
+    tap_step: tuple[int, ...]
+    image: tuple[int, ...]  # sizes of the gathered image
+    pixel_pitch: tuple[int, ...]  # from one pixel to the next, in their own image
+    tap_pitch: tuple[int, ...]  # the same of taps, in the filter
+
+    @property
+    def is_wgrad(self) -> bool:
+        return self.roles.direction == "wgrad"
+
+    def pixel_count(self, residue: Residue) -> int:
+        return self.roles.problem.n * prod(residue.pixels)
+
+    def filters(self, residue: Residue) -> int:
+        return self.channels * prod(residue.taps)
+
+    def rows(self, residue: Residue) -> int:
+        return self.outer_channels if self.swapped else self.pixel_count(residue)
+
+    def columns(self, residue: Residue) -> int:
+        if self.is_wgrad:
+            return self.filters(residue)
+        return self.pixel_count(residue) if self.swapped else self.outer_channels
+
+    def depth(self, residue: Residue) -> int:
+        return self.pixel_count(residue) if self.is_wgrad else self.filters(residue)
+
+    @property
+    def results(self) -> int:
+        return self.roles.problem.groups * sum(self.rows(residue) * self.columns(residue) for residue in self.residues)
+
+    @property
+    def margins(self) -> list[tuple[int, int]]:
+        """How far coordinates reach beyond the image, before and after, for each spatial axis that there is."""
+        found = []
+        for d in range(SPATIAL - self.roles.problem.spatial, SPATIAL):
+            low = high = 0
+            for residue in self.residues:
+                if not all(residue.taps):
+                    continue
+                reach = (residue.taps[d] - 1) * self.tap_step[d]
+                low = max(low, -(residue.start[d] + min(0, reach)))
+                last = residue.start[d] + (residue.pixels[d] - 1) * self.pixel_step[d] + max(0, reach)
+                high = max(high, last - (self.image[d] - 1))
+            found.append((low, high))
+        return found
+
+    def moved(self, before: tuple[int, ...], image: tuple[int, ...]) -> Product:
+        """The same products in a larger image that begins ``before`` the gathered one."""
+        residues = (replace(r, start=tuple(s + b for s, b in zip(r.start, before, strict=True))) for r in self.residues)
+        return replace(self, residues=tuple(residues), image=image)
+
+
+@once
+def gathered_and_plain(roles: Roles) -> tuple[TensorSpec, TensorSpec]:
+    """The operand that is gathered from an image, and the one that is read as it lies."""
+    x, w, y = roles.op.roles
+    return {"fprop": (x, w), "dgrad": (y, w), "wgrad": (x, y)}[roles.direction]
+
+
+@once
+def product_of(op: FusedOp) -> Product:
+    assert isinstance(op.anchor, ConvolutionOperation)
+    return Product(Roles.of(op.anchor), *_of_images(op))
+
+
+@once_for_images
+def _of_images(op: FusedOp) -> tuple[Any, ...]:
+    """What the number of images does not change: a product's fields, its roles aside."""
+    assert isinstance(op.anchor, ConvolutionOperation)
+    roles = Roles.of(op.anchor)
+    p = roles.problem
+    ones, zeros = padded((), 1), padded((), 0)
+    if roles.direction == "dgrad":
+        channels_first = roles.space(roles.output).strides(op.outputs[0])[2] != 1
+        residues, spread, pitch = _residues(roles)
+        image, step = padded(p.output, 1), padded(p.stride, 1)
+        return residues, p.k, p.c, channels_first, ones, spread, image, step, pitch
+    # A flipped filter (CONVOLUTION) reads tap F-1-f in place of f: the sign of the step and the start change.
+    reach = [(f - 1) * d if p.flip else 0 for f, d in zip(p.filter, p.dilation, strict=True)]
+    step = padded(tuple([-d if p.flip else d for d in p.dilation]), 0)
+    start = padded(tuple([r - pre for r, pre in zip(reach, p.pre_padding, strict=True)]), 0)
+    whole = Residue(padded(p.output, 1), padded(p.filter, 1), start, zeros, zeros)
+    is_wgrad = roles.direction == "wgrad"
+    channels_first = is_wgrad or roles.space(roles.output).strides(op.outputs[0])[2] != 1
+    return (whole,), p.c, p.k, channels_first, padded(p.stride, 1), step, padded(p.input, 1), ones, ones
+
+
+def _residues(roles: Roles) -> tuple[tuple[Residue, ...], tuple[int, ...], tuple[int, ...]]:
+    """Parts of a dgrad, the step of a tap in dy, and the step from tap to tap in the filter."""
+    p = roles.problem
+    found, spread, pitch = [], padded((), 0), padded((), 1)
+    for residue in residues_of(p):
+        first = padded(tuple(s.start for s in residue.positions), 0)
+        counts = tuple(len(range(size)[s]) for s, size in zip(residue.positions, p.input, strict=True))
+        forward = residue.problem
+        if forward is None:
+            nothing = padded((0,) * p.spatial, 1)
+            found.append(Residue(padded(counts, 1), nothing, padded((), 0), first, padded((), 0)))
+            continue
+        reach = tuple((f - 1) * d if forward.flip else 0 for f, d in zip(forward.filter, forward.dilation, strict=True))
+        start = tuple(r - pre for r, pre in zip(reach, forward.pre_padding, strict=True))
+        spread = padded(tuple(-d if forward.flip else d for d in forward.dilation), 0)
+        pitch = padded(tuple(s.step for s in residue.taps), 1)
+        taps = padded(tuple(s.start for s in residue.taps), 0)
+        found.append(Residue(padded(counts, 1), padded(forward.filter, 1), padded(start, 0), first, taps))
+    return tuple(sorted(found, key=lambda residue: -prod(residue.taps))), spread, pitch

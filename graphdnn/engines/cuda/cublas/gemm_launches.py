@@ -1,0 +1,126 @@
+"""Products by cuBLAS as steps of a kernel, and what every engine that has them needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from graphdnn.checks import Equals, OneOf
+from graphdnn.cuda import cublas
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.codegen.launch import Function, LibraryCall
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.cublas.contraction import Product
+from graphdnn.engines.cuda.cublas.strided_gemm import ARITHMETIC, RESULTS
+from graphdnn.engines.engine import Task, kind_need, need
+from graphdnn.enums import DataType, Status
+from graphdnn.rules import Constraint
+from graphdnn.tensors import TensorSpec
+
+_MIB = 2**20
+
+
+def workspace(device: DeviceSpec) -> int:
+    """Bytes of scratch memory that cuBLAS is given."""
+    return (32 if device.compute_capability >= (9, 0) else 8) * _MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an operand starts: ``offset`` bytes into a bound tensor, or into scratch memory for None."""
+
+    uid: int | None
+    offset: int = 0
+
+    @classmethod
+    def of(cls, steps: Steps, spec: TensorSpec, offset: int = 0) -> Place:
+        place = steps.places.get(spec.uid)
+        return cls(spec.uid, offset) if place is None else cls(None, place + offset)
+
+    def address(self, addresses: Mapping[int, int], scratch: int) -> int:
+        return (scratch if self.uid is None else addresses[self.uid]) + self.offset
+
+
+def add_gemm(steps: Steps, product: Product, a: Place, b: Place, c: Place, work: int) -> None:
+    """One call as a step. ``work``: offset of its workspace in scratch memory."""
+    gemm, size = product.gemm, workspace(steps.device)
+    left, right = (b, a) if product.is_exchanged else (a, b)
+
+    def prepare() -> Function:
+        blas = cublas.library()
+        blas.prepare()
+
+        def call(addresses: Mapping[int, int], scratch: int, stream: int) -> None:
+            blas.gemm(
+                gemm, left.address(addresses, scratch), right.address(addresses, scratch),
+                c.address(addresses, scratch), scratch + work, size, stream,
+            )  # fmt: skip
+
+        return call
+
+    steps.add(LibraryCall("cublasGemmStridedBatchedEx", prepare))
+
+
+def add_product(steps: Steps, product: Product, operands: Sequence[tuple[Place, DataType]]) -> None:
+    """Every call of a product of operands a, b and c."""
+    work = steps.allocate(workspace(steps.device))
+    for starts in product.starts():
+        a, b, c = (
+            Place(place.uid, place.offset + start * _bytes(kind))
+            for (place, kind), start in zip(operands, starts, strict=True)
+        )
+        add_gemm(steps, product, a, b, c, work)
+
+
+def _bytes(kind: DataType) -> int:
+    return 8 if kind is DataType.COMPLEX_FP32 else ELEMENTS[kind].bytes
+
+
+def needs_cublas(id: str, when: Callable[[Task], bool]) -> Constraint:
+    """The library is there. ``when``: for the operations that the engine is written for."""
+    return need(
+        id,
+        "cuBLAS",
+        lambda task: cublas.missing() or "found",
+        Equals("found"),
+        reason="the product is computed by cuBLAS",
+        fix="pip install nvidia-cublas, or use another engine",
+        status=Status.NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE,
+        when=when,
+    )
+
+
+def needs_types(id: str, operands: Sequence[DataType], when: Callable[[Task], bool]) -> tuple[Constraint, Constraint]:
+    """Two operands of one type, and a compute type in which cuBLAS sums it."""
+
+    def types(task: Task) -> tuple[DataType, DataType]:
+        a, b, *_ = task.op.main.inputs().values()
+        return a.data_type, b.data_type
+
+    pairs = tuple((kind, kind) for kind in operands)
+    computes = {
+        pair: tuple(compute for compute, kind in ARITHMETIC.items() if (pair[0], kind) in RESULTS) for pair in pairs
+    }
+    return (
+        kind_need(
+            f"{id}.types",
+            "data_type",
+            types,
+            OneOf(*pairs),
+            reason="cuBLAS multiplies two operands of one type",
+            fix="convert the operands to one of these types, or use another engine",
+            status=Status.NOT_SUPPORTED_DATA_TYPE,
+            when=when,
+        ),
+        kind_need(
+            f"{id}.compute_type",
+            "compute_type",
+            lambda task: task.op.main.compute_type,
+            lambda task: OneOf(*computes[types(task)]),
+            reason="that is how cuBLAS sums products of these operands",
+            fix="choose one of these compute types, or use another engine",
+            status=Status.NOT_SUPPORTED_DATA_TYPE,
+            when=lambda task: when(task) and types(task) in computes,
+        ),
+    )

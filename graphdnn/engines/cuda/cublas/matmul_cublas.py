@@ -1,0 +1,284 @@
+"""Engine ``cuda_matmul_cublas``: matrix products by cuBLAS.
+
+Chains before the operands and layouts that cuBLAS does not take become copies in scratch memory; what follows
+the product is one more launch, and there is none when cuBLAS can write the result as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product as product_of
+from math import prod
+
+from graphdnn.checks import InRange, MultipleOf
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.codegen.cost import least_in_turn, phased_cost
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.dense_operands import (
+    add_finish,
+    finish_phase,
+    in_memory,
+    is_written_as_it_is,
+    result_type,
+    staged,
+)
+from graphdnn.engines.cuda.codegen.index_space import is_addressable, whole
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.cublas.contraction import MOST_CALLS, Axis, Contraction, Product, best_product
+from graphdnn.engines.cuda.cublas.gemm_launches import Place, add_product, needs_cublas, needs_types
+from graphdnn.engines.cuda.cublas.strided_gemm import (
+    ARITHMETIC,
+    INT8_ALIGNMENT,
+    INT8_DEPTH,
+    LARGEST_SHARE,
+    RESULTS,
+    Sizes,
+    gemm_blocks,
+    gemm_seconds,
+    idle_seconds,
+    leaving_seconds,
+    start_seconds,
+)
+from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
+from graphdnn.engines.memoization import once_by_identity
+from graphdnn.enums import DataType, NumericalNote, Status
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import Matmul
+from graphdnn.rules import Constraint
+from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides
+
+_PIECE = 16  # bytes
+
+
+def _anchor(op: FusedOp) -> Matmul:
+    assert isinstance(op.anchor, Matmul)
+    return op.anchor
+
+
+def _batch_axes(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec) -> list[Axis]:
+    """(size, stride of a, of b, of c) of every batch axis with more than one step, outermost in c first.
+
+    Consecutive batches share a matrix of the smaller operand, so such an axis is two.
+    """
+    axes = []
+    strides = [whole(t.extents).strides(t)[:-2] for t in (a, b, c)]
+    for j, size in enumerate(c.extents[:-2]):
+        ratio = size // min(a.extents[j], b.extents[j])
+        outer, inner = [], []
+        for t, stride in zip((a, b, c), (s[j] for s in strides), strict=True):
+            is_shared = t.extents[j] != size
+            outer.append(stride if is_shared else stride * ratio)
+            inner.append(0 if is_shared else stride)
+        axes += [(size // ratio, *outer), (ratio, *inner)]
+    return [(size, x, y, z) for size, x, y, z in axes if size > 1]
+
+
+def _contraction(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec) -> Contraction:
+    m, n, k = op.c.extents[-2], op.c.extents[-1], op.a.extents[-1]
+    (am, ak), (bk, bn), (cm, cn) = (whole(t.extents).strides(t)[-2:] for t in (a, b, c))
+    return Contraction(((m, am, 0, cm),), ((n, 0, bn, cn),), ((k, ak, bk, 0),), tuple(_batch_axes(op, a, b, c)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The call, the product it computes, and which operands are copied into a plain layout first."""
+
+    product: Product
+    copied: tuple[bool, bool, bool]
+
+
+def _plain(a: TensorSpec, b: TensorSpec, c: TensorSpec) -> tuple[tuple[int, ...], ...]:
+    """Strides of copies. Terms of int8 are neighbours, which is what cuBLAS's kernels for tensor cores read."""
+    rows = [packed_strides(t.extents) for t in (a, b, c)]
+    if b.data_type is DataType.INT8:
+        rows[1] = ordered_strides(b.extents, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
+    return tuple(rows)
+
+
+def _choose(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec, direct: bool) -> _Choice:
+    """The fewest copies. ``direct``: c is where the result has to be."""
+    arithmetic = ARITHMETIC[op.compute_type]
+    packed = [in_memory(t, strides) for t, strides in zip((a, b, c), _plain(a, b, c), strict=True)]
+    choices = sorted(product_of((False, True), (False, True), (False, True) if direct else (False,)), key=sum)
+    for copied in choices:
+        chosen = [p if is_copied else t for t, p, is_copied in zip((a, b, c), packed, copied, strict=True)]
+        if any(t.data_type is DataType.INT8 and t.byte_alignment % INT8_ALIGNMENT for t in chosen[:2]):
+            continue
+        types = chosen[0].data_type, chosen[2].data_type
+        found = best_product(_contraction(op, chosen[0], chosen[1], chosen[2]), types, arithmetic)
+        if found is not None:
+            return _Choice(found, (copied[0], copied[1], copied[2] if direct else False))
+    raise AssertionError("packed operands are taken")
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    anchor = _anchor(op)
+    steps = Steps(op, device)
+    arithmetic = ARITHMETIC[anchor.compute_type]
+    a, b = staged(steps, anchor.a), staged(steps, anchor.b)
+    kind = result_type(anchor.c, op, RESULTS[a.data_type, arithmetic])
+    direct = kind is anchor.c.data_type and is_written_as_it_is(steps, anchor.c)
+    apart = in_memory(anchor.c, uid=steps.new_uid(), data_type=kind)
+    choice = _choose(anchor, a, b, anchor.c if direct else apart, direct)
+    a, b = (
+        steps.relaid(t, strides) if is_copied else t
+        for t, strides, is_copied in zip((a, b), _plain(a, b, anchor.c), choice.copied, strict=False)
+    )
+    direct = direct and not choice.copied[2]
+    c = anchor.c if direct else apart
+    if not direct:
+        apart = apart.model_copy(update={"uid": steps.new_uid()})  # copies took that one
+        c = apart
+        steps.places[c.uid] = steps.allocate(c.bytes)
+    add_product(steps, choice.product, [(Place.of(steps, t), t.data_type) for t in (a, b, c)])
+    if not direct:
+        add_finish(steps, c, anchor.c, arithmetic)
+    return steps.kernel(f"matmul__cublas__{op.name}")
+
+
+# What it needs.
+
+_ID = "cuda_matmul_cublas"
+
+
+def _is_matmul(task: Task) -> bool:
+    return isinstance(task.op.anchor, Matmul)
+
+
+_OPERANDS = (DataType.DOUBLE, DataType.FLOAT, DataType.HALF, DataType.BFLOAT16, DataType.INT8)
+
+
+def _is_served(task: Task) -> bool:
+    if not _is_matmul(task):
+        return False
+    op = _anchor(task.op)
+    return op.a.data_type is op.b.data_type and (op.a.data_type, ARITHMETIC.get(op.compute_type)) in RESULTS
+
+
+def _is_int8(task: Task) -> bool:
+    return _is_served(task) and _anchor(task.op).a.data_type is DataType.INT8
+
+
+def _calls(task: Task) -> int:
+    return _plain_calls(_anchor(task.op))
+
+
+@once_by_identity
+def _plain_calls(op: Matmul) -> int:
+    """Calls for operands in plain layouts."""
+    if op.a.extents[:-2] == op.b.extents[:-2]:
+        return 1  # the stack is one axis
+    a, b, c = (in_memory(t) for t in (op.a, op.b, op.c))
+    # Extents decide, so that int8's alignment is not asked here.
+    found = best_product(_contraction(op, a, b, c), (DataType.FLOAT, DataType.FLOAT), DataType.FLOAT, 2**31)
+    assert found is not None
+    return found.calls
+
+
+def _sizes(task: Task) -> tuple[int, int, int]:
+    op = _anchor(task.op)
+    return op.c.extents[-2], op.c.extents[-1], op.a.extents[-1]
+
+
+NEEDS: tuple[Constraint, ...] = (
+    needs_rule(f"{_ID}.operation", "matmul"),
+    needs_cublas(f"{_ID}.library", _is_matmul),
+    *needs_types(_ID, _OPERANDS, _is_matmul),
+    need(
+        f"{_ID}.int8.rows",
+        "a.dims[-1]",
+        lambda task: _sizes(task)[2],
+        MultipleOf(INT8_ALIGNMENT),
+        reason="cuBLAS takes rows of K int8 that start at multiples of four bytes",
+        fix="pad K to a multiple of four with zeros, or use another engine",
+        status=Status.NOT_SUPPORTED_SHAPE,
+        when=_is_int8,
+    ),
+    need(
+        f"{_ID}.int8.depth",
+        "a.dims[-1]",
+        lambda task: _sizes(task)[2],
+        InRange(1, INT8_DEPTH),
+        reason="longer sums may leave 32 bits, and cuBLAS does not promise how they wrap",
+        fix="use another engine, or divide K among several products",
+        status=Status.NOT_SUPPORTED_SHAPE,
+        when=_is_int8,
+    ),
+    need(
+        f"{_ID}.batch",
+        "dims",
+        _calls,
+        InRange(1, MOST_CALLS),
+        reason="cuBLAS takes one stride for the whole stack; a stack with several is that many calls",
+        fix="broadcast along fewer axes, or use another engine",
+        status=Status.NOT_SUPPORTED_SHAPE,
+        when=_is_served,
+    ),
+)
+
+
+def _has_odd_rows(t: TensorSpec) -> bool:
+    """Whether rows are no whole pieces of 16 bytes."""
+    strides = [stride for stride, size in zip(t.strides, t.dims, strict=True) if size > 1 and stride != 1]
+    return any(stride * ELEMENTS[t.data_type].bytes % _PIECE for stride in strides)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    op, device = _anchor(task.op), task.device
+    m, n, k = _sizes(task)
+    sizes = Sizes(m, n, k, prod(op.c.extents[:-2]))
+    are_halves = ELEMENTS[op.a.data_type].bytes == 2
+    odd = are_halves and any(_has_odd_rows(t) for t in (op.a, op.b, op.c))
+    product = gemm_seconds(sizes, op.a.data_type, device, has_odd_rows=odd)
+    copies = [t for t in (op.a, op.b) if task.op.leading_to(t) or not is_addressable(t)]
+    if op.a.data_type is DataType.INT8:
+        copies += [t for t, k in ((op.a, -1), (op.b, -2)) if t not in copies and whole(t.extents).strides(t)[k] != 1]
+    kind = _kind(task.op)
+    is_direct = kind is op.c.data_type and not task.op.epilogue and task.op.exit is None
+    result = op.c.bytes if is_direct else op.c.elements * ELEMENTS[kind].bytes
+    phases = {
+        "operands": (0.0, 2.0 * sum(t.bytes for t in copies)),
+        "product": (product + leaving_seconds(device, result), float(op.a.bytes + op.b.bytes + result)),
+        "start": (start_seconds(device), 0.0),
+    }
+    launches = _calls(task) + len(copies)
+    if not is_direct:
+        phases["finish"] = finish_phase(task.op, device, result)
+        launches += 1
+    idle = launches * idle_seconds(device, gemm_blocks(sizes, op.a.data_type))
+    return phased_cost(task, phases, launches).plus({"idle": -idle})
+
+
+def _least(task: Task) -> float:
+    """A chain before an operand may read more than the copy that it becomes: then the launch alone is certain. What
+    follows the product reads its result once more.
+    """
+    op, device = _anchor(task.op), task.device
+    idle = idle_seconds(device, 0)
+    if task.op.prologue:
+        return device.launch - idle
+    launches, again = 1, 0
+    if task.op.epilogue or task.op.exit is not None:
+        launches, again = 2, op.c.elements * ELEMENTS[_kind(task.op)].bytes
+    rate = device.rate(op.a.data_type) * LARGEST_SHARE
+    return least_in_turn(task, launches, rate, float(again)) - launches * idle
+
+
+def _kind(op: FusedOp) -> DataType:
+    """Of what cuBLAS writes."""
+    product = _anchor(op)
+    return result_type(product.c, op, RESULTS[product.a.data_type, ARITHMETIC[product.compute_type]])
+
+
+ENGINE = cuda_engine(
+    id=20,
+    name=_ID,
+    summary="matrix products by cuBLAS: fp64, fp32 without TF32, fp16, bf16, int8; one more launch for what follows",
+    needs=NEEDS,
+    cost=_cost,
+    least=_least,
+    generate=generate,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

@@ -1,0 +1,1 @@
+"""Concatenation, slices, transposes and reshapes as copies of bits."""

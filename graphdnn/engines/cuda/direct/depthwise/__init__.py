@@ -1,0 +1,1 @@
+"""One channel per group: any layout, and kernels that keep rows in registers."""

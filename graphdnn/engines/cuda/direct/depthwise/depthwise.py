@@ -1,0 +1,192 @@
+"""Engine ``cuda_depthwise``: fprop and dgrad with one channel per group, for all that ``cuda_direct`` leaves.
+
+Any filter, dilation and stride, one to three spatial axes, channels last or first. What neighbouring threads share they
+find in the cache, or among the rows that their block has copied to shared memory (direct_depthwise.cu).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import convolution_of
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles, padded
+from graphdnn.engines.cuda.direct.depthwise.depthwise_requirements import CHANNEL, COLUMN, depthwise_needs
+from graphdnn.engines.cuda.direct.depthwise.depthwise_tile import Shape, Tile, band_bytes, blocks_of, choose, chunk
+from graphdnn.engines.cuda.direct.direct_access import element_bytes
+from graphdnn.engines.cuda.direct.direct_fields import volume_fields
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import DeviceOf
+from graphdnn.engines.engine import Cost, Knob, Knobs, Task
+from graphdnn.engines.operation_cost import bytes_moved
+from graphdnn.enums import DataType, KnobType
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+_PIECE = 8  # bytes of channels that one access reads
+_AGAIN = 0.5  # of the bytes that move: what is read by several multiprocessors
+_COLUMNS = Knob(KnobType.TILE_COLS, 0, 16, 1, 0, "columns of a thread; 0: chosen by the shape")
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """The convolution as the kernel sees it: an image that is gathered, one that is written."""
+
+    roles: Roles
+    gathered: TensorSpec
+    filter: TensorSpec
+    output: TensorSpec
+
+    @classmethod
+    def of(cls, op: ConvolutionOperation) -> _Sides:
+        roles = Roles.of(op)
+        x, w, y = op.roles
+        return cls(roles, y, w, x) if roles.direction == "dgrad" else cls(roles, x, w, y)
+
+    @cached_property
+    def space(self) -> Space:
+        return self.roles.space(self.gathered)
+
+    @cached_property
+    def shape(self) -> Shape:
+        strides = self.space.strides(self.gathered)
+        along_columns = strides[CHANNEL] != 1 and strides[COLUMN] == 1
+        axis, limit = (COLUMN, 16) if along_columns else (CHANNEL, _PIECE)
+        widest = width_for(self.space, [self.gathered], axis, limit)
+        copied = width_for(self.space, [self.gathered], axis)
+        return Shape(
+            self.roles.problem,
+            self.roles.direction == "dgrad",
+            along_columns,
+            widest,
+            copied,
+            element_bytes(self.gathered),
+        )
+
+
+def _filter(sides: _Sides, tile: Tile, steps: Steps) -> tuple[TensorSpec, tuple[int, ...]]:
+    """The filter, and its strides along channels, planes, rows and columns; copied where the kernel cannot read it."""
+    w, p = sides.filter, sides.roles.problem
+    strides = sides.roles.space(w).strides(w)
+    if is_addressable(w) and (tile.in_table or (sides.shape.along_columns and _is_linear(strides[3:], p.filter))):
+        return w, (strides[0], *strides[3:])
+    if tile.in_table or sides.shape.along_columns:
+        spec, channel, tap = steps.relaid(w), p.taps, 1
+    else:  # neighbouring channels are read at once
+        spec, channel, tap = steps.relaid(w, _channels_inside(w, p.groups, p.spatial)), 1, p.groups
+    _, rows, columns = padded(p.filter, 1)
+    return spec, (channel, rows * columns * tap, columns * tap, tap)
+
+
+def _is_linear(strides: tuple[int, ...], filter: tuple[int, ...]) -> bool:
+    """Whether the taps of a channel follow each other at one distance."""
+    _, rows, columns = padded(filter, 1)
+    steps = (rows * columns * strides[2], columns * strides[2], strides[2])
+    return all(size == 1 or a == b for a, b, size in zip(strides, steps, padded(filter, 1), strict=True))
+
+
+def _channels_inside(w: TensorSpec, groups: int, spatial: int) -> tuple[int, ...]:
+    """Strides of a filter whose channels are its innermost axis."""
+    extents = w.extents
+    strides, pace = [groups] * len(extents), groups
+    for axis in reversed(range(len(extents) - spatial, len(extents))):
+        strides[axis], pace = pace, pace * extents[axis]
+    strides[0] = 1
+    return tuple(strides)
+
+
+def _chosen(shape: Shape, device: DeviceSpec, knobs: Knobs) -> tuple[Tile, float]:
+    return choose(shape, DeviceOf.of(device, device.rate(DataType.FLOAT)), knobs[_COLUMNS.type])
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    assert isinstance(op.anchor, ConvolutionOperation)
+    sides = _Sides.of(op.anchor)
+    roles, shape, p = sides.roles, sides.shape, sides.roles.problem
+    tile, _ = _chosen(shape, device, knobs)
+    steps = Steps(op, device)
+    filter, filter_strides = _filter(sides, tile, steps)
+    compute = COMPUTE_TYPE[roles.op.compute_type]
+
+    out_space = roles.space(sides.output)
+    axis, most = (COLUMN, tile.tw) if shape.along_columns else (CHANNEL, tile.v)
+    width = width_for(out_space, steps.epilogue_tensors(), axis)
+    while most % width:
+        width //= 2
+    parameters = Parameters(steps.places)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=axis)
+    steps.finish(body, "acc", compute)
+
+    columns, rows, channels = blocks_of(shape, tile)
+    table = -(-tile.lanes * tile.v * p.taps * 4 // 16) * 16 if tile.in_table else 0  # bytes
+    image_in, image_out = (p.output, p.input) if shape.is_dgrad else (p.input, p.output)
+    in_d, in_h, in_w = padded(image_in, 1)
+    out_d, out_h, out_w = padded(image_out, 1)
+    strides = sides.space.strides(sides.gathered)
+    planes, filter_rows, s = padded(p.filter, 1)
+    pad, stride, dilation = padded(p.pre_padding, 0), padded(p.stride, 1), padded(p.dilation, 1)
+    parameters.tensor("gathered", sides.gathered)
+    parameters.tensor("filter", filter)
+    parameters.table({
+        **volume_fields("gathered", strides),
+        "filter_c": filter_strides[0], "filter_d": filter_strides[1], "filter_h": filter_strides[2],
+        "filter_w": filter_strides[3], "filter_tap": filter_strides[3],
+        "in_d": in_d, "in_h": in_h, "in_w": in_w, "out_d": out_d, "out_h": out_h, "out_w": out_w,
+        "channels": p.groups, "filter_planes": planes, "filter_rows": filter_rows, "taps": p.taps,
+        "stride_d": stride[0], "stride_h": stride[1], "dilation_d": dilation[0], "dilation_h": dilation[1],
+        "pad_d": pad[0], "pad_h": pad[1],
+        "band_rows": tile.band, "table_bytes": table,
+        "column_blocks": columns, "row_blocks": rows, "channel_blocks": channels,
+    })  # fmt: skip
+
+    name = f"conv_{roles.direction}__depthwise_{tile.name}__{op.name}"
+    text = kernel_text(
+        name,
+        ["pdl.cuh", "direct_copy.cuh", "direct_depthwise.cu"],
+        parameters=parameters.text,
+        functions=[body.function("epilogue", f"const {compute} (&acc)[{width}]")],
+        constants={
+            "ALONG_COLUMNS": shape.along_columns, "DGRAD": shape.is_dgrad, "FLIP": p.flip,
+            "S": s, "UNIT": tile.unit, "STRIDE": stride[2], "DILATION": dilation[2], "PAD": pad[2],
+            "V": tile.v, "TW": tile.tw, "VEC": tile.vec, "LANES": tile.lanes, "TILES": tile.tiles, "ROWS": tile.rows,
+            "THREADS": tile.threads, "IN_TABLE": tile.in_table, "STAGED": tile.band > 0, "CHUNK": chunk(shape, tile),
+            "WIDTH": width,
+            "Offset": "int" if max(sides.gathered.span, filter.span) < 2**31 else "long long",
+            "Gathered": STORAGE[sides.gathered.data_type],
+            "Filter": STORAGE[filter.data_type],
+            "Accumulator": compute,
+        },
+    )  # fmt: skip
+    depth = out_d
+    blocks = p.n * channels * depth * rows * columns
+    shared = table + band_bytes(shape, tile)
+    steps.add_early(Launch(text, "direct_depthwise", (blocks, 1, 1), tile.threads, parameters.pack(), shared))
+    return steps.kernel(name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    shape = _Sides.of(convolution_of(task)).shape
+    tile, seconds = _chosen(shape, task.device, knobs)
+    launches = 1 if tile.in_table or shape.along_columns else 2
+    return device_cost(task, seconds + other_seconds(task), _AGAIN * bytes_moved(task.op), launches)
+
+
+ENGINE = cuda_engine(
+    id=84,
+    name="cuda_depthwise",
+    summary="fprop and dgrad of depthwise convolutions: any filter, dilation, stride, number of axes, either layout",
+    needs=depthwise_needs("cuda_depthwise", filter_gradient=False),
+    cost=_cost,
+    generate=generate,
+    knobs=(_COLUMNS,),
+)

@@ -1,0 +1,145 @@
+"""Depthwise fprop and dgrad by short blocks without shared memory: which convolutions, how work is divided, the kernel.
+
+The kernel is depthwise_rows.cu (threads.py). It begins and ends sooner than blocks that walk down an image, and keeps what
+is under way close together in memory; a thread's filters have to fit into registers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.direct.depthwise import depthwise_registers
+from graphdnn.engines.cuda.direct.depthwise.depthwise_registers import pitch
+from graphdnn.engines.cuda.direct.direct_access import apart
+from graphdnn.engines.cuda.direct.direct_operands import Sides, safe_places
+from graphdnn.engines.cuda.direct.direct_shape import Shape
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import STAGES, Wishes
+from graphdnn.enums import DataType
+from graphdnn.fusion.fused_graph import FusedOp
+
+_PIECE = 8  # bytes of channels that one access reads
+_WEIGHTS = 100  # filter elements of a thread
+_MOST = 232  # registers of a thread, by the estimate
+_PRODUCTS = 3000  # of a thread, each an instruction of the text
+_WIDTHS = (4, 7)  # columns of a thread
+_MOST_ROWS = 7
+_MOST_TAPS = 9
+_THREADS = 256  # of a block
+_FEWER = 128  # of wide tiles of several rows: their registers leave room for an odd number of blocks of so many
+_AROUND = 130  # instructions of a thread beside its filters, loads and sums
+_STARTING = 0.3e-6  # seconds until the first loads are there
+_ALONE = 3.0  # times the issue slots that a thread's instructions take where nothing else hides their waits
+_THREADS_BUSY = 768  # of a multiprocessor that keep memory busy
+_COPY_SHARE = 0.85  # of the data sheet's bandwidth that a copy reaches
+_MEASURED = 0.9  # of the model's time: mean of 9 layers on an H200, from launch to launch
+START = 1.5e-6  # seconds of that, which are the launch's: short blocks end soon, and the next launch is there
+_LEAST = 0.5e-6
+_RESIDENT = 65536  # registers of a multiprocessor
+_WHOLE_PIECE = 16  # bytes, of which the copy unit asks for whole ones
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A division of the work."""
+
+    v: int  # channels of a thread
+    tw: int  # columns
+    rows: int
+    threads: int
+    blocks: int  # of a multiprocessor, which registers are limited for
+    ahead: int  # rows under way while one is added
+
+
+def _registers(shape: Shape, v: int, tw: int) -> int:
+    """Of a thread, about."""
+    r = shape.problem.filter[0]
+    return v * shape.problem.taps + r * tw * v + shape.wide(tw) * max(1, v * shape.in_bytes // 4) + 32
+
+
+def is_faster(shape: Shape) -> bool:
+    """Whether it beats a walk down the image: as measured for 16-bit images, 3 x 3 and smaller, that tiles divide."""
+    p = shape.problem
+    return (
+        shape.in_bytes == 2
+        and p.taps <= _MOST_TAPS
+        and p.groups % 2 == 0
+        and shape.in_piece >= 2 * 2
+        and bool(_widths(shape))
+    )
+
+
+def _widths(shape: Shape) -> list[int]:
+    """Columns of a thread that divide the image's."""
+    return [tw for tw in _WIDTHS if shape.columns % tw == 0]
+
+
+def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Rows:
+    """The division, as far as knobs leave it open. Of those, NUM_C_PER_BLOCK has no part in it."""
+    p = shape.problem
+    widest = max(1, min(_PIECE, shape.in_piece) // shape.in_bytes)
+    fitting = [v for v in (8, 4, 2, 1) if p.groups % v == 0 and v * shape.in_bytes <= shape.in_piece]
+    v = wishes.v if wishes.v in fitting else next(v for v in fitting if v <= min(2, widest))
+    if wishes.tw or not _widths(shape):
+        widths = [min(wishes.tw or _WIDTHS[0], max(1, shape.columns))]
+    else:
+        widths = _widths(shape)
+    found = [_tile(shape, device, wishes, v, tw, rows) for tw in widths for rows in _heights(shape, wishes)]
+    return min(found, key=lambda tile: seconds(shape, tile, device))
+
+
+def _heights(shape: Shape, wishes: Wishes) -> list[int]:
+    """Rows of a thread: those that divide the image's, as the others branch."""
+    if wishes.rows:
+        return [min(wishes.rows, shape.rows)]
+    return [rows for rows in range(1, _MOST_ROWS + 1) if shape.rows % rows == 0]
+
+
+def _tile(shape: Shape, device: DeviceSpec, wishes: Wishes, v: int, tw: int, rows: int) -> Rows:
+    while tw > 1 and _registers(shape, v, tw) > _MOST:
+        tw -= 1
+    rows = min(rows, max(1, _PRODUCTS // (shape.problem.taps * v * tw)))
+    taken = -(-min(255, _registers(shape, v, tw)) // 8) * 8
+    threads = wishes.threads or (_FEWER if tw > _WIDTHS[0] and rows > 1 else _THREADS)
+    most = device.warps * 32 // threads
+    blocks = min(wishes.blocks or max(1, _RESIDENT // (taken * threads)), most)
+    return Rows(v, tw, rows, threads, blocks, 1 if wishes.stages == STAGES else wishes.stages - 1)
+
+
+def seconds(shape: Shape, tile: Rows, device: DeviceSpec) -> float:
+    """Without the launch: a thread's instructions, alone and beside others in rounds of blocks, or memory's time."""
+    p, v = shape.problem, tile.v
+    wide = shape.wide(tile.tw)
+    loads = (tile.rows + p.filter[0] - 1) * wide * (v + 5)
+    instructions = _AROUND + 20 * v + loads + tile.rows * tile.tw * (v * (p.taps + 3.5) + 3)
+    resident = tile.blocks * tile.threads
+    count = p.n * -(-shape.rows // tile.rows) * -(-shape.columns // tile.tw) * (p.groups // v)
+    rounds = count / (device.sm_count * resident)
+    together = rounds + 0.3 * (ceil(rounds) - rounds) if rounds > 1 else rounds
+    issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of a multiprocessor
+    arithmetic = _STARTING + _ALONE * instructions / issue * 4 + together * resident / 32 * instructions / issue
+    elements = float(p.n * p.groups * shape.rows * shape.columns)
+    again = 1 + 0.16 * (p.filter[0] - 1) / tile.rows / 2  # rows that neighbouring blocks read as well
+    moved = elements * (shape.in_bytes * again + shape.out_bytes) + shape.others
+    few = float(max(1.0, _THREADS_BUSY / resident) ** 0.1)
+    memory = moved / (device.bandwidth * _COPY_SHARE) * few
+    measured = _MEASURED * (max(arithmetic, memory) + 0.25 * min(arithmetic, memory))
+    return max(_LEAST, measured - START)
+
+
+def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Rows) -> DeviceKernel:
+    shape, p = sides.shape, sides.roles.problem
+    distances, lanes = apart(p), p.groups // tile.v
+    safe = safe_places(sides, 0, tile.rows)
+    out_h = (p.input if shape.is_dgrad else p.output)[0]
+    constants = {
+        "ROWS": tile.rows, "AHEAD": tile.ahead, "SAFE_ROW_FROM": safe[0], "SAFE_ROW_TO": safe[1],
+        "WHOLE": out_h % (tile.rows * distances[0]) == 0,
+        "ASKS": set(distances) == {1} and shape.in_piece == _WHOLE_PIECE and pitch(sides) == p.groups,
+        "SPAN": -(-tile.threads // lanes) * tile.tw + p.filter[1] - 1,
+    }  # fmt: skip
+    fields = {"first_blocks": steps.device.sm_count * tile.blocks}
+    return depthwise_registers.generate(op, sides, steps, tile, "rows", constants, fields)

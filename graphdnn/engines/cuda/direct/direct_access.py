@@ -1,0 +1,145 @@
+"""Where the tensors of direct convolutions lie, and how many neighbours a thread may copy at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.codegen.index_space import Axis, Space, is_addressable
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL, Roles, padded
+from graphdnn.operations.conv_problem import ConvProblem
+from graphdnn.tensors import TensorSpec
+
+
+def image_space(roles: Roles, spec: TensorSpec) -> Space:
+    """``(n, channel, h, w)`` of x or y, or ``(n, channel, d, h, w)``; groups and their channels are one axis."""
+    p, is_x = roles.problem, spec.uid == roles.op.roles[0].uid
+    sizes = p.x_extents if is_x else p.y_extents
+    first = len(spec.extents) - p.spatial
+    spatial = (Axis(size, first + i) for i, size in enumerate(sizes[3:]))
+    return Space(spec.extents, (Axis(sizes[0], 0), Axis(sizes[1] * sizes[2], 1), *spatial))
+
+
+def slices_of(problem: ConvProblem) -> tuple[ConvProblem, int]:
+    """A convolution along three axes as one of planes, of which each slice of the result is one; and how many slices
+    of the image a result reads. One of planes is given back as it is.
+    """
+    if problem.spatial < 3:
+        return problem, 1
+    pairs = ("input", "filter", "output", "pre_padding", "post_padding", "stride", "dilation")
+    planes = {name: getattr(problem, name)[1:] for name in pairs}
+    return replace(problem, n=problem.n * problem.output[0], **planes), problem.filter[0]
+
+
+def slice_fields(problem: ConvProblem, image: tuple[int, ...], filter: tuple[int, ...]) -> dict[str, int]:
+    """Of direct_stem_rows.cuh, by the strides of the image and of the filter; a plane is a slice."""
+    size, outputs, stride, pad = (
+        padded(values, fill)[0]
+        for values, fill in (
+            (problem.input, 1), (problem.output, 1), (problem.stride, 1), (problem.pre_padding, 0),
+        )
+    )  # fmt: skip
+    return {
+        "x_d": image[2] if problem.spatial == SPATIAL else 0,
+        "in_d": size, "out_d": outputs, "stride_d": stride, "pad_d": pad, "filter_t": filter[3],
+    }  # fmt: skip
+
+
+def apart(p: ConvProblem) -> tuple[int, ...]:
+    """Rows, and columns, from a tap to its neighbour."""
+    return tuple(d if taps > 1 else 1 for d, taps in zip(p.dilation, p.filter, strict=True))
+
+
+def undilated(p: ConvProblem) -> ConvProblem:
+    """The problem as kernels walk through it.
+
+    A dilated filter meets every ``dilation``-th row and column only: pixels whose coordinates leave the same remainder
+    are an image of their own, in which the taps are neighbours.
+    """
+    distances = apart(p)
+    if set(distances) == {1}:
+        return p
+
+    def parts(sizes: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(-(-size // d) for size, d in zip(sizes, distances, strict=True))
+
+    return replace(
+        p,
+        n=p.n * prod(distances),
+        input=parts(p.input),
+        output=parts(p.output),
+        pre_padding=parts(p.pre_padding),
+        post_padding=parts(p.post_padding),
+        dilation=(1,) * p.spatial,
+    )
+
+
+def has_packed_filter(problem: ConvProblem, strides: tuple[int, ...]) -> bool:
+    """True when each filter k lies in one piece and they follow each other, in any order inside.
+
+    ``strides``: of ``(g, k, c, f0, f1, f2)``.
+    """
+    size = problem.c * problem.taps
+    if problem.groups * problem.k > 1 and strides[1 if problem.k > 1 else 0] != size:
+        return False
+    if problem.k > 1 and problem.groups > 1 and strides[0] != problem.k * size:
+        return False
+    extents = (problem.c, *padded(problem.filter, 1))
+    inner = sorted((s, e) for s, e in zip(strides[2:], extents, strict=True) if e > 1)
+    expected = 1
+    for stride, extent in inner:
+        if stride != expected:
+            return False
+        expected *= extent
+    return True
+
+
+def piece_bytes(roles: Roles, spec: TensorSpec) -> int:
+    """Bytes of neighbouring channels that every pixel lets a thread copy at once."""
+    return width_for(image_space(roles, spec), [spec], 1) * element_bytes(spec) if is_addressable(spec) else 1
+
+
+def chunk_for(space: Space, spec: TensorSpec, channels: int) -> int:
+    """Channels of a block that are copied at once: at most 16 bytes."""
+    chunk = width_for(space, [spec], 1)
+    while channels % chunk:
+        chunk //= 2
+    return chunk
+
+
+def power_of_two_in(*numbers: int) -> int:
+    """The largest power of two that divides all of them."""
+    return min(number & -number for number in numbers)
+
+
+def element_bytes(spec: TensorSpec) -> int:
+    return ELEMENTS[spec.data_type].bytes
+
+
+def aligned(spec: TensorSpec, chunk: int) -> int:
+    """At most ``chunk`` elements such that the promised alignment allows their access."""
+    while chunk > 1 and max(1, spec.byte_alignment) % (chunk * element_bytes(spec)):
+        chunk //= 2
+    return chunk
+
+
+def copied_at_once(spec: TensorSpec, most: int, *places: int) -> int:
+    """Elements, at most ``most``, such that every place is a multiple of them."""
+    return aligned(spec, power_of_two_in(most, *(place for place in places if place)))
+
+
+def packed_filter(
+    steps: Steps, roles: Roles, w: TensorSpec, *, any_order: bool = False
+) -> tuple[TensorSpec, tuple[int, ...]]:
+    """The filter as ``has_packed_filter`` says, copied where it does not lie so, and its strides.
+
+    ``any_order``: every element at a place of its own will do.
+    """
+    p = roles.problem
+    if is_addressable(w) and (any_order or has_packed_filter(p, roles.space(w).strides(w))):
+        return w, roles.space(w).strides(w)
+    _, lines, pixels = padded(p.filter, 1)
+    return steps.relaid(w), (0, p.c * p.taps, p.taps, lines * pixels, pixels, 1)

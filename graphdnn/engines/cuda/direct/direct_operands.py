@@ -1,0 +1,84 @@
+"""A direct convolution, fprop or dgrad, as its kernels see it: a gathered image, a filter, an output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
+from graphdnn.engines.cuda.direct.direct_access import (
+    apart,
+    element_bytes,
+    packed_filter,
+    piece_bytes,
+    power_of_two_in,
+    undilated,
+)
+from graphdnn.engines.cuda.direct.direct_shape import Shape
+from graphdnn.engines.operation_cost import bytes_moved
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The convolution as the kernel sees it: a gathered image, and an output whose channels are threads'."""
+
+    roles: Roles
+    gathered: TensorSpec
+    filter: TensorSpec
+    output: TensorSpec
+    shape: Shape
+
+    @classmethod
+    def of(cls, op: FusedOp) -> Sides:
+        assert isinstance(op.anchor, ConvolutionOperation)
+        roles = Roles.of(op.anchor)
+        x, w, y = op.anchor.roles
+        dgrad = roles.direction == "dgrad"
+        gathered, output = (y, x) if dgrad else (x, y)
+        written = sum(t.bytes for t in op.outputs) / output.elements
+        others = bytes_moved(op) - gathered.bytes - sum(t.bytes for t in op.outputs)
+        shape = Shape(
+            undilated(roles.problem), dgrad, False, element_bytes(gathered), max(1, round(written)), element_bytes(w),
+            others, piece_bytes(roles, gathered),
+        )  # fmt: skip
+        return cls(roles, gathered, w, output, shape)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedFilter:
+    """The filter with each k's elements in one piece; copied before the kernel where they are not."""
+
+    spec: TensorSpec
+    strides: tuple[int, ...]  # of (k, c, r, s)
+    elements: int
+
+    @classmethod
+    def of(cls, sides: Sides, steps: Steps) -> PackedFilter:
+        p = sides.roles.problem
+        spec, strides = packed_filter(steps, sides.roles, sides.filter)
+        return cls(spec, (*strides[1:3], *strides[4:]), p.groups * p.k * p.c * p.taps)
+
+    def chunk(self, slab: int) -> int:
+        """Elements that are copied at once: every block's part, of ``slab`` elements, starts at a multiple of them."""
+        size = element_bytes(self.spec)
+        chunk = power_of_two_in(slab, self.elements, 16 // size)
+        while chunk > 1 and max(1, self.spec.byte_alignment) % (chunk * size):
+            chunk //= 2
+        return chunk
+
+
+def safe_places(sides: Sides, axis: int, step: int) -> tuple[int, int]:
+    """Of the places along an axis that a thread gathers from, counted from its first, those that are inside the image
+    for every thread. ``step``: results of a thread along the axis.
+    """
+    p, shape = sides.roles.problem, sides.shape
+    if set(apart(p)) != {1}:
+        return 0, 0
+    gathered, results = (p.output, p.input) if shape.is_dgrad else (p.input, p.output)
+    taps, padding = p.filter[axis], p.pre_padding[axis]
+    first = padding - taps + 1 if shape.is_dgrad else -padding
+    last = first + (-(-results[axis] // step) - 1) * step  # the first place of the last thread
+    return max(0, -first), max(0, min(step + taps - 1, gathered[axis] - last))

@@ -1,0 +1,240 @@
+"""What the direct convolutions need: few channels in a group, channels last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import isfinite
+
+from graphdnn.checks import AtMost, Each, Empty, Equals, InRange, OneOf
+from graphdnn.engines.cuda.codegen.index_space import INT_MAX, is_addressable
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
+    Condition,
+    convolution_of,
+    direction_need,
+    is_convolution,
+    is_plane,
+    problem_need,
+    problem_of,
+    prologue_need,
+)
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
+from graphdnn.engines.cuda.direct.direct_access import apart, image_space
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import LONG, Choice
+from graphdnn.engines.engine import Task, kind_need, need, needs_rule, window_need
+from graphdnn.enums import DataType
+from graphdnn.operations import ConvBackwardFilter
+from graphdnn.rules import Constraint
+from graphdnn.tensors import TensorSpec
+
+MAX_CHANNELS = 16  # per group
+MAX_DEPTHWISE_FILTER = 63  # where a group has one channel
+MAX_STRIDE = 4
+COMPUTE = (
+    DataType.FLOAT,
+    DataType.HALF,
+    DataType.BFLOAT16,
+    DataType.FAST_FLOAT_FOR_FP8,
+    DataType.INT32,
+)
+
+
+def _images(task: Task) -> dict[str, TensorSpec]:
+    """The image operands that pass through shared memory, by port name."""
+    op = convolution_of(task)
+    return {name: t for name, t in op.inputs().items() if name in (op.role_names[0], op.role_names[2])}
+
+
+def _has_contiguous_channels(task: Task, spec: TensorSpec) -> bool:
+    op = convolution_of(task)
+    if not is_addressable(spec):
+        return False
+    space = image_space(Roles.of(op), spec)
+    return space.sizes[1] == 1 or space.strides(spec)[1] == 1
+
+
+def _reach(task: Task) -> int:
+    """The largest coordinate, and the most elements that a row spans."""
+    p = problem_of(task)
+    axes = zip(p.input, p.output, p.filter, p.dilation, p.stride, p.pre_padding, p.post_padding, strict=True)
+    # A tile more on every side: threads compute coordinates that they then leave out.
+    coordinate = max(int(i + (o + 64 * d) * s + f * d + pre + post) for i, o, f, d, s, pre, post in axes)
+    spans = (
+        MAX_STRIDE
+        * (p.dilation[0] * abs(t.strides[-2]) + (p.input[1] + p.output[1] + 128 * p.dilation[1]) * abs(t.strides[-1]))
+        for t in _images(task).values()
+    )
+    return max(coordinate, *spans)
+
+
+def row_needs(prefix: str, when: Condition, reason: str, *, volumes: bool = False) -> tuple[Constraint, ...]:
+    """Images whose rows are copied as they are. ``volumes``: those of several slices as well."""
+    spatial = problem_need(
+        prefix,
+        "spatial",
+        OneOf(2, 3) if volumes else Equals(2),
+        reason=reason,
+        fix="write a 1-D convolution as a 2-D one of height 1",
+        when=when,
+        name="spatial_dims",
+    )
+    return spatial, prologue_need(prefix, when, "rows are copied")
+
+
+def window_needs(
+    prefix: str, when: Condition, most: int | Callable[[Task], int], *, dilation: str, filter: str
+) -> tuple[Constraint, ...]:
+    """``dilation``, ``filter``: reasons."""
+    fix = "nothing to do: another engine serves dilated filters"
+    return (
+        problem_need(prefix, "dilation", Each(Equals(1)), dilation, fix, when),
+        filter_need(prefix, when, most, filter),
+    )
+
+
+def filter_need(prefix: str, when: Condition, most: int | Callable[[Task], int], reason: str) -> Constraint:
+    return window_need(
+        f"{prefix}.filter",
+        "w.dims",
+        lambda task: problem_of(task).filter,
+        lambda task: Each(InRange(1, most if isinstance(most, int) else most(task))),
+        reason=reason,
+        fix="nothing to do: another engine serves larger filters",
+        when=when,
+    )
+
+
+def _strided(task: Task) -> tuple[int, ...]:
+    """Dilations of axes that are strided as well."""
+    p = problem_of(task)
+    return tuple(d for d, stride in zip(apart(p), p.stride, strict=True) if stride > 1)
+
+
+def dilation_need(prefix: str, when: Condition) -> Constraint:
+    return window_need(
+        f"{prefix}.dilation",
+        "conv.dilations",
+        _strided,
+        Each(Equals(1)),
+        reason="pixels a dilation apart are walked through as an image of their own, which strides would leave",
+        fix="nothing to do: another engine serves filters that are strided and dilated along an axis",
+        when=when,
+    )
+
+
+def _longest(task: Task) -> int:
+    """Taps along an axis."""
+    p = problem_of(task)
+    return MAX_DEPTHWISE_FILTER if p.c == p.k == 1 else LONG
+
+
+def stride_need(prefix: str, when: Condition, most: int, reason: str) -> Constraint:
+    fix = "nothing to do: another engine serves larger strides"
+    return problem_need(prefix, "stride", Each(InRange(1, most)), reason, fix, when)
+
+
+def reach_need(prefix: str, when: Condition) -> Constraint:
+    return need(
+        f"{prefix}.coordinates",
+        "conv.pre_paddings",
+        _reach,
+        AtMost(INT_MAX),
+        reason="coordinates, padding included, and places in a row are 32-bit numbers in the kernel",
+        fix="pad less, or divide the image",
+        when=when,
+    )
+
+
+def kernel_need(prefix: str, is_ours: Condition, *, filter_gradient: bool) -> Constraint:
+    """The direction that a kernel is for."""
+    return direction_need(
+        prefix,
+        "conv_wgrad" if filter_gradient else "conv_fprop or conv_dgrad",
+        reason="the filter gradient sums over pixels, the other directions over taps: they are two kernels",
+        when=lambda task: is_convolution(task) and not is_ours(task),
+    )
+
+
+def compute_need(prefix: str, is_ours: Condition) -> Constraint:
+    return kind_need(
+        f"{prefix}.compute_type",
+        "conv.compute_type",
+        lambda task: task.op.main.compute_type,
+        OneOf(*COMPUTE),
+        reason="sums are kept in 32-bit registers",
+        fix="accumulate in FLOAT or INT32",
+        when=is_ours,
+    )
+
+
+def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...]:
+    """What a direct convolution asks for; ids begin with ``prefix``."""
+
+    def is_ours(task: Task) -> bool:
+        return is_convolution(task) and isinstance(task.op.anchor, ConvBackwardFilter) == filter_gradient
+
+    def is_image(task: Task) -> bool:
+        return is_ours(task) and is_plane(task)
+
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        kernel_need(prefix, is_ours, filter_gradient=filter_gradient),
+        *row_needs(prefix, is_ours, "the kernel walks down the rows of an image"),
+        compute_need(prefix, is_ours),
+        dilation_need(prefix, is_image),
+        filter_need(prefix, is_image, _longest, "the window of sums is kept in registers"),
+        stride_need(prefix, is_image, MAX_STRIDE, "a thread's columns reach over the stride times their number"),
+        window_need(
+            f"{prefix}.channels_per_group",
+            "w.dims[1]",
+            lambda task: (problem_of(task).c, problem_of(task).k),
+            Each(AtMost(MAX_CHANNELS)),
+            reason="all channels of a group meet in one thread",
+            fix="nothing to do: more channels per group are a matrix product, which another engine serves",
+            when=is_image,
+        ),
+        window_need(
+            f"{prefix}.group_axis",
+            "x.dims",
+            lambda task: "an axis of groups beside the channels",
+            Equals("groups and channels in one axis"),
+            reason="a thread counts the channels of neighbouring groups as one axis",
+            fix="write x as [N, G*C, H, W] and w as [G*K, C, R, S]",
+            when=lambda task: (
+                is_image(task)
+                and len(next(iter(_images(task).values())).extents) == 5
+                and (problem_of(task).c > 1 or problem_of(task).k > 1)
+            ),
+        ),
+        need(
+            f"{prefix}.layout",
+            "strides",
+            lambda task: ", ".join(
+                f"{name} {t.strides}" for name, t in _images(task).items() if not _has_contiguous_channels(task, t)
+            ),
+            Empty("channels next to each other"),
+            reason="neighbouring threads read neighbouring channels: they have to lie next to each other",
+            fix="use the channels-last layout (NHWC)",
+            when=is_image,
+        ),
+        reach_need(prefix, is_image),
+    )
+
+
+def shared_memory_need(prefix: str, choice: Callable[[Task], Choice], *, filter_gradient: bool) -> Constraint:
+    """Some tile fits; asked only of what the kernel is for."""
+
+    def is_ours(task: Task) -> bool:
+        if not is_plane(task) or isinstance(task.op.anchor, ConvBackwardFilter) != filter_gradient:
+            return False
+        p = problem_of(task)
+        return max(p.c, p.k) <= MAX_CHANNELS and max(p.filter) <= _longest(task) and max(p.stride) <= MAX_STRIDE
+
+    return need(
+        f"{prefix}.shared_memory",
+        "device.shared_memory",
+        lambda task: task.device.shared_memory,
+        Equals("room for the rows of the smallest tile"),
+        reason="the rows that a filter covers are kept in shared memory",
+        fix="nothing to do: another engine serves it",
+        when=lambda task: is_ours(task) and not isfinite(choice(task).seconds),
+    )

@@ -1,0 +1,142 @@
+"""Engine ``cuda_grouped``: groups of 8 to 64 channels on tensor cores of warps, channels last.
+
+Such groups are too narrow for products of 64 columns: with zeros between them most of the work is zeros. Here a
+product is 16 pixels by 8 channels of one group, a patch of the image in shared memory serves all taps, and a block's
+filters stay (direct_grouped.cu). Data gradients of unit stride are the same with filters transposed as they are read.
+"""
+
+from __future__ import annotations
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, other_seconds, where_idle
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.index_space import is_addressable
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
+from graphdnn.engines.cuda.direct.direct_access import aligned, image_space
+from graphdnn.engines.cuda.direct.grouped.grouped_requirements import grouped_needs
+from graphdnn.engines.cuda.direct.grouped.grouped_shape import CHUNK, Shape
+from graphdnn.engines.cuda.direct.grouped.grouped_tiles import IDLE, KNOBS, START, THREADS, Choice, choose
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.engines.memoization import once
+from graphdnn.engines.operation_cost import bytes_moved
+from graphdnn.enums import DataType, LayoutType
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvBackwardData, ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+
+@once
+def _shape(op: FusedOp) -> Shape:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    return Shape.of(anchor.problem, isinstance(anchor, ConvBackwardData), float(bytes_moved(op)))
+
+
+def _choice(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Choice | None:
+    return choose(_shape(op), device, knobs)
+
+
+def _filter(steps: Steps, roles: Roles, w: TensorSpec) -> TensorSpec:
+    """Channels next to each other, then taps, then filters, without gaps; copied where they do not lie so."""
+    p = roles.problem
+    height, width = p.filter
+    wanted = (p.taps * p.c, 1, width * p.c, p.c)
+    if is_addressable(w) and aligned(w, CHUNK) == CHUNK:
+        strides = roles.space(w).strides(w)
+        lies = (strides[1], strides[2], strides[4] if height > 1 else wanted[2], strides[5] if width > 1 else wanted[3])
+        if lies == wanted and strides[0] == p.k * wanted[0]:
+            return w
+    return steps.relaid(w, wanted)
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    assert isinstance(op.anchor, ConvolutionOperation)
+    steps, roles, shape = Steps(op, device), Roles.of(op.anchor), _shape(op)
+    p, is_dgrad = roles.problem, isinstance(op.anchor, ConvBackwardData)
+    choice = _choice(op, device, knobs)
+    assert choice is not None, "asked by the needs"
+    tile = choice.tile
+    x, w, y = op.anchor.roles
+    gathered, output = (y, x) if is_dgrad else (x, y)
+    image_in = p.output if is_dgrad else p.input
+    filter = _filter(steps, roles, w)
+
+    parameters = Parameters(steps.places)
+    out_space = image_space(roles, output)
+    width = min(CHUNK, width_for(out_space, steps.epilogue_tensors(), 1))
+    compute = COMPUTE_TYPE[roles.op.compute_type]
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True)
+    steps.finish(body, "acc", compute)
+
+    parameters.tensor("gathered", gathered)
+    parameters.tensor("filter", filter)
+    strides = image_space(roles, gathered).strides(gathered)
+    before = [
+        d * (r - 1) - pad if is_dgrad else pad for pad, d, r in zip(p.pre_padding, p.dilation, p.filter, strict=True)
+    ]
+    counted, patch = tile.tiles(shape), shape.patch(tile.high, tile.wide)
+    tiles, slabs = counted[0] * counted[1] * counted[2], p.groups // tile.groups
+    sharing = tile.sharing(shape, choice.resident, device.sm_count)
+    parameters.table({
+        "gathered_n": strides[0], "gathered_h": strides[2], "gathered_w": strides[3],
+        "images": p.n, "in_h": image_in[0], "in_w": image_in[1], "out_h": shape.output[0], "out_w": shape.output[1],
+        "in_row": -before[0], "in_column": -before[1],
+        "tiles": tiles, "tiles_h": counted[1], "tiles_w": counted[2], "tile_step": sharing,
+        "tile_images": tile.images, "tile_h": tile.high, "tile_w": tile.wide, "tile_pixels": tile.pixels,
+        "patch_h": patch[0], "patch_w": patch[1], "patch_apart": -(-patch[1] // p.stride[1]),
+        "patch_bytes": tile.patch_bytes(shape), "table_bytes": tile.table_bytes, "slabs": slabs,
+    })  # fmt: skip
+    how = f"c{shape.channels_in}k{shape.channels_out}g{tile.groups}m{tile.rows}s{tile.stages}"
+    name = f"conv_{roles.direction}__grouped_{how}__{op.name}"
+    text = kernel_text(
+        name,
+        [
+            *("pdl.cuh", "direct_copy.cuh", "ldmatrix.cuh", "direct_mma.cuh"),
+            *("direct_grouped_patch.cuh", "direct_grouped.cu"),
+        ],
+        parameters=parameters.text,
+        functions=[body.keeping(), body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}]")],
+        constants={
+            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+            "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1],
+            "DGRAD": is_dgrad, "FLIP": p.flip != is_dgrad,
+            "IN": shape.channels_in, "OUT": shape.channels_out, "GROUPS": tile.groups,
+            "ROWS": tile.rows, "JOINED": tile.joined(shape),
+            "THREADS": THREADS, "STAGES": tile.stages, "BLOCKS": choice.resident, "WIDTH": width,
+            "Element": STORAGE[gathered.data_type],
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    steps.add_early(Launch(text, "direct_grouped", (slabs * sharing, 1, 1), THREADS, packed, tile.shared(shape)))
+    return steps.kernel(name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    choice = _choice(task.op, task.device, knobs)
+    assert choice is not None, "asked by the needs"
+    cost = device_cost(task, choice.seconds + other_seconds(task), launches=0)
+    return where_idle(cost, task.device, choice.blocks, IDLE)
+
+
+ENGINE = cuda_engine(
+    id=99,
+    name="cuda_grouped",
+    summary="fprop and unit-stride dgrad with groups of 8 to 64 channels on tensor cores, channels last",
+    needs=grouped_needs(
+        "cuda_grouped",
+        lambda task: _choice(task.op, task.device, {knob.type: knob.default for knob in KNOBS}) is not None,
+    ),
+    cost=_cost,
+    least=lambda task: least_seconds(task, 0, task.device.rate(DataType.HALF)) + START - IDLE * task.device.launch,
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    knobs=KNOBS,
+    **OF_EXACT,
+)

@@ -1,0 +1,81 @@
+"""fprop and dgrad by multiply-adds, for any channels of a group: rows pass through a ring in shared memory.
+
+The kernel is direct.cu: sums stay in registers while a block walks down the image.
+"""
+
+from __future__ import annotations
+
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.direct.direct_access import apart, chunk_for, element_bytes, image_space, power_of_two_in
+from graphdnn.engines.cuda.direct.direct_fields import filter_fields, first_fields, image_fields
+from graphdnn.engines.cuda.direct.direct_operands import PackedFilter, Sides
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Tile, in_registers, shared_bytes
+from graphdnn.fusion.fused_graph import FusedOp
+
+_STAGES_OF_TWO = 6  # steps in a ring that is long enough to use two at a time
+
+
+def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Tile) -> DeviceKernel:
+    roles, shape, p = sides.roles, sides.shape, sides.roles.problem
+    filter = PackedFilter.of(sides, steps)
+    compute = COMPUTE_TYPE[roles.op.compute_type]
+    in_space, out_space = image_space(roles, sides.gathered), image_space(roles, sides.output)
+    channels_out = tile.lanes * tile.v
+    channels_in = channels_out // shape.group_out * shape.group_in
+
+    parameters = Parameters(steps.places)
+    width = min(tile.v, width_for(out_space, steps.epilogue_tensors(), 1))
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True)
+    steps.finish(body, "acc", compute)
+
+    column_blocks = -(-shape.columns // (tile.tw * tile.tiles))
+    channel_blocks = -(-shape.channels_out // channels_out)
+    segments = -(-shape.rows // tile.rows)
+    image_in, image_out = (p.output, p.input) if shape.is_dgrad else (p.input, p.output)
+    parameters.tensor("gathered", sides.gathered)
+    parameters.tensor("filter", filter.spec)
+    parameters.table({
+        **image_fields("gathered", in_space.strides(sides.gathered)),
+        **filter_fields(filter.strides), "filter_elements": filter.elements,
+        "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
+        "channels_in": in_space.sizes[1], "channels_out": shape.channels_out,
+        **first_fields(p, is_dgrad=shape.is_dgrad),
+        "rows": shape.rows, "segments": segments, "segment_rows": tile.rows,
+        "channel_blocks": channel_blocks, "column_blocks": column_blocks,
+    })  # fmt: skip
+
+    how = f"r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}x{tile.tiles}c{channels_out}"
+    name = f"conv_{roles.direction}__direct_{how}__{op.name}"
+    text = kernel_text(
+        name,
+        ["pdl.cuh", "direct_copy.cuh", "direct_row_ring.cuh", "dilation_phase.cuh", "direct.cu"],
+        parameters=parameters.text,
+        functions=[body.keeping(), body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}]")],
+        constants={
+            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+            "DILATION_H": apart(p)[0], "DILATION_W": apart(p)[1], "DGRAD": shape.is_dgrad, "FLIP": p.flip,
+            "IN_ROWS": shape.in_rows, "OUT_ROWS": shape.out_rows, "WINDOW": shape.window,
+            "V": tile.v, "TW": tile.tw, "LANES": tile.lanes, "TILES": tile.tiles, "THREADS": tile.threads,
+            "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
+            "CHUNK": chunk_for(in_space, sides.gathered, channels_in),
+            "LV": min(power_of_two_in(shape.inputs(tile.v), channels_in), 16 // element_bytes(sides.gathered)),
+            "FILTER_CHUNK": filter.chunk(channels_out * shape.group_in * p.taps),
+            "STAGES": tile.stages, "BLOCKS": tile.blocks,
+            "TOGETHER": 2 if tile.stages >= _STAGES_OF_TWO and shape.in_rows == 1 else 1,
+            "IN_REGISTERS": in_registers(shape, tile.v),
+            "EXACT": shape.columns % tile.tw == 0 and shape.columns * apart(p)[1] == image_out[1],
+            "WIDTH": width,
+            "Gathered": STORAGE[sides.gathered.data_type],
+            "Filter": STORAGE[filter.spec.data_type],
+            "Accumulator": compute,
+        },
+    )  # fmt: skip
+    blocks = shape.problem.n * channel_blocks * column_blocks * segments
+    shared = shared_bytes(shape, tile.v, tile.tw, tile.lanes, tile.tiles, tile.stages)
+    steps.add_early(Launch(text, "direct", (blocks, 1, 1), tile.threads, parameters.pack(), shared))
+    return steps.kernel(name)

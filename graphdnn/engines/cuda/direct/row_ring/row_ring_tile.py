@@ -1,0 +1,94 @@
+"""Tiles of direct convolutions whose rows pass through a ring in shared memory: what they are, and what each takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.engines.cuda.direct.direct_shape import Shape
+
+STAGES = 4  # steps in the ring, where nothing else is known
+LONG = 11  # taps along an axis: beyond, a thread's products are limited, and registers are counted with care
+_REGISTERS = 40  # of a thread beside its sums and filter: addresses, counters, the epilogue
+MOST_REGISTERS = 255  # of a thread
+_WEIGHTS = 100  # filter elements that a thread keeps in registers
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a thread and a block compute, and how blocks divide the work."""
+
+    v: int  # channels of a thread
+    tw: int  # columns of a thread
+    lanes: int  # threads of a block along the channels
+    tiles: int  # and along the columns
+    rows: int  # that a block walks down
+    stages: int  # steps in the ring
+    blocks: int  # of a multiprocessor, which registers are limited for
+
+    @property
+    def threads(self) -> int:
+        return -(-self.lanes * self.tiles // 32) * 32
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Knob values; 0 leaves a choice to the model."""
+
+    v: int
+    tw: int
+    rows: int
+    lanes: int
+    threads: int
+    stages: int
+    blocks: int
+
+    @property
+    def asks(self) -> bool:
+        """Whether any shape of the tile is wished for."""
+        return any((self.v, self.tw, self.rows, self.lanes, self.threads, self.blocks))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    tile: Tile
+    seconds: float  # without the launch
+
+
+def in_registers(shape: Shape, v: int) -> bool:
+    """True when a thread keeps its filters in registers; else they are read from shared memory."""
+    return shape.is_wgrad or shape.problem.taps * shape.group_in * v <= _WEIGHTS
+
+
+def registers(shape: Shape, v: int, tw: int) -> int:
+    """Registers of a thread, about."""
+    taps, wide, inputs = shape.problem.taps, shape.wide(tw), shape.inputs(v)
+    window = shape.window * tw * v
+    if shape.is_wgrad:
+        return window + taps * shape.group_in * v + wide * inputs + _REGISTERS + 14
+    if not in_registers(shape, v):
+        return window + wide * inputs + 2 * v + _REGISTERS
+    own = taps * shape.group_in * v
+    return window + own + (2 * v if shape.group_in == 1 else wide * inputs) + _REGISTERS
+
+
+def shared_bytes(shape: Shape, v: int, tw: int, lanes: int, tiles: int, stages: int) -> int:
+    """Shared memory of a block."""
+    channels_out = lanes * v
+    channels_in = channels_out // shape.group_out * shape.group_in
+    columns = (tiles - 1) * shape.step_w(tw) + shape.wide(tw)
+    size = padded_bytes(stages * shape.in_rows * columns * channels_in * shape.in_bytes)
+    if shape.is_wgrad:
+        ring = size + padded_bytes(stages * tiles * tw * channels_out * shape.out_bytes)
+        return max(ring, tiles * shape.problem.filter[1] * shape.group_in * channels_out * 4)
+    filters = channels_out * shape.group_in * shape.problem.taps
+    size += padded_bytes(filters * shape.filter_bytes)
+    return size if in_registers(shape, v) else size + 4 * filters
+
+
+def padded_bytes(size: int) -> int:
+    return -(-size // 16) * 16
+
+
+def parts_of(items: int, channel_blocks: int, resident: int, sm_count: int) -> int:
+    """Blocks of wgrad that share the items of one range of channels: as many as the device holds at once."""
+    return min(items, max(1, sm_count * resident // channel_blocks))

@@ -1,0 +1,89 @@
+"""Filter gradients by multiply-adds, for any channels of a group: rows of x and dy pass through rings in shared memory.
+
+Sums stay in registers (direct_wgrad.cu); those of blocks that share channels are added in their order.
+"""
+
+from __future__ import annotations
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
+from graphdnn.engines.cuda.direct.direct_access import apart, chunk_for, element_bytes, image_space, power_of_two_in
+from graphdnn.engines.cuda.direct.direct_fields import image_fields
+from graphdnn.engines.cuda.direct.direct_shape import Shape
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Tile, parts_of, shared_bytes
+from graphdnn.engines.cuda.direct.sliding_mma.sliding_mma_wgrad import SLICES
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvBackwardFilter
+
+
+def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, tile: Tile) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvBackwardFilter)
+    roles, p = Roles.of(anchor), anchor.problem
+    x, _, dy = anchor.roles
+    compute = COMPUTE_TYPE[anchor.compute_type]
+
+    channels_out = tile.lanes * tile.v
+    channels_in = channels_out // shape.group_out * shape.group_in
+    x_space, dy_space = image_space(roles, x), image_space(roles, dy)
+    column_blocks = -(-shape.columns // (tile.tw * tile.tiles))
+    channel_blocks = -(-shape.channels_out // channels_out)
+    segments = -(-shape.rows // tile.rows)
+    items = shape.problem.n * column_blocks * segments
+    parts = parts_of(items, channel_blocks, tile.blocks, device.sm_count)
+    taps = p.taps * shape.group_in
+
+    parameters = Parameters(steps.places)
+    body = Program(op, parameters, roles.space(roles.output), "t")
+    steps.finish(body, "acc", compute)
+    parameters.tensor("gathered", x)
+    parameters.tensor("plain", dy)
+    parameters.table({
+        **image_fields("gathered", x_space.strides(x)), **image_fields("plain", dy_space.strides(dy)),
+        "in_h": p.input[0], "in_w": p.input[1], "out_w": p.output[1],
+        "channels_in": x_space.sizes[1], "channels_out": shape.channels_out,
+        "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
+        "out_h": p.output[0], "segments": segments, "segment_rows": tile.rows,
+        "column_blocks": column_blocks, "items": items, "parts": parts,
+        "padded_channels": channel_blocks * channels_out,
+    })  # fmt: skip
+    parameters.scratch("partial", compute, steps.allocate(parts * taps * channel_blocks * channels_out * 4))
+
+    how = f"r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}x{tile.tiles}c{channels_out}"
+    name = f"conv_wgrad__direct_{how}__{op.name}"
+    text = kernel_text(
+        name,
+        [
+            "pdl.cuh", "direct_copy.cuh", "direct_row_ring.cuh", "dilation_phase.cuh", "direct_wgrad_item.cuh",
+            "direct_wgrad_items.cuh", "direct_wgrad_exact.cuh", "direct_wgrad_tiles.cuh", "direct_wgrad.cu",
+            "direct_wgrad_sum.cuh",
+        ],
+        parameters=parameters.text,
+        functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
+        constants={
+            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+            "DILATION_H": apart(p)[0], "DILATION_W": apart(p)[1], "DGRAD": False, "FLIP": p.flip,
+            "IN_ROWS": shape.in_rows, "WINDOW": shape.window,
+            "V": tile.v, "TW": tile.tw, "LANES": tile.lanes, "TILES": tile.tiles, "THREADS": tile.threads,
+            "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
+            "CHUNK": chunk_for(x_space, x, channels_in),
+            "PLAIN_CHUNK": chunk_for(dy_space, dy, channels_out),
+            "LV": min(power_of_two_in(shape.inputs(tile.v), channels_in), 16 // element_bytes(x)),
+            "STAGES": tile.stages, "BLOCKS": tile.blocks, "SLICES": SLICES,
+            "EXACT": p.output[1] % (tile.tw * apart(p)[1]) == 0,
+            "Gathered": STORAGE[x.data_type],
+            "Plain": STORAGE[dy.data_type],
+            "Accumulator": compute,
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    shared = shared_bytes(shape, tile.v, tile.tw, tile.lanes, tile.tiles, tile.stages)
+    steps.add(Launch(text, "direct_wgrad", (channel_blocks, parts, 1), tile.threads, packed, shared))
+    sums = (-(-shape.channels_out // 32), taps, 1)
+    steps.add_early(Launch(text, "direct_wgrad_sum", sums, 32 * SLICES, packed))
+    return steps.kernel(name)

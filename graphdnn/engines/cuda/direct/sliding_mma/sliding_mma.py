@@ -1,0 +1,261 @@
+"""Fprop and dgrad of narrow groups on tensor cores: which convolutions, how the work is divided, and the kernel.
+
+The kernel (direct_sliding_mma.cu) takes a third of the instructions that multiply-adds take for 7 x 7 filters, although
+only 7 of 24 products count, for 3 x 3 filters 3 of 16: the others are with zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.device.multiprocessor import RESERVED
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.direct.direct_access import apart, element_bytes, image_space
+from graphdnn.engines.cuda.direct.direct_fields import filter_fields, first_fields, image_fields
+from graphdnn.engines.cuda.direct.direct_operands import PackedFilter, Sides
+from graphdnn.engines.cuda.direct.direct_shape import Shape
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Wishes, padded_bytes
+from graphdnn.enums import DataType
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.tensors import TensorSpec
+
+TILE = 4  # output columns of a tile
+_TILES = 16  # of a warp
+_MOST_REGISTERS = 230  # by the estimate
+_MOST_WARPS = 18
+_MOST_TURNS = 32  # pieces of a turn that a thread copies
+_FILLED = 0.6  # of a warp's tiles: below, multiply-adds are faster
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A division of the work."""
+
+    pairs: int  # of channels of a warp
+    warps: int
+    tiles: int  # of columns
+    lines: int  # steps at a time
+    rows: int  # steps of a block that let rows leave
+    stages: int
+    blocks: int  # of a multiprocessor, which registers are limited for
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def channels(self) -> int:
+        return 2 * self.pairs * self.warps
+
+
+# (direction, filter, stride, channels of a group) -> pairs, warps, lines, blocks: the fastest of those tried on an H200
+# (64 images of 56 x 56, 128 to 192 channels, fp16), where they beat multiply-adds.
+MEASURED: dict[tuple[str, tuple[int, ...], tuple[int, ...], int], tuple[int, int, int, int]] = {
+    ("fprop", (7, 7), (1, 1), 1): (2, 4, 2, 3),
+    ("dgrad", (7, 7), (1, 1), 1): (2, 4, 2, 3),
+    ("dgrad", (3, 3), (2, 2), 1): (4, 6, 1, 2),
+    ("fprop", (3, 3), (1, 1), 4): (2, 8, 2, 2),
+    ("dgrad", (3, 3), (1, 1), 4): (2, 8, 2, 2),
+}
+
+
+def sole_output(op: FusedOp, sides: Sides) -> TensorSpec | None:
+    """The one tensor that leaves the kernel, where its pixels can be written in pieces of 16 bytes."""
+    if op.exit is not None or len(op.outputs) != 1 or getattr(op.anchor, "beta", 0.0) != 0.0:
+        return None
+    (output,) = op.outputs
+    if output.extents != sides.output.extents or element_bytes(output) not in (2, 4) or not is_addressable(output):
+        return None
+    space = _space(sides, output)
+    return output if width_for(space, [output], 1) * element_bytes(output) == 16 else None
+
+
+def _space(sides: Sides, output: TensorSpec) -> Space:
+    return Space(output.extents, image_space(sides.roles, sides.output).axes)
+
+
+def serves(op: FusedOp, sides: Sides) -> bool:
+    """Whether the tensor cores can do it: everything else is for multiply-adds."""
+    shape, gathered = sides.shape, sides.gathered
+    return (
+        gathered.data_type in (DataType.HALF, DataType.BFLOAT16)
+        and sides.filter.data_type is gathered.data_type
+        and COMPUTE_TYPE[sides.roles.op.compute_type] == "float"
+        and set(apart(sides.roles.problem)) == {1}
+        and shape.group_in == shape.group_out
+        and 8 % shape.group_in == 0
+        and shape.in_piece == 16
+        and (not shape.is_dgrad or TILE % shape.problem.stride[1] == 0)
+        and bool(_pairs(shape))
+        and sole_output(op, sides) is not None
+    )
+
+
+def is_faster(shape: Shape) -> bool:
+    """Whether it beats multiply-adds: measured for the filter, and the image's columns fill the tiles of a warp."""
+    columns = _TILES * TILE
+    return _key(shape) in MEASURED and shape.columns >= _FILLED * -(-shape.columns // columns) * columns
+
+
+def _key(shape: Shape) -> tuple[str, tuple[int, ...], tuple[int, ...], int]:
+    return shape.direction, shape.problem.filter, shape.problem.stride, shape.group_in
+
+
+def _chunks(shape: Shape) -> int:
+    """Gathered columns of a tile, by four."""
+    return -(-shape.wide(TILE) // TILE)
+
+
+def _registers(shape: Shape, pairs: int) -> int:
+    """Of a thread, about: filters, sums, operands, the rest."""
+    filters = shape.problem.filter[0] * pairs * max(1, shape.group_in // 2) * _chunks(shape)
+    return filters + 4 * pairs * shape.window + 4 * pairs * _chunks(shape) + 50
+
+
+def _pairs(shape: Shape) -> list[int]:
+    """Pairs of channels that a warp can have."""
+    whole = (pairs for pairs in (4, 2) if 2 * pairs % shape.group_in == 0)
+    return [pairs for pairs in whole if _registers(shape, pairs) <= _MOST_REGISTERS]
+
+
+def _wide(shape: Shape, tiles: int) -> int:
+    return (tiles - 1) * shape.step_w(TILE) + _chunks(shape) * TILE
+
+
+def _shared(shape: Shape, walk: Walk) -> int:
+    """Shared memory of a block; the kernel's own constants, once more."""
+    pixel = walk.channels + (0 if walk.channels // 8 % 2 else 8)
+    ring = padded_bytes(walk.stages * walk.lines * shape.in_rows * _wide(shape, walk.tiles) * pixel * 2)
+    pieces = walk.channels * shape.out_bytes // 16
+    place = walk.channels + (0 if pieces % 2 else 16 // shape.out_bytes)
+    hall = walk.lines * shape.out_rows * walk.tiles * TILE * place * shape.out_bytes
+    return ring + padded_bytes(walk.channels * shape.group_in * shape.problem.taps * 2) + 2 * hall
+
+
+def _fits(shape: Shape, walk: Walk, device: DeviceSpec) -> bool:
+    pieces = walk.lines * shape.in_rows * _wide(shape, walk.tiles) * walk.channels // 8
+    return _shared(shape, walk) <= device.shared_memory - RESERVED and pieces <= _MOST_TURNS * walk.threads
+
+
+def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
+    """The division, as far as knobs leave it open; None where nothing fits.
+
+    Of the knobs, LOAD_SIZE is the steps at a time here, TILE_COLS the pairs, NUM_C_PER_BLOCK the warps.
+    """
+    p = shape.problem
+    parts = -(-shape.columns // (_TILES * TILE))
+    tiles = -(-shape.columns // (parts * TILE))
+    legal, eights = _pairs(shape), -(-shape.channels_out // 8)
+    pairs, warps, lines, blocks = MEASURED.get(_key(shape), (0, 0, 0, 0))
+    if wishes.asks or not warps or eights * 4 // pairs % warps:
+        pairs = warps = lines = blocks = 0
+    pairs = wishes.tw or pairs
+    if pairs not in legal:
+        pairs = next((n for n in legal if _registers(shape, n) <= 168), legal[-1])
+    part = 4 // pairs  # warps to eight channels
+    most = min(_MOST_WARPS, part * eights)
+    if wishes.lanes or warps:
+        warps = min(wishes.lanes or warps, most)
+    else:
+        few = min(most, 12, 2048 // (_registers(shape, pairs) + 16))  # whose registers one block has
+        warps = next((w for w in range(few, 0, -1) if w % part == 0 and part * eights % w == 0), part)
+    warps = max(part, warps // part * part)
+    lines = wishes.v or lines or 1
+    for lines, stages in [(lines, n) for n in range(wishes.stages, 1, -1)] + [(1, 3), (1, 2)]:
+        walk = Walk(pairs, warps, tiles, lines, 1, stages, 1)
+        if _fits(shape, walk, device):
+            break
+    else:
+        return None
+    by_registers = 65536 // (min(255, -(-_registers(shape, pairs) // 8) * 8) * walk.threads)
+    by_memory = device.shared_memory // (_shared(shape, walk) + RESERVED)
+    resident = wishes.blocks or blocks or max(1, min(by_registers, by_memory))
+    resident = min(resident, device.warps // walk.warps)
+    height = shape.rows
+    rows = min(wishes.rows, height)
+    if not rows:
+        strips = p.n * -(-shape.channels_out // walk.channels) * parts
+
+        def seconds(rows: int) -> float:
+            """Rounds of blocks; a block starts, and reads more rows than it writes."""
+            rounds = -(-strips * -(-height // rows) // (device.sm_count * resident))
+            return rounds * (rows + shape.extra + 4)
+
+        rows = min(sorted({-(-height // n) for n in (1, 2, 3, 4, 6, 8)}, reverse=True), key=seconds)
+    return Walk(pairs, warps, tiles, lines, rows, stages, resident)
+
+
+def seconds(shape: Shape, walk: Walk, device: DeviceSpec) -> float:
+    """Of the arithmetic: a warp's instructions for a row of its pixels, at 0.6 of the rate that is possible."""
+    p = shape.problem
+    products = p.filter[0] * walk.pairs * max(1, shape.group_in // 2) * -(-_chunks(shape) // 2)
+    instructions = 4 * products + 25 * walk.pairs + 60 / walk.lines
+    rows = p.n * shape.rows * (1 + shape.extra / walk.rows) * -(-shape.columns // (walk.tiles * TILE))
+    warps = -(-shape.channels_out // (2 * walk.pairs))
+    issue = device.rate(DataType.FLOAT) / 64  # warp instructions per second
+    return rows * warps * shape.out_rows * instructions / (0.6 * issue)
+
+
+def generate(op: FusedOp, sides: Sides, steps: Steps, walk: Walk) -> DeviceKernel:
+    roles, shape, p = sides.roles, sides.shape, sides.roles.problem
+    dgrad, output = shape.is_dgrad, sole_output(op, sides)
+    assert output is not None
+    filter = PackedFilter.of(sides, steps)
+    in_space, out_space = image_space(roles, sides.gathered), image_space(roles, sides.output)
+    parameters = Parameters(steps.places)
+    width = min(2 * walk.pairs, width_for(out_space, steps.epilogue_tensors(), 1))
+    clips = "clip_halves" if width % 2 == 0 else ""
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True, clips=clips)
+    body.anchor(roles.op, roles.output, "acc", "float")
+    body.apply(op.epilogue)
+    body.hand("result", output)
+
+    image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
+    column_blocks = -(-shape.columns // (TILE * walk.tiles))
+    channel_blocks = -(-shape.channels_out // walk.channels)
+    segments = -(-shape.rows // walk.rows)
+    parameters.tensor("gathered", sides.gathered)
+    parameters.tensor("filter", filter.spec)
+    parameters.tensor("output", output, is_output=True)
+    parameters.table({
+        **image_fields("gathered", in_space.strides(sides.gathered)),
+        **image_fields("output", _space(sides, output).strides(output)),
+        **filter_fields(filter.strides),
+        "filter_elements": filter.elements, "channels": shape.channels_out,
+        "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
+        "pad_h": p.pre_padding[0], "pad_w": p.pre_padding[1],
+        **first_fields(p, is_dgrad=dgrad),
+        "rows": shape.rows, "segments": segments, "segment_rows": walk.rows,
+        "channel_blocks": channel_blocks, "column_blocks": column_blocks, "nothing": 0,
+    })  # fmt: skip
+
+    how = f"r{p.filter[0]}s{p.filter[1]}c{walk.channels}x{walk.tiles}l{walk.lines}q{walk.pairs}"
+    name = f"conv_{roles.direction}__walk_{how}__{op.name}"
+    text = kernel_text(
+        name,
+        ["direct_copy.cuh", "direct_mma.cuh", "direct_row_ring.cuh", "direct_sliding_mma.cu"],
+        parameters=parameters.text,
+        functions=[
+            file_text("clip_halves.cuh"), body.keeping(),
+            body.function("epilogue", f"const Kept& kept, const float (&acc)[{width}], Out (&result)[{width}]"),
+        ],
+        constants={
+            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+            "DGRAD": dgrad, "FLIP": p.flip, "GROUP": shape.group_in,
+            "IN_ROWS": shape.in_rows, "OUT_ROWS": shape.out_rows, "WINDOW": shape.window,
+            "TW": TILE, "TILES": walk.tiles, "WARPS": walk.warps, "PAIRS": walk.pairs, "THREADS": walk.threads,
+            "ROWS": walk.lines, "STAGES": walk.stages, "BLOCKS": walk.blocks, "WIDTH": width,
+            "FILTER_CHUNK": filter.chunk(walk.channels * shape.group_in * p.taps),
+            "Gathered": STORAGE[sides.gathered.data_type], "Out": STORAGE[output.data_type],
+        },
+    )  # fmt: skip
+    blocks = p.n * channel_blocks * column_blocks * segments
+    steps.add(Launch(text, "direct_walk", (blocks, 1, 1), walk.threads, parameters.pack(), _shared(shape, walk)))
+    return steps.kernel(name)

@@ -1,0 +1,236 @@
+"""The filter gradient of narrow groups on tensor cores: which convolutions, how the work is divided, and the kernel.
+
+The kernel is direct_sliding_mma_wgrad.cu. Of its products with 8 by 8 channels only those within a group are used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.device.multiprocessor import RESERVED
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
+from graphdnn.engines.cuda.direct.direct_access import apart, image_space
+from graphdnn.engines.cuda.direct.direct_fields import image_fields
+from graphdnn.engines.cuda.direct.direct_shape import Shape
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Wishes, padded_bytes, parts_of
+from graphdnn.enums import DataType
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvBackwardFilter
+
+DEPTH = 16  # columns of a product
+_CHANNELS = 8  # of a warp
+_SUMS = 130  # registers of a lane
+_MOST_WARPS = 24
+_MOST_TURNS = 32  # pieces of a turn that a thread copies
+_NARROW = 2 * DEPTH  # columns at which depthwise ones do not beat multiply-adds: 28 and 14 are 5 to 14 % slower
+_FILLED = 0.7  # of the columns of products: below, multiply-adds are faster
+SLICES = 8  # warps that add the parts of one tap
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A division of the work."""
+
+    warps: int  # of 8 channels, side by side
+    across: int  # warps of 16 columns
+    lines: int  # steps at a time
+    rows: int  # of an item
+    stages: int
+    blocks: int  # of a multiprocessor, which registers are limited for
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps * self.across
+
+    @property
+    def channels(self) -> int:
+        return _CHANNELS * self.warps
+
+
+# (filter, stride, channels of a group) -> warps, across, lines, blocks: the fastest of those tried on an H200 (64
+# images of 56 x 56, 128 to 192 channels, fp16), where they beat multiply-adds.
+MEASURED: dict[tuple[tuple[int, ...], tuple[int, ...], int], tuple[int, int, int, int]] = {
+    ((5, 5), (1, 1), 1): (1, 4, 2, 3),
+    ((7, 7), (1, 1), 1): (1, 4, 2, 2),
+    ((3, 3), (1, 1), 4): (8, 2, 2, 1),
+}
+
+
+def serves(op: FusedOp, shape: Shape) -> bool:
+    """Whether the tensor cores can do it: everything else is for multiply-adds."""
+    anchor = op.anchor
+    assert isinstance(anchor, ConvBackwardFilter)
+    x, _, dy = anchor.roles
+    return (
+        x.data_type in (DataType.HALF, DataType.BFLOAT16)
+        and dy.data_type is x.data_type
+        and COMPUTE_TYPE[anchor.compute_type] == "float"
+        and set(apart(anchor.problem)) == {1}
+        and shape.group_in == shape.group_out
+        and _CHANNELS % shape.group_in == 0
+        and shape.in_piece == shape.out_piece == 16
+        and 4 * shape.problem.filter[0] * _shifts(shape) <= _SUMS
+    )
+
+
+def is_faster(shape: Shape) -> bool:
+    """Whether it beats multiply-adds: measured for the filter, and the image's columns fill the products of a block."""
+    columns = shape.columns + 1
+    narrow = shape.group_in == 1 and columns <= _NARROW
+    return _key(shape) in MEASURED and not narrow and columns >= _FILLED * -(-columns // DEPTH) * DEPTH
+
+
+def _key(shape: Shape) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    return shape.problem.filter, shape.problem.stride, shape.group_in
+
+
+def _shifts(shape: Shape) -> int:
+    """Places of x that a row's products begin at: each serves two taps."""
+    s, stride = shape.problem.filter[1], shape.problem.stride[1]
+    return s // (2 * stride) * stride + min(s % (2 * stride), stride)
+
+
+def _registers(shape: Shape) -> int:
+    """Of a thread, about."""
+    shifts = _shifts(shape)
+    return 4 * shape.problem.filter[0] * shifts + 4 * shape.window + 4 * -(-shifts // 2) + 50
+
+
+def _columns(shape: Shape, walk: Walk) -> tuple[int, int]:
+    """Of x and of dy in a block's rows."""
+    p = shape.problem
+    return (DEPTH * walk.across - 1) * p.stride[1] + p.filter[1], DEPTH * walk.across + 1
+
+
+def _shared(shape: Shape, walk: Walk) -> int:
+    """Shared memory of a block; the kernel's own constants, once more."""
+    p, (wide, narrow) = shape.problem, _columns(shape, walk)
+    pixel = walk.channels + (0 if walk.warps % 2 else 8)
+    images = padded_bytes(walk.stages * walk.lines * p.stride[0] * wide * pixel * 2)
+    gradients = padded_bytes(walk.stages * walk.lines * narrow * pixel * 2)
+    return max(images + gradients, walk.across * p.filter[1] * shape.group_in * walk.channels * 4)
+
+
+def _fits(shape: Shape, walk: Walk, device: DeviceSpec) -> bool:
+    pieces = walk.lines * shape.problem.stride[0] * max(_columns(shape, walk)) * walk.warps
+    return _shared(shape, walk) <= device.shared_memory - RESERVED and pieces <= _MOST_TURNS * walk.threads
+
+
+def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
+    """The division, as far as knobs leave it open; None where nothing fits.
+
+    Of the knobs, LOAD_SIZE is the steps at a time here, NUM_C_PER_BLOCK the warps side by side.
+    """
+    p = shape.problem
+    total, most = -(-shape.channels_out // _CHANNELS), -(-(shape.columns + 1) // DEPTH)
+    warps, across, lines, blocks = MEASURED.get(_key(shape), (0, 0, 0, 0))
+    if wishes.asks or not warps or total % warps:
+        warps = across = lines = blocks = 0
+    warps = wishes.lanes or warps or (3 if total % 3 == 0 else 4)
+    warps = min(warps, total, _MOST_WARPS)
+    wide, across = across, min(across or 4, most, _MOST_WARPS // warps)
+    blocks = blocks * wide // across  # narrow images: blocks have fewer warps, so there are more of them
+    if wishes.threads:
+        across = max(1, min(across, wishes.threads // (32 * warps)))
+    elif not wishes.lanes:
+        warps = max(1, min(warps, 2048 // (across * (_registers(shape) + 16))))  # whose registers one block has
+    lines = wishes.v or lines or 2
+    for lines, stages in [(lines, n) for n in range(wishes.stages, 1, -1)] + [(1, 3), (1, 2)]:
+        walk = Walk(warps, across, lines, 1, stages, 1)
+        if _fits(shape, walk, device):
+            break
+    else:
+        return None
+    by_registers = 65536 // (min(255, -(-_registers(shape) // 8) * 8) * walk.threads)
+    by_memory = device.shared_memory // (_shared(shape, walk) + RESERVED)
+    resident = min(wishes.blocks or blocks or max(1, min(by_registers, by_memory)), 32 * device.warps // walk.threads)
+    height = shape.rows
+    rows = min(wishes.rows, height)
+    if not rows:
+
+        def seconds(rows: int) -> float:
+            items = p.n * -(-most // across) * -(-height // rows)
+            parts = parts_of(items, -(-total // warps), resident, device.sm_count)
+            return -(-items // parts) * (rows + shape.extra)
+
+        rows = min(sorted({-(-height // parts) for parts in (1, 2, 3, 4, 6, 8)}, reverse=True), key=seconds)
+    return Walk(warps, across, lines, rows, stages, resident)
+
+
+def seconds(shape: Shape, walk: Walk, device: DeviceSpec) -> float:
+    """Of the arithmetic: a warp's instructions for a row of its pixels, at half of the rate that is possible."""
+    p = shape.problem
+    instructions = 1.5 * p.filter[0] * _shifts(shape) + 20 + 4 * shape.window + 100 / walk.lines
+    rows = p.n * shape.rows * (1 + shape.extra / walk.rows)
+    warps = -(-shape.channels_out // _CHANNELS) * -(-(shape.columns + 1) // DEPTH)
+    issue = device.rate(DataType.FLOAT) / 64  # warp instructions per second
+    return rows * warps * instructions / (0.5 * issue)
+
+
+def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: Walk) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvBackwardFilter)
+    roles, p = Roles.of(anchor), anchor.problem
+    x, _, dy = anchor.roles
+    column_blocks = -(-(shape.columns + 1) // (DEPTH * walk.across))
+    channel_blocks = -(-shape.channels_out // walk.channels)
+    segments = -(-shape.rows // walk.rows)
+    items = p.n * column_blocks * segments
+    parts = parts_of(items, channel_blocks, walk.blocks, device.sm_count)
+    taps = p.taps * shape.group_in
+
+    parameters = Parameters(steps.places)
+    body = Program(op, parameters, roles.space(roles.output), "t")
+    steps.finish(body, "acc", "float")
+    parameters.tensor("gathered", x)
+    parameters.tensor("plain", dy)
+    parameters.table({
+        **image_fields("gathered", image_space(roles, x).strides(x)),
+        **image_fields("plain", image_space(roles, dy).strides(dy)),
+        "in_h": p.input[0], "in_w": p.input[1], "out_w": p.output[1], "channels_out": shape.channels_out,
+        "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
+        "out_h": p.output[0], "segments": segments, "segment_rows": walk.rows,
+        "column_blocks": column_blocks, "items": items, "parts": parts,
+        "padded_channels": channel_blocks * walk.channels,
+    })  # fmt: skip
+    parameters.scratch("partial", "float", steps.allocate(parts * taps * channel_blocks * walk.channels * 4))
+
+    # Columns behind the image stay zero: they are not copied.
+    image_columns, gradient_columns = _columns(shape, walk)
+    if column_blocks == 1:
+        image_columns = max(1, min(image_columns, p.input[1] + p.pre_padding[1]))
+        gradient_columns = min(gradient_columns, p.output[1] + 1)
+    how = f"r{p.filter[0]}s{p.filter[1]}c{walk.channels}x{walk.across}l{walk.lines}"
+    name = f"conv_wgrad__walk_{how}__{op.name}"
+    text = kernel_text(
+        name,
+        [
+            *("pdl.cuh", "direct_copy.cuh", "direct_mma.cuh", "direct_row_ring.cuh", "dilation_phase.cuh"),
+            *("direct_wgrad_item.cuh", "direct_wgrad_items.cuh", "direct_wgrad_exact.cuh", "direct_sliding_mma_wgrad.cu"),
+            "direct_wgrad_sum.cuh",
+        ],
+        parameters=parameters.text,
+        functions=[body.function("epilogue", "const float (&acc)[1]")],
+        constants={
+            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+            "DILATION_H": 1, "DILATION_W": 1, "DGRAD": False, "FLIP": p.flip,
+            "IN_ROWS": shape.in_rows, "WINDOW": shape.window, "TW": DEPTH, "TILES": walk.across,
+            "WARPS": walk.warps, "THREADS": walk.threads, "ROWS": walk.lines,
+            "IMAGE_COLUMNS": image_columns, "GRADIENT_COLUMNS": gradient_columns,
+            "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
+            "STAGES": walk.stages, "BLOCKS": walk.blocks, "SLICES": SLICES,
+            "Gathered": STORAGE[x.data_type], "Plain": STORAGE[x.data_type], "Accumulator": "float",
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    grid = (channel_blocks, parts, 1)
+    steps.add(Launch(text, "direct_wgrad_walk", grid, walk.threads, packed, _shared(shape, walk)))
+    sums = (-(-shape.channels_out // 32), taps, 1)
+    steps.add_early(Launch(text, "direct_wgrad_sum", sums, 32 * SLICES, packed))
+    return steps.kernel(name)

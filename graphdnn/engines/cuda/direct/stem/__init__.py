@@ -1,0 +1,1 @@
+"""First layers: images of 1 to 4 channels."""

@@ -1,0 +1,250 @@
+"""Engine ``cuda_direct_stem``: the first layer of a network, an image of 1 to 4 channels, forward, on tensor cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from graphdnn.checks import Equals, OneOf
+from graphdnn.device.multiprocessor import RESERVED, WARP
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.tensor_cores import FLOAT_PAIRS, INTEGERS
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import problem_of
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
+from graphdnn.engines.cuda.direct.direct_access import (
+    copied_at_once,
+    element_bytes,
+    image_space,
+    packed_filter,
+    slice_fields,
+    slices_of,
+)
+from graphdnn.engines.cuda.direct.stem.stem_mma_layout import STAGES, Plan, depth_of_row, pixels_apart, pixels_together
+from graphdnn.engines.cuda.direct.stem.stem_requirements import is_served, operands_of, stem_needs, sums_of_types
+from graphdnn.engines.cuda.sm90.stem.hopper_stem import Warpgroups, divide, image_map, is_copied_in_bulk
+from graphdnn.engines.cuda.sm90.wgmma_text import register_product_text
+from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
+from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvForward
+from graphdnn.operations.conv_problem import ConvProblem
+from graphdnn.tensors import TensorSpec
+
+_TAG = "conv_fprop"
+# From so many of them on, or for more channels, products of warpgroups are faster: by 8 % (3x3) to 4 times (11x11).
+_MANY, _NARROW = 64, 32
+_MANY_OF_SLICES = 32  # where a result reads several slices
+_OF_VOLUMES = 3  # axes
+_ONE_SLICE = 0.3  # of its time, that a volume takes besides where a result reads one slice: as planes it takes none
+_HALF = 88  # with which two blocks share a multiprocessor
+_WARPS = 8
+# Of 484 products of a filter: sums of two unsigned bytes would pass 2^24.
+_BYTES = (
+    (DataType.INT8, DataType.INT8),
+    (DataType.UINT8, DataType.INT8),
+    (DataType.INT8, DataType.UINT8),
+)
+_TYPES = (
+    OneOf(*FLOAT_PAIRS, *_BYTES),
+    "the tensor cores take two operands of one 16-bit type here, and bytes as such, whose sums floats hold exactly",
+    "cast both to HALF or BFLOAT16",
+)
+_ROWS = Knob(KnobType.TILE_ROWS, 0, 32, 1, 0, "output rows of a tile; 0: chosen by the shape")
+_WARPGROUPS = Knob(
+    KnobType.KERNEL_CFG,
+    0,
+    2,
+    1,
+    0,
+    "0: chosen by the filter; 1: products of warps; 2: of warpgroups (9.0), if they fit",
+)
+_PACE, _PACE_OF_GROUPS = 0.3, 0.5  # of the tensor cores' peak: operands are read beside the products
+_OCCUPANCY = Knob(KnobType.OCCUPANCY, 1, 4, 1, 2, "blocks of a multiprocessor that registers are limited for")
+
+
+def _warpgroups(
+    p: ConvProblem, plan: Plan, x: TensorSpec, strides: tuple[int, ...], size: int, device: DeviceSpec, knobs: Knobs
+) -> Warpgroups | None:
+    """None: products of warps. ``size``: bytes of a filter's element."""
+    is_asked, of_warps = knobs[_WARPGROUPS.type] == 2, knobs[_WARPGROUPS.type] == 1
+    few = _MANY if plan.slices == 1 else _MANY_OF_SLICES
+    if device.compute_capability != (9, 0) or of_warps or (plan.weights(p) < few and p.k <= _NARROW and not is_asked):
+        return None
+    panels = pixels_apart(p) * -(-plan.slices * p.filter[0] * depth_of_row(p, plan.lead) // 64)
+    is_bulk = is_copied_in_bulk(p, plan.pitch, strides, max(1, x.byte_alignment))
+    sizes = panels, size, is_bulk, device.sm_count, device.shared_memory
+    return divide(p, plan.slices, plan.pitch, *sizes, knobs[_ROWS.type])
+
+
+def _as_halves(steps: Steps, spec: TensorSpec) -> TensorSpec:
+    """A copy of bytes that tensor cores multiply as floats: sums stay below 2^24, so nothing is rounded."""
+    update = {"uid": steps.new_uid(), "data_type": DataType.HALF, "byte_alignment": 16, "is_virtual": False}
+    copy = spec.model_copy(update=update)
+    steps.copied(spec, copy)
+    return copy
+
+
+class _Block(NamedTuple):
+    """How a block of threads divides a tile: by warps, or by warpgroups."""
+
+    entry: str  # also the kernel's file
+    file: str  # of its products
+    rows: int  # of the output
+    channels: int
+    own: int  # neighbouring channels of a lane
+    threads: int
+    resident: int  # blocks of a multiprocessor that registers are limited for
+    shared: int  # bytes
+    constants: Mapping[str, int]
+
+
+def _of_warps(plan: Plan, p: ConvProblem, x: TensorSpec, w: TensorSpec, *, resident: int) -> _Block:
+    channels = plan.parts * 8 * plan.tiles_n
+    shared = plan.shared(p, plan.rows, max(element_bytes(x), element_bytes(w)))
+    constants = {"NT": plan.tiles_n, "PARTS": plan.parts, "STAGES": STAGES, "BLOCKS": resident}
+    rest = 2 * plan.tiles_n, WARP * _WARPS, resident, shared, constants
+    return _Block("direct_stem", "direct_mma.cuh", plan.rows, channels, *rest)
+
+
+def _of_warpgroups(groups: Warpgroups, *, is_bulk: bool) -> _Block:
+    constants = {"BN": groups.columns, "STAGES": groups.stages, "BULK": is_bulk}
+    rest = 8, groups.threads, 1, groups.shared, constants
+    return _Block("hopper_stem", "hopper_pipeline.cuh", groups.rows, groups.columns, *rest)
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvForward)
+    roles, problem = Roles.of(anchor), anchor.problem
+    p, slices = slices_of(problem)
+    steps = Steps(op, device)
+    w, strides = packed_filter(steps, roles, anchor.w)
+    plan = Plan.of(problem, device, knobs[_ROWS.type])
+    y_space, x_strides = image_space(roles, roles.output), image_space(roles, anchor.x).strides(anchor.x)
+    compute = COMPUTE_TYPE[anchor.compute_type]
+    are_bytes = anchor.x.data_type in INTEGERS
+    x = _as_halves(steps, anchor.x) if are_bytes else anchor.x
+    groups = _warpgroups(p, plan, x, x_strides, element_bytes(w), device, knobs)
+    is_bulk = is_copied_in_bulk(p, plan.pitch, x_strides, max(1, x.byte_alignment))
+    if groups:
+        block = _of_warpgroups(groups, is_bulk=is_bulk)
+    else:
+        # Bytes take registers of their own while they leave.
+        is_shared = plan.weights(p) <= _HALF and not are_bytes
+        block = _of_warps(plan, p, x, w, resident=knobs[_OCCUPANCY.type] if is_shared else 1)
+
+    parameters = Parameters(steps.places)
+    width = min(block.own, width_for(y_space, steps.epilogue_tensors(), 1, 32))
+    body = Program(op, parameters, y_space, "t", width=width, vector_axis=1, keeps=groups is not None)
+    steps.finish(body, "acc", compute)
+    if groups and is_bulk:
+        parameters.maps("image", [(x, image_map(problem, plan.pitch, x_strides, block.rows))])
+    row, of_slice = p.input[1] * p.c, p.taps * p.c
+    x_n, _, *x_lines, _ = x_strides
+    chunk = copied_at_once(x, 8, row, x_n, *x_lines)
+    part_filters, filters = block.channels * problem.taps * p.c, p.k * problem.taps * p.c
+    filter_chunk = copied_at_once(w, 16 // element_bytes(w), part_filters, filters)
+    row_tiles, column_tiles = -(-p.output[0] // block.rows), -(-p.output[1] // pixels_together(p))
+    parameters.tensor("x", x)
+    parameters.tensor("filter", w)
+    parameters.table({
+        "x_n": x_n, "x_h": x_lines[-1], "in_h": p.input[0], "pad_h": p.pre_padding[0], "row_pieces": row // chunk,
+        "window": plan.window,
+        "out_h": p.output[0], "out_w": p.output[1], "channels_out": p.k,
+        "row_tiles": row_tiles, "column_tiles": column_tiles, "tiles": p.n * row_tiles,
+        "filter_elements": filters,
+        "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
+        **slice_fields(problem, x_strides, strides),
+    })  # fmt: skip
+
+    # Filters lie as their windows do.
+    in_order = not p.flip and (strides[2], strides[4], strides[5]) == (1, p.filter[1] * p.c, p.c)
+    in_order = in_order and (slices == 1 or strides[3] == of_slice)
+    taps = f"{f't{slices}' if problem.spatial == 3 else ''}r{p.filter[0]}s{p.filter[1]}"
+    name = f"conv_fprop__direct_stem_{taps}c{p.c}p{block.rows}__{op.name}"
+    text = kernel_text(
+        name,
+        ["direct_copy.cuh", block.file, "direct_stem_rows.cuh", "direct_stem_windows.cuh", f"{block.entry}.cu"],
+        parameters=parameters.text,
+        functions=[
+            *([body.keeping(), register_product_text(x.data_type, groups.columns)] if groups else []),
+            body.function("epilogue", ("const Kept& kept, " if groups else "") + f"const {compute} (&acc)[{width}]"),
+        ],
+        constants={
+            "SPATIAL": problem.spatial, "T": slices,
+            "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+            "FLIP": p.flip, "IN_ORDER": in_order, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before,
+            "TP": block.rows, "THREADS": block.threads, "CHUNK": chunk, "FILTER_CHUNK": filter_chunk, "WIDTH": width,
+            **block.constants,
+            "Element": STORAGE[x.data_type], "Filter": STORAGE[w.data_type], "Accumulator": compute,
+        },
+    )  # fmt: skip
+    across = -(-p.k // block.channels)
+    blocks = min(p.n * row_tiles, max(1, device.sm_count * block.resident // across))
+    grid = (blocks, across, 1)
+    steps.add(Launch(text, block.entry, grid, block.threads, parameters.pack(), block.shared))
+    return steps.kernel(name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    (p, slices), x = slices_of(problem_of(task)), operands_of(task)["x"]
+    plan = Plan.of(problem_of(task), task.device, knobs[_ROWS.type])
+    depth = slices * p.filter[0] * depth_of_row(p, plan.lead)
+    strides = image_space(Roles.of(task.op.anchor), x).strides(x)  # type: ignore[arg-type]
+    groups = _warpgroups(p, plan, x, strides, 2, task.device, knobs)
+    block = groups.columns if groups else 8 * plan.tiles_n * plan.parts
+    pixels = p.n * p.output[0] * -(-p.output[1] // pixels_together(p)) * pixels_together(p)
+    pace = _PACE_OF_GROUPS if groups else _PACE
+    seconds = 2.0 * pixels * -(-p.k // block) * block * depth / (pace * task.device.rate(DataType.HALF))
+    cost = _of_lines(device_cost(task, seconds + other_seconds(task)), p.n * -(-p.output[0] // plan.rows), task.device)
+    if slices == 1 and problem_of(task).spatial == _OF_VOLUMES:
+        cost = cost.plus({"slices": _ONE_SLICE * cost.seconds})
+    if x.data_type not in INTEGERS:
+        return cost
+    return cost.plus({"copies": task.device.launch + 3 * x.bytes / task.device.bandwidth})
+
+
+def _of_lines(cost: Cost, tiles: int, device: DeviceSpec) -> Cost:
+    """A block computes whole lines: of fewer of these than there are multiprocessors, each takes its own time."""
+    if tiles >= device.sm_count:
+        return cost
+    return cost.plus({"idle": (device.sm_count / tiles - 1.0) * (cost.seconds - cost.parts["launch"])})
+
+
+def _fits(task: Task) -> bool:
+    """Filters in registers, and what a line of the result reads in shared memory."""
+    p, _ = slices_of(problem_of(task))
+    plan = Plan.of(problem_of(task), task.device, 0)
+    return plan.tiles_n > 0 and plan.shared(p, 1, 2) <= task.device.shared_memory - RESERVED
+
+
+ENGINE = cuda_engine(
+    id=13,
+    name="cuda_direct_stem",
+    summary="first layers, forward: an image of 1 to 4 channels in 16 bits or bytes, channels last, on tensor cores",
+    needs=(
+        *stem_needs("cuda_direct_stem", _TAG, _TYPES, sums_of_types, volumes=True),
+        need(
+            "cuda_direct_stem.row",
+            "x.dims[3]",
+            lambda task: problem_of(task).input[-1],
+            Equals("lines of which the shared memory of a block holds a filter's height twice"),
+            reason="the rows of a filter's height are kept in shared memory twice, whole",
+            fix="divide the image into narrower ones",
+            when=lambda task: is_served(task, _TAG, volumes=True) and not _fits(task),
+        ),
+    ),
+    cost=_cost,
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    knobs=(_ROWS, _OCCUPANCY, _WARPGROUPS),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

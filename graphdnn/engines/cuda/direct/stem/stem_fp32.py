@@ -1,0 +1,184 @@
+"""Engine ``cuda_direct_stem_float``: the first layer of a network forward in fp32, on the ordinary units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.checks import AtMost, OneOf
+from graphdnn.device.multiprocessor import RESERVED
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.cost import device_cost
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import problem_of
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
+from graphdnn.engines.cuda.direct.direct_access import (
+    copied_at_once,
+    image_space,
+    packed_filter,
+    slice_fields,
+    slices_of,
+)
+from graphdnn.engines.cuda.direct.stem.stem_requirements import is_served, stem_needs
+from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
+from graphdnn.engines.operation_cost import flops
+from graphdnn.engines.sum_error import ROUNDED
+from graphdnn.enums import DataType, KnobType, LayoutType
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvForward
+from graphdnn.operations.conv_problem import ConvProblem
+
+_TAG = "conv_fprop"
+_WARPS = 8
+_STAGES = 2
+_SIZE = 4  # bytes of an element
+_PACE = 0.75  # of the peak, beside reading operands
+_TYPES = (
+    OneOf((DataType.FLOAT, DataType.FLOAT)),
+    "a window's numbers are multiplied as they lie in memory",
+    "nothing to do: another engine serves other types",
+)
+_ROWS = Knob(KnobType.TILE_ROWS, 0, 32, 1, 0, "output rows of a tile; 0: chosen by the shape")
+_PIXELS = Knob(KnobType.TILE_COLS, 0, 8, 1, 0, "pixels of a thread; 0: chosen by the shape")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sizes of the kernel for one problem; elements, unless said otherwise."""
+
+    slices: int  # of the image that a result reads
+    pixels: int  # of a thread, every fourth
+    channels: int  # of a thread
+    rows: int  # output rows of a tile
+    before: int  # zeros before an image row
+    window: int  # where pixel 0's window begins in a row
+    pitch: int
+
+    @classmethod
+    def of(cls, problem: ConvProblem, device: DeviceSpec, rows: int, pixels: int) -> Plan:
+        """``rows``, ``pixels``: 0 where they are chosen by the shape; of rows no more than there is room for."""
+        p, slices = slices_of(problem)
+        width = p.output[1]
+        channels = min((8, 4), key=lambda n: -(-p.k // (8 * n)) * n * (1 + (4 / n) / 8))
+        pixels = pixels or min((8, 7, 6, 5), key=lambda n: -(-width // (4 * n)) * n * (1 + 2 / n))
+        reach = p.pre_padding[1] * p.c
+        before = -(-reach // 4) * 4
+        last = (-(-width // (4 * pixels)) * 4 * pixels - 1) * p.stride[1] * p.c
+        pitch = -(-max(before + p.input[1] * p.c, before - reach + last + p.filter[1] * p.c) // 64) * 64
+
+        def plan(rows: int) -> Plan:
+            return cls(slices, pixels, channels, rows, before, before - reach, pitch)
+
+        room = device.shared_memory - RESERVED
+        fitting = [r for r in range(1, (rows or 8) + 1) if plan(r).shared(p) <= room] or [1]
+        if rows:
+            return plan(fitting[-1])
+        # Some rows are read by two tiles.
+        return plan(min(fitting, key=lambda r: plan(r).turns(p, device) * (1 + 0.05 * p.filter[0] / r)))
+
+    def units(self, p: ConvProblem) -> int:
+        """What a warp does at a time, of a row. ``p``: of planes, here and below."""
+        return -(-p.output[1] // (4 * self.pixels))
+
+    def resident(self, p: ConvProblem, device: DeviceSpec) -> int:
+        """Blocks that share a multiprocessor."""
+        return 2 if 2 * (self.shared(p) + RESERVED) <= device.shared_memory else 1
+
+    def turns(self, p: ConvProblem, device: DeviceSpec) -> float:
+        """Of a block's warps, for an image; a block that is alone on its multiprocessor takes longer."""
+        turns = -(-p.output[0] // self.rows) * -(-self.rows * self.units(p) // _WARPS)
+        return turns * (1.2 if self.resident(p, device) == 1 else 1.0)
+
+    def shared(self, p: ConvProblem) -> int:
+        """Bytes of shared memory."""
+        image = _STAGES * self.slices * ((self.rows - 1) * p.stride[0] + p.filter[0]) * self.pitch
+        return _SIZE * (image + self.slices * p.taps * p.c * (8 * self.channels + 4))
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvForward)
+    roles, problem = Roles.of(anchor), anchor.problem
+    p, slices = slices_of(problem)
+    x, steps = anchor.x, Steps(op, device)
+    w, strides = packed_filter(steps, roles, anchor.w)
+    plan = Plan.of(problem, device, knobs[_ROWS.type], knobs[_PIXELS.type])
+    x_space, y_space = image_space(roles, x), image_space(roles, roles.output)
+    parameters = Parameters(steps.places)
+    width = min(4, width_for(y_space, steps.epilogue_tensors(), 1))
+    body = Program(op, parameters, y_space, "t", width=width, vector_axis=1)
+    steps.finish(body, "acc", "float")
+
+    row, units = p.input[1] * p.c, plan.units(p)
+    x_n, _, *x_lines, _ = x_space.strides(x)
+    chunk = copied_at_once(x, 4, row, x_n, *x_lines)
+    row_tiles, channels = -(-p.output[0] // plan.rows), 8 * plan.channels
+    parameters.tensor("x", x)
+    parameters.tensor("filter", w)
+    parameters.table({
+        "x_n": x_n, "x_h": x_lines[-1], "in_h": p.input[0], "pad_h": p.pre_padding[0], "row_pieces": row // chunk,
+        "window": plan.window, "out_h": p.output[0], "out_w": p.output[1], "channels_out": p.k,
+        "row_tiles": row_tiles, "column_tiles": units, "tiles": p.n * row_tiles,
+        "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
+        **slice_fields(problem, x_space.strides(x), strides),
+    })  # fmt: skip
+    shared, resident = plan.shared(p), plan.resident(p, device)
+    taps = f"{f't{slices}' if problem.spatial == 3 else ''}r{p.filter[0]}s{p.filter[1]}"
+    how = f"{taps}c{p.c}p{plan.rows}x{plan.pixels}x{plan.channels}"
+    text = kernel_text(
+        f"conv_fprop__direct_stem_float_{how}__{op.name}",
+        ["direct_copy.cuh", "direct_stem_rows.cuh", "direct_stem_fp32.cu"],
+        parameters=parameters.text,
+        functions=[body.function("epilogue", f"const float (&acc)[{width}]")],
+        constants={
+            "SPATIAL": problem.spatial, "T": slices,
+            "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+            "FLIP": p.flip, "PITCH": plan.pitch, "BEFORE": plan.before, "HEAD": plan.window % 2,
+            "TP": plan.rows, "TM": plan.pixels, "TN": plan.channels, "THREADS": 32 * _WARPS, "BLOCKS": resident,
+            "STAGES": _STAGES, "CHUNK": chunk, "WIDTH": width, "Element": STORAGE[x.data_type],
+        },
+    )  # fmt: skip
+    across = -(-p.k // channels)
+    blocks = min(p.n * row_tiles, max(1, device.sm_count * resident // across))
+    steps.add(Launch(text, "direct_stem_float", (blocks, across, 1), 32 * _WARPS, parameters.pack(), shared))
+    return steps.kernel(f"conv_fprop__direct_stem_float_{how}__{op.name}")
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    p, slices = slices_of(problem_of(task))
+    plan = Plan.of(problem_of(task), task.device, knobs[_ROWS.type], knobs[_PIXELS.type])
+    channels = -(-p.k // (8 * plan.channels)) * 8 * plan.channels
+    pixels = p.n * plan.turns(p, task.device) * _WARPS * 4 * plan.pixels
+    reading = 1 + (plan.pixels / 2 + plan.channels / 4) / (plan.pixels * plan.channels)
+    rate = _PACE * task.device.rate(DataType.FLOAT)
+    others = sum(flops(op) for op in task.op.operations if op is not task.op.anchor)
+    return device_cost(task, (2.0 * pixels * channels * slices * p.taps * p.c * reading + others) / rate)
+
+
+ENGINE = cuda_engine(
+    id=22,
+    name="cuda_direct_stem_float",
+    summary="first layers, forward: an image of 1 to 4 channels in fp32, channels last",
+    needs=(
+        *stem_needs("cuda_direct_stem_float", _TAG, _TYPES, volumes=True),
+        need(
+            "cuda_direct_stem_float.row",
+            "x.dims[3]",
+            lambda task: Plan.of(problem_of(task), task.device, 1, 0).shared(slices_of(problem_of(task))[0]),
+            lambda task: AtMost(task.device.shared_memory - RESERVED),
+            reason="filters, and the rows of a filter's height twice, whole, are kept in shared memory",
+            fix="divide the image into narrower ones",
+            when=lambda task: is_served(task, _TAG, volumes=True),
+        ),
+    ),
+    cost=_cost,
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    knobs=(_ROWS, _PIXELS),
+    sum_error=ROUNDED,
+)

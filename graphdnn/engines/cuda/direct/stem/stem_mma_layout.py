@@ -1,0 +1,83 @@
+"""How the forward products of a first layer lie in shared memory and registers, where warps compute them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphdnn.device.multiprocessor import RESERVED
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.direct.direct_access import slices_of
+from graphdnn.operations.conv_problem import ConvProblem
+
+_WEIGHTS = 112  # registers of a thread for filters
+_SHARED = 100_000  # bytes of a block: two of them share a multiprocessor
+STAGES = 2  # of products of warps
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sizes of the kernel for one problem; elements, unless said otherwise."""
+
+    slices: int  # of the image that a result reads
+    lead: int
+    before: int  # zeros before an image row
+    window: int  # where pixel 0's window begins in a row
+    pitch: int
+    tiles_n: int  # products of a warp side by side
+    parts: int  # warps side by side along the channels
+    rows: int  # output rows of a tile
+
+    @classmethod
+    def of(cls, problem: ConvProblem, device: DeviceSpec, wanted_rows: int) -> Plan:
+        """``wanted_rows``: 0 where they are chosen by the shape; no more of them than there is room for."""
+        p, of_result = slices_of(problem)
+        stride, c = p.stride, p.c
+        reach = p.pre_padding[1] * c
+        before = -(-(reach + 1) // 8) * 8
+        lead = (before - reach) % 2
+        window = before - reach - lead
+        depth = depth_of_row(p, lead)
+        last = (-(-p.output[1] // pixels_together(p)) * pixels_together(p) - 1) * stride[1] * c
+        # In the text, so that places in a row's neighbours need no arithmetic; rounded, so that images share texts.
+        pitch = -(-max(before + p.input[1] * c, window + lead * (pixels_apart(p) - 1) + last + depth) // 64) * 64
+        slices = of_result * p.filter[0] * depth // 8
+        tiles_n = next((n for n in (4, 2, 1) if slices * n <= _WEIGHTS), 0)
+        while tiles_n > 1 and 8 * tiles_n >= 2 * p.k:
+            tiles_n //= 2
+        parts = min(-(-p.k // max(1, 8 * tiles_n)), 4)
+        parts = 1 if parts == 1 else 2 if parts == 2 else 4
+        plan = cls(of_result, lead, before, window, pitch, tiles_n, parts, 1)
+        if wanted_rows:
+            room = device.shared_memory - RESERVED
+            rows = max((r for r in range(1, wanted_rows + 1) if plan.shared(p, r, 2) <= room), default=1)
+        else:
+            rows = max(
+                (r for r in range(1, 9) if plan.shared(p, r, 2) <= _SHARED),
+                key=lambda r: (min(r, 4), -(-p.output[0] // r) * -r, -r),
+                default=1,
+            )
+        return replace(plan, rows=rows)
+
+    def weights(self, p: ConvProblem) -> int:
+        """Registers of a thread for filters. ``p``: of planes, here and below."""
+        return self.slices * p.filter[0] * depth_of_row(p, self.lead) // 8 * self.tiles_n
+
+    def shared(self, p: ConvProblem, rows: int, size: int) -> int:
+        """Bytes of shared memory of products of warps."""
+        image = STAGES * self.slices * ((rows - 1) * p.stride[0] + p.filter[0]) * self.pitch * size
+        return image + self.parts * 8 * self.tiles_n * self.slices * p.taps * p.c * size
+
+
+def pixels_apart(p: ConvProblem) -> int:
+    """Pixels from row to row of a product: where windows begin at odd distances, every second one."""
+    return 2 if p.stride[1] * p.c % 2 else 1
+
+
+def pixels_together(p: ConvProblem) -> int:
+    """Neighbours that products take together."""
+    return 16 * pixels_apart(p)
+
+
+def depth_of_row(p: ConvProblem, lead: int) -> int:
+    """Of one filter row: its window, with the number before it where it begins at an odd element."""
+    return -(-(p.filter[1] * p.c + (lead or pixels_apart(p) - 1)) // 8) * 8

@@ -1,0 +1,178 @@
+"""Engine ``cuda_direct_stem_wgrad``: the filter gradient of a network's first layer, on tensor cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from graphdnn.checks import Equals, MultipleOf
+from graphdnn.device.multiprocessor import RESERVED
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import problem_of
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
+from graphdnn.engines.cuda.direct.direct_access import copied_at_once, image_space
+from graphdnn.engines.cuda.direct.stem.stem_requirements import is_served, stem_needs
+from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
+from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvBackwardFilter
+from graphdnn.operations.conv_problem import ConvProblem
+
+_TAG = "conv_wgrad"
+_ROWS = Knob(KnobType.TILE_ROWS, 0, 8, 1, 0, "rows of dy of a stage, at most; 0: chosen by the shape")
+_USUAL_ROWS = 4
+_WARPS = 16
+_SLICES = 8  # warps that add the parts of one channel
+_PACE = 0.5  # of the tensor cores' peak
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Sizes of the kernel; elements, unless said otherwise."""
+
+    lead: int
+    before: int  # zeros before an image row
+    window: int  # where pixel 0's window begins in a row
+    words: int  # of a window of one filter row
+    pitch: int
+    width: int  # pixels of a row of dy, in whole products
+    channel_tiles: int  # 16 channels of dy each, of a block
+    pairs: int  # of products side by side, of a warp
+    parts: int  # of the words, among warps
+    shares: int  # of the pixels
+    rows: int  # of dy, of a stage
+    shared: int  # bytes
+
+    @property
+    def columns(self) -> int:
+        return 16 * self.pairs * self.parts
+
+
+@lru_cache(maxsize=64)
+def plan_of(p: ConvProblem, shared_memory: int, wanted_rows: int) -> Plan | None:
+    """None where not even one row fits."""
+    (r, s), c = p.filter, p.c
+    reach = p.pre_padding[1] * c
+    before = -(-(reach + 1) // 8) * 8
+    lead = (before - reach) % 2
+    window = before - reach - lead
+    words = -(-(s * c + lead) // 2)
+    width = -(-p.output[1] // 16) * 16
+    last = window + (width - 1) * p.stride[1] * c + 2 * words
+    pitch = -(-max(before + p.input[1] * c, last) // 8) * 8
+    channel_tiles = min(4, -(-p.k // 16))
+    all_pairs = -(-r * words // 8)
+    pairs = next(n for n in (2, 3, 4, 1) if -(-all_pairs // n) <= _WARPS) if all_pairs > 1 else 1
+    parts = -(-all_pairs // pairs)
+    shares = max(1, _WARPS // parts)
+    exchange = parts * channel_tiles * pairs * 8 * 32 * 4 if shares > 1 else 0
+    for rows in range(min(wanted_rows or _USUAL_ROWS, p.output[0]), 0, -1):
+        images = ((rows - 1) * p.stride[0] + r) * pitch + rows * width * (16 * channel_tiles + 8)
+        shared = max(2 * images * 2, exchange)
+        if shared <= shared_memory - RESERVED:
+            return Plan(lead, before, window, words, pitch, width, channel_tiles, pairs, parts, shares, rows, shared)
+    return None
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvBackwardFilter)
+    roles, p = Roles.of(anchor), anchor.problem
+    x, _, dy = anchor.roles
+    steps = Steps(op, device)
+    plan = plan_of(p, device.shared_memory, knobs[_ROWS.type])
+    assert plan is not None
+    x_n, _, x_h, _ = image_space(roles, x).strides(x)
+    dy_n, _, dy_h, dy_w = image_space(roles, dy).strides(dy)
+    row = p.input[1] * p.c
+    chunk = copied_at_once(x, 8, row, x_n, x_h)
+    row_stages = -(-p.output[0] // plan.rows)
+    channels = 16 * plan.channel_tiles
+    channel_blocks = -(-p.k // channels)
+    stages = p.n * row_stages
+    parts = min(stages, max(1, device.sm_count // channel_blocks))
+
+    parameters = Parameters(steps.places)
+    body = Program(op, parameters, roles.space(roles.output), "t")
+    steps.finish(body, "acc", "float")
+    parameters.tensor("x", x)
+    parameters.tensor("dy", dy)
+    parameters.table({
+        "x_n": x_n, "x_h": x_h, "in_h": p.input[0], "pad_h": p.pre_padding[0], "row_pieces": row // chunk,
+        "window": plan.window,
+        "dy_n": dy_n, "dy_h": dy_h, "dy_w": dy_w, "out_h": p.output[0], "out_w": p.output[1], "channels_out": p.k,
+        "row_stages": row_stages, "stages": stages, "parts": parts, "padded_channels": channel_blocks * channels,
+    })  # fmt: skip
+    parameters.scratch("partial", "float", steps.allocate(parts * channel_blocks * channels * plan.columns * 4))
+    how = f"r{p.filter[0]}s{p.filter[1]}c{p.c}t{plan.channel_tiles}x{plan.pairs}p{plan.rows}"
+    name = f"conv_wgrad__direct_stem_{how}__{op.name}"
+    threads = 32 * plan.parts * plan.shares
+    text = kernel_text(
+        name,
+        ["direct_copy.cuh", "direct_mma.cuh", "direct_stem_wgrad.cu"],
+        parameters=parameters.text,
+        functions=[body.function("epilogue", "const float (&acc)[1]")],
+        constants={
+            "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+            "FLIP": p.flip, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before, "WORDS": plan.words,
+            "QP": plan.width, "EXACT": plan.width == p.output[1], "TP": plan.rows,
+            "MT": plan.channel_tiles, "NP": plan.pairs, "NPARTS": plan.parts, "GROUPS": plan.shares,
+            "THREADS": threads, "BLOCKS": 1, "SLICES": _SLICES,
+            "CHUNK": chunk, "DY_CHUNK": copied_at_once(dy, 8, p.k, dy_n, dy_h, dy_w), "Element": STORAGE[x.data_type],
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    steps.add(Launch(text, "direct_stem_wgrad", (parts, channel_blocks, 1), threads, packed, plan.shared))
+    steps.add(Launch(text, "direct_stem_wgrad_sum", (-(-plan.columns // 32), p.k, 1), 32 * _SLICES, packed))
+    return steps.kernel(name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    p = problem_of(task)
+    plan = plan_of(p, task.device.shared_memory, 0)
+    assert plan is not None
+    channels = -(-p.k // (16 * plan.channel_tiles)) * 16 * plan.channel_tiles
+    work = 2.0 * p.n * p.output[0] * plan.width * channels * plan.columns
+    seconds = work / (_PACE * task.device.rate(DataType.HALF))
+    partial = 8.0 * task.device.sm_count * 16 * plan.channel_tiles * plan.columns
+    return device_cost(task, seconds + other_seconds(task), partial, launches=2)
+
+
+ENGINE = cuda_engine(
+    id=23,
+    name="cuda_direct_stem_wgrad",
+    summary="first layers, filter gradient: an image of 1 to 4 channels in 16 bits, channels last, on tensor cores",
+    needs=(
+        *stem_needs("cuda_direct_stem_wgrad", _TAG),
+        need(
+            "cuda_direct_stem_wgrad.pairs",
+            "conv.filter_strides",
+            lambda task: problem_of(task).stride[1] * problem_of(task).c,
+            MultipleOf(2),
+            reason="pairs of numbers are read at once: windows have to begin at even distances",
+            fix="use an even stride, or 2 or 4 channels",
+            when=lambda task: is_served(task, _TAG),
+        ),
+        need(
+            "cuda_direct_stem_wgrad.shared_memory",
+            "device.shared_memory",
+            lambda task: task.device.shared_memory,
+            Equals("room for two stages of one row"),
+            reason="rows of dy and those of x beneath them are kept in shared memory twice, whole",
+            fix="divide the image into narrower ones",
+            when=lambda task: is_served(task, _TAG) and plan_of(problem_of(task), task.device.shared_memory, 0) is None,
+        ),
+    ),
+    cost=_cost,
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    knobs=(_ROWS,),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

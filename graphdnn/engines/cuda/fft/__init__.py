@@ -1,0 +1,1 @@
+"""Convolutions as products of spectra, by cuFFT and cuBLAS."""

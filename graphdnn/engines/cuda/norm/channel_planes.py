@@ -1,0 +1,198 @@
+"""Planes: rows that are channels of images whose planes are short pieces of memory (norm_planes).
+
+A block has some channels that are neighbours, reads of each image what these are, in one piece, and keeps it in shared
+memory. None where images are too many for that, or planes long enough to be read one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import gcd, prod
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.codegen.index_space import Axis, Space, collapsed
+from graphdnn.engines.cuda.codegen.launch import Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import Parameters
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.norm.norm_operands import Operands
+from graphdnn.engines.cuda.norm.persistent import pack_sizes, stored_bytes
+from graphdnn.engines.cuda.reduction.row_threads import Rows
+from graphdnn.operations import NormBackward, NormForward
+from graphdnn.tensors import TensorSpec
+
+_THREADS, _FEWER_THREADS = 512, 256  # of a block; fewer where two blocks of two tensors share the registers
+_HANDED = 4  # elements of a thread that go through shared memory at once
+OTHER_SHARED = 1024 + 1024  # bytes of shared memory that lines cannot have
+_LONGEST = 2048  # bytes of a plane in all tensors; longer ones are read one by one
+_LEAST_LINE = 256  # bytes that a block should read in one piece
+_LEAST_PACK = 4  # bytes
+_BLOCKS = 2  # that share a multiprocessor, where they can
+_PAIR = 16  # bytes of two sums at most
+_MOST_WIDTH = 8  # elements of a thread, each with factors of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Planes:
+    """``channels`` of a block; a thread has ``rows.width`` elements of each line that it reads. ``parts`` blocks, which
+    are a cluster, divide the lines.
+    """
+
+    rows: Rows  # (image, where these are apart,) place in a line, line
+    known: Space  # what functions of whole rows count in: rows, or image, row, and element of it in a line
+    channels: int
+    planes: int  # rows of a line
+    plane: int  # elements of a row in a line
+    packs: int  # of a line
+    shared: int  # bytes
+    threads: int
+    blocks: int  # on a multiprocessor
+    parts: int = 1
+    handed: int = _HANDED  # elements of a thread that go through shared memory at once, at most
+    is_divided: bool = False  # parts are blocks that other launches follow, not a cluster
+
+    @property
+    def is_of_groups(self) -> bool:
+        """Whether places of a row have scales of their own, and images are apart."""
+        return self.known.rank > 1
+
+    @property
+    def channel_rows(self) -> Rows:
+        """As functions of whole channels count them."""
+        return Rows(self.known, self.known.rank, True, 1, self.rows.main_bytes)
+
+    @property
+    def place_rows(self) -> Rows:
+        """As functions count places of rows image by image and, of each, block by block."""
+        images, *others = self.known.axes
+        count = images.size * self.parts
+        space = Space((count, *self.known.extents[1:]), (Axis(count, images.logical), *others))
+        return Rows(space, space.rank, True, 1, self.rows.main_bytes)
+
+    def text(self) -> str:
+        parts = "_divided" if self.is_divided else f"_in_{self.parts}" if self.parts > 1 else ""
+        return f"planes_{self.threads}x{self.channels}{parts}"
+
+    def launch(
+        self,
+        steps: Steps,
+        name: str,
+        parameters: Parameters,
+        functions: Sequence[str],
+        direction: str,
+        constants: Mapping[str, bool | str],
+    ) -> None:
+        """``direction``: the file that says what is found of the rows."""
+        rows, sizes = self.rows, self.rows.space.sizes
+        fields = {"images": sizes[-1], "packs": self.packs, "plane": self.plane, "channels": self.planes}
+        for field, value in (fields | {"elements": sizes[-1] * self.plane}).items():
+            parameters.integer(field, value)
+        images = sizes[0] if self.is_of_groups else 1
+        files = ["channel_planes_one_cta.cuh", "channel_planes.cuh", "norm_channel_planes.cu"]
+        if self.is_divided:
+            files = ["channel_planes_workspace.cuh", "channel_planes.cuh", "norm_channel_planes_split.cu"]
+            parameters.integer("parts", self.parts)
+            pair = f"Pack<{constants['Compute']}, 2>"
+            for field, count in (("partial", self.parts), ("joined", 1)):
+                parameters.scratch(field, pair, steps.allocate(count * images * self.planes * _PAIR))
+        elif self.parts > 1:
+            files = [
+                "channel_planes_cluster.cuh",
+                "channel_planes.cuh",
+                "channel_planes_cluster_combine.cuh",
+                "norm_channel_planes.cu",
+            ]
+        text = kernel_text(
+            name,
+            ["pdl.cuh", direction, *files],
+            parameters=parameters.text,
+            functions=functions,
+            constants={
+                "RANK": rows.space.rank,
+                "ROW_RANK": self.known.rank,
+                "VECTOR": rows.width,
+                "THREADS": self.threads,
+                "BLOCKS": self.blocks,
+                "CHANNELS": self.channels,
+                "HANDED": min(self.handed, rows.width),
+                **({"CLUSTER": self.parts} if self.parts > 1 and not self.is_divided else {}),
+                **constants,
+            },
+        )
+        grid, packed = (-(-self.planes // self.channels) * self.parts, images, 1), parameters.pack()
+        if not self.is_divided:
+            steps.add_early(Launch(text, "norm_planes", grid, self.threads, packed, self.shared))
+            return
+        joining = (self.planes, images, 1)
+        steps.add_early(Launch(text, "norm_planes_parts", grid, self.threads, packed, self.shared))
+        steps.add_early(Launch(text, "norm_planes_join", joining, self.threads, packed))
+        steps.add_early(Launch(text, "norm_planes_apply", grid, self.threads, packed))
+
+
+def planes_of(
+    operands: Operands, stored: Sequence[TensorSpec], kept: Sequence[TensorSpec], device: DeviceSpec
+) -> Planes | None:
+    """``stored``: tensors as large as x that are read and written in packs; ``kept``: what a block keeps of them."""
+    anchor, x = operands.anchor, operands.anchor.x
+    extents = x.extents
+    images, planes, plane = extents[0], extents[1], prod(extents[2:])
+    if not are_channels(anchor) or not all(_has_planes(t, extents) for t in stored):
+        return None
+    if any(t.extents != extents for t in stored) or plane * sum(pack_sizes(1, kept)) > _LONGEST:
+        return None
+    sides = Space(extents, tuple(Axis(size, i) for i, size in enumerate(extents) if i))
+    line = collapsed(sides, x, stored, operands.asked).axes
+    if len(line) != 1 or operands.asked:
+        return None
+    space = Space(extents, (line[0], Axis(images, 0)))
+    main_bytes = ELEMENTS[x.data_type].bytes
+    width = min(width_for(space, stored, 0), _MOST_WIDTH)
+    while width > 1 and width * main_bytes >= _LEAST_PACK:
+        found = _planes(Rows(space, 1, False, width, main_bytes), planes, plane, images, operands, kept, device)
+        if found is not None:
+            return found
+        width //= 2
+    return None
+
+
+def are_channels(anchor: NormForward | NormBackward) -> bool:
+    """Whether a row is a channel of all images."""
+    return set(anchor.axes) == {0, *range(2, len(anchor.x.extents))}
+
+
+def handed_bytes(compute_bytes: int, handed: int, threads: int, sums: int) -> int:
+    """What threads hand over in shared memory, sums of it, and sums of elements of lines."""
+    return compute_bytes * (threads * (handed + 1) + sums)
+
+
+def _has_planes(spec: TensorSpec, extents: Sequence[int]) -> bool:
+    """Channels are the outermost axis of an image."""
+    return spec.vector_count == 1 and (extents[1] == 1 or spec.strides[1] == prod(extents[2:]))
+
+
+def _planes(
+    rows: Rows, planes: int, plane: int, images: int, operands: Operands, kept: Sequence[TensorSpec], device: DeviceSpec
+) -> Planes | None:
+    """As few turns of the device as can be, each block with as few channels as that takes."""
+    width = rows.width
+    channels = width // gcd(width, plane)
+    best: tuple[tuple[bool, int], Planes] | None = None
+    while planes // channels >= device.sm_count // 2:
+        packs = channels * plane // width
+        sums = len(kept) * channels * plane
+        handed = handed_bytes(operands.bytes, min(_HANDED, width), _THREADS, sums)
+        shared = images * packs * stored_bytes(pack_sizes(width, kept)) + handed
+        blocks = min(_BLOCKS, device.shared_memory // (shared + OTHER_SHARED))
+        threads = _FEWER_THREADS if blocks > 1 and len(kept) > 1 else _THREADS
+        if packs > threads or not blocks:
+            break
+        turns = -(-planes // (channels * blocks * device.sm_count))
+        loss = channels * plane * rows.main_bytes < _LEAST_LINE, turns
+        if images * packs >= threads and (best is None or loss < best[0]):
+            known = Space(rows.space.extents, (Axis(planes, 1),))
+            best = loss, Planes(rows, known, channels, planes, plane, packs, shared, threads, blocks)
+        channels *= 2
+    return None if best is None else best[1]

@@ -1,0 +1,313 @@
+"""Engine ``cuda_norm_forward``: statistics of rows and their normalization.
+
+A row is what is averaged over: a sample's features (layer, RMS), a plane (instance), a
+channel (batch). Rows that fit into a block are read once and written once. Longer ones
+are divided among blocks: those that fill a device stay and keep what they read, and wait
+for each other in between (norm_resident). Otherwise a first kernel takes the moments, a
+second one joins the parts, a third one normalizes. With given statistics each element
+stands by itself, as in a pointwise graph.
+"""
+
+from __future__ import annotations
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.cuda.codegen.cost import memory_cost
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
+from graphdnn.engines.cuda.norm.channel_groups import groups_of
+from graphdnn.engines.cuda.norm.channel_planes import Planes, are_channels, planes_of
+from graphdnn.engines.cuda.norm.norm_forward_functions import Functions, Known
+from graphdnn.engines.cuda.norm.norm_operands import Operands, direction, of_rows, place
+from graphdnn.engines.cuda.norm.persistent import Residence
+from graphdnn.engines.cuda.norm.persistent_rows import resident
+from graphdnn.engines.cuda.pointwise.pointwise import Chain
+from graphdnn.engines.cuda.reduction.row_threads import Division, Rows, Tile, divided, held, rows_of
+from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
+from graphdnn.engines.memoization import once
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import NormForward
+
+_STATISTICS = (
+    "mean",
+    "inv_variance",
+    *(f"{way}_running_{which}" for way in ("input", "output") for which in ("mean", "var")),
+)
+_FINISH = 128  # threads that join the parts of a row
+
+
+def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, NormForward)
+    steps = Steps(op, device)
+    operands = _operands(op)
+    if _is_given(anchor):
+        return _normalized(operands, _known(op), device, is_reversed=False)
+    rows = _rows(op)
+    planes = _planes(op, device)
+    if planes is not None:
+        Forward(steps, operands, planes.rows, (None, None)).lie_in_planes(planes)
+        return steps.kernel(_name(op, planes.rows, planes.text()))
+    fitting = held(rows, operands.bytes, is_deep=True)
+    if fitting is not None:
+        rows, tile = fitting
+        Forward(steps, operands, rows, (None, None)).hold(tile)
+        return steps.kernel(_name(op, rows, tile.text()))
+    staying = resident(rows, operands.bytes, [anchor.x], device, is_plain=operands.is_plain)
+    if staying is not None:
+        rows, placed = staying
+        Forward(steps, operands, rows, (None, None)).reside(placed)
+        return steps.kernel(_name(op, rows, placed.text()))
+    known = _known(op)
+    place(steps, known)
+    rows, division = divided(rows, operands.bytes, 1, device)
+    Forward(steps, operands, rows, known).moments(division)
+    steps.include(_normalized(operands, known, device, is_reversed=True))
+    return steps.kernel(_name(op, rows, "divided"))
+
+
+def _is_given(anchor: NormForward) -> bool:
+    return "inv_variance" in anchor.inputs()
+
+
+@once
+def _operands(op: FusedOp) -> Operands:
+    assert isinstance(op.anchor, NormForward)
+    return Operands.of(op, op.anchor)
+
+
+@once
+def _known(op: FusedOp) -> Known:
+    """Mean and inverse deviation as the last kernel reads them."""
+    operands, anchor = _operands(op), op.anchor
+    assert isinstance(anchor, NormForward)
+    if _is_given(anchor):
+        return anchor.mean, anchor.inv_variance
+    mean, inverse = (of_rows(operands, i, operands.statistic_extents) for i in range(2))
+    return mean if operands.centered else None, inverse
+
+
+@once
+def _rows(op: FusedOp) -> Rows:
+    extents = _operands(op).anchor.x.extents
+    rows, axis = _rows_of_images(op)
+    if rows.space.extents == extents:
+        return rows
+    return _find_rows(op) if axis is None else rows.longer(axis, extents)
+
+
+@once_for_images
+def _rows_of_images(op: FusedOp) -> tuple[Rows, int | None]:
+    """Those of some number of images, and the axis that is longer where there are more of them."""
+    rows = _find_rows(op)
+    return rows, rows.axis_of_images(_operands(op).main)
+
+
+def _find_rows(op: FusedOp) -> Rows:
+    operands, anchor = _operands(op), op.anchor
+    assert isinstance(anchor, NormForward)
+    packed = [t for t in (anchor.scale, anchor.bias, *_known(op)) if t is not None]
+    return rows_of(
+        anchor.x.extents,
+        anchor.axes,
+        operands.main,
+        [*operands.read, *packed, *operands.epilogue()],
+        [t for port, t in anchor.tensors().items() if port in _STATISTICS],
+        operands.asked,
+    )
+
+
+def _planes(op: FusedOp, device: DeviceSpec) -> Planes | None:
+    operands = _operands(op)
+    anchor = operands.anchor
+    assert isinstance(anchor, NormForward)
+    if not operands.centered:
+        return None
+    beside = [t for t in operands.epilogue() if not (t.is_by_value or t.is_constant)]
+    stored, kept = [*operands.read, *beside], [anchor.x]
+    if not are_channels(anchor):
+        return groups_of(operands, stored, kept, device)
+    if not all(_rows(op).is_of_row(t) for t in (anchor.scale, anchor.bias) if t is not None):
+        return None
+    return planes_of(operands, stored, kept, device)
+
+
+def _name(op: FusedOp, rows: Rows, how: str) -> str:
+    return f"norm__{rows.text()}_{how}__{op.name}"
+
+
+def _normalized(operands: Operands, known: Known, device: DeviceSpec, *, is_reversed: bool) -> DeviceKernel:
+    """y from x and known statistics, as a kernel."""
+    op, anchor = operands.op, operands.anchor
+    assert isinstance(anchor, NormForward)
+    statistics = {t.uid for port, t in anchor.tensors().items() if port in (*_STATISTICS, "epsilon", "momentum")}
+    inputs = (*(t for t in op.inputs if t.uid not in statistics), *(t for t in known if t is not None))
+    outputs = tuple(t for t in op.outputs if t.uid not in statistics)
+    apart = FusedOp(op.index, op.rule, anchor, op.prologue, op.epilogue, None, inputs, outputs, op.internal)
+
+    def write(program: Program) -> None:
+        _normalize(operands, known, program)
+
+    chain = Chain(apart, "norm_apply", write, anchor.x, operands.asked, is_reversed=is_reversed)
+    return chain.kernel(anchor.x, device)
+
+
+def _normalize(operands: Operands, known: Known, program: Program) -> None:
+    """Each element by itself."""
+    op, anchor, compute = operands.op, operands.anchor, operands.compute
+    assert isinstance(anchor, NormForward)
+    mean, inverse = known
+    program.apply(op.prologue)
+    program.note(anchor)
+    text = f"widen<{compute}>({program.value(anchor.x)}[e])"
+    terms = (
+        (" - ", mean if operands.centered else None),
+        (" * ", inverse),
+        (" * ", anchor.scale),
+        (" + ", anchor.bias),
+    )
+    for sign, spec in terms:
+        if spec is not None:
+            text = f"({text}{sign}widen<{compute}>({program.value(spec)}[e]))"
+    program.set(anchor.y, text)
+    program.apply(op.epilogue)
+    program.store_outputs((anchor, *op.epilogue))
+
+
+@once_for_images
+def _held_of_images(op: FusedOp, width: int) -> tuple[list[str], Parameters]:
+    """Functions of blocks that hold rows in packs of this width, and the fields that they read."""
+    parameters = Parameters()
+    return Functions(_operands(op), _rows(op).narrowed(width), (None, None)).held(parameters), parameters
+
+
+class Forward(Functions):
+    """The kernels of one normalization."""
+
+    def __init__(self, steps: Steps, operands: Operands, rows: Rows, known: Known) -> None:
+        super().__init__(operands, rows, known)
+        self.steps = steps
+
+    def hold(self, tile: Tile) -> None:
+        if self.steps.places:
+            parameters = Parameters(self.steps.places)
+            functions = self.held(parameters)
+        else:
+            functions, written = _held_of_images(self.steps.op, self.rows.width)
+            parameters = written.copy()
+        self.rows.parameters(parameters)
+        text = kernel_text(
+            _name(self.steps.op, self.rows, tile.text()),
+            ["pdl.cuh", "norm_register_rows.cuh", "norm_rows.cu"],
+            parameters=parameters.text,
+            functions=functions,
+            constants={**self._constants(tile), "EXACT": tile.lanes * tile.steps == self.rows.packs},
+        )
+        blocks = -(-self.rows.row_packs // tile.columns)
+        self.steps.add_early(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
+
+    def reside(self, residence: Residence) -> None:
+        """In one pass, by blocks that wait for each other."""
+        steps, rows, operands = self.steps, self.rows, self.operands
+        parameters = Parameters(steps.places)
+        functions = [
+            *self.element(parameters, is_stored=True),
+            self.finish(parameters),
+            *self.epsilon(parameters),
+            *self.application(parameters, is_streamed=True),
+        ]
+        name = _name(steps.op, rows, residence.text())
+        scale = operands.anchor.scale
+        constants: dict[str, bool | str] = {
+            "CENTERED": operands.centered,
+            "SCALED": scale is not None and rows.is_of_row(scale),
+            "PAST_L1": False,
+            "Compute": operands.compute,
+        }
+        residence.launch(steps, name, rows, parameters, functions, "norm_persistent_forward.cuh", constants)
+
+    def lie_in_planes(self, planes: Planes) -> None:
+        """By blocks that have neighbouring channels."""
+        operands, parameters = self.operands, Parameters(self.steps.places)
+        whole = Forward(self.steps, operands, planes.channel_rows, (None, None))
+        channel, body = whole.channel(parameters), self.streamed(parameters)
+        functions = [
+            file_text("channel_planes_elements.cuh"),
+            *self.stored(parameters, is_fetched=False),
+            "struct Channel {\n    Compute scale[1], bias[1];\n};\n",
+            whole.finish_row(parameters)[0],
+            *self.epsilon(parameters),
+            channel,
+            body,
+        ]
+        name = _name(self.steps.op, self.rows, planes.text())
+        constants: dict[str, bool | str] = {"CENTERED": True, "PAST_L1": False, "Compute": operands.compute}
+        planes.launch(self.steps, name, parameters, functions, "channel_planes_forward.cuh", constants)
+
+    def moments(self, division: Division) -> None:
+        """Find the statistics."""
+        steps, rows, operands = self.steps, self.rows, self.operands
+        parameters = Parameters(steps.places)
+        functions = [*self.element(parameters), self.finish(parameters), *self.epsilon(parameters)]
+        rows.parameters(parameters)
+        division.parameters(parameters)
+        is_split = division.splits > 1
+        for field, is_used in (("partial_mean", is_split and operands.centered), ("partial_squares", is_split)):
+            if is_used:
+                size = division.splits * rows.count * operands.bytes
+                parameters.scratch(field, operands.compute, steps.allocate(size))
+            else:
+                parameters.nothing(field, operands.compute)
+        text = kernel_text(
+            _name(steps.op, rows, "divided"),
+            ["norm_moments.cu"],
+            parameters=parameters.text,
+            functions=functions,
+            constants={**self._constants(division.tile), "SPLIT": is_split, "FINISH": _FINISH},
+        )
+        packed, grid, threads = parameters.pack(), (division.tiles, division.splits, 1), division.tile.threads
+        steps.add(Launch(text, "moments", grid, threads, packed))
+        if is_split:
+            steps.add(Launch(text, "finish_moments", (rows.count, 1, 1), _FINISH, packed))
+
+    def _constants(self, tile: Tile) -> dict[str, int | bool | str]:
+        operands = self.operands
+        return {
+            **self.rows.constants(),
+            **tile.constants(),
+            "Compute": operands.compute,
+            "CENTERED": operands.centered,
+            **tile.bounds(),
+        }
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    anchor = task.op.anchor
+    assert isinstance(anchor, NormForward)
+    if _is_given(anchor):
+        return memory_cost(task)
+    operands, rows = _operands(task.op), _rows(task.op)
+    planes = _planes(task.op, task.device)
+    if planes is not None and planes.is_divided:
+        return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)
+    if planes is not None or held(rows, operands.bytes) is not None:
+        return memory_cost(task)
+    staying = resident(rows, operands.bytes, [anchor.x], task.device, is_plain=operands.is_plain)
+    if staying is not None:
+        return memory_cost(task, staying[1].read_twice, launches=2)
+    return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)
+
+
+ENGINE = cuda_engine(
+    id=34,
+    name="cuda_norm_forward",
+    summary="normalizations forward, one read and one write where a row fits into a block, and their statistics",
+    needs=(needs_rule("cuda_norm_forward.operation", "norm"), direction("cuda_norm_forward", "norm_fwd")),
+    cost=_cost,
+    generate=lambda op, device, knobs: generate_norm_forward(op, device),
+    is_general=True,
+)

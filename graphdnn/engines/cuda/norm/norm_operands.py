@@ -1,0 +1,136 @@
+"""Operands of a normalization, as its kernels access them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from graphdnn.checks import OneOf
+from graphdnn.dtypes import COMPUTE
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import asked_indices
+from graphdnn.engines.engine import kind_need
+from graphdnn.enums import DataType, NormMode, Status
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import NormBackward, NormForward
+from graphdnn.rules import Constraint
+from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    op: FusedOp
+    anchor: NormForward | NormBackward
+    read: tuple[TensorSpec, ...]  # what the anchor's streamed operands are computed from, in memory
+    main: TensorSpec  # the largest of them
+
+    @classmethod
+    def of(cls, op: FusedOp, anchor: NormForward | NormBackward) -> Operands:
+        streamed = (anchor.x,) if isinstance(anchor, NormForward) else (anchor.x, anchor.dy)
+        read = tuple(op.sources(streamed))
+        largest = max(read, key=lambda t: t.elements, default=streamed[0])
+        return cls(op, anchor, read, largest)
+
+    @property
+    def compute(self) -> str:
+        return COMPUTE_TYPE[self.anchor.math_type]
+
+    @property
+    def compute_type(self) -> DataType:
+        """As the type of a tensor."""
+        return DataType.DOUBLE if self.compute == "double" else DataType.FLOAT
+
+    @property
+    def bytes(self) -> int:
+        return COMPUTE[self.anchor.math_type].itemsize
+
+    @property
+    def centered(self) -> bool:
+        return self.anchor.mode is not NormMode.RMS_NORM
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing is fused, and single precision."""
+        return not self.op.prologue and not self.op.epilogue and self.compute == "float"
+
+    @property
+    def asked(self) -> frozenset[int]:
+        return asked_indices(self.op.prologue) | asked_indices(self.op.epilogue)
+
+    def epilogue(self) -> list[TensorSpec]:
+        """Tensors that the epilogue reads and writes in memory."""
+        op, made = self.op, self.op.uses.made
+        main = self.anchor.y if isinstance(self.anchor, NormForward) else self.anchor.dx
+        ends = [main, *(t for step in op.epilogue for t in step.outputs().values())]
+        leaving = {t.uid for t in op.outputs}
+        read = [t for step in op.epilogue for t in step.inputs().values() if t.uid not in made]
+        return [*read, *(t for t in ends if t.uid in leaving)]
+
+    @property
+    def statistic_extents(self) -> tuple[int, ...]:
+        axes = self.anchor.axes
+        return tuple(1 if a in axes else extent for a, extent in enumerate(self.anchor.x.extents))
+
+    def scalar(self, spec: TensorSpec) -> TensorSpec:
+        """A tensor of one element, whose rank may be another than that of x."""
+        ones = (1,) * self.anchor.x.rank
+        return spec.model_copy(update={"dims": ones, "strides": ones})
+
+    def epsilon(self, parameters: Parameters) -> str:
+        """The device function that reads epsilon; 0 when there is none."""
+        spec = self.anchor.epsilon
+        value = "(Compute)0"
+        if spec is not None:
+            parameters.tensor("epsilon", spec)
+            value = f"widen<Compute>(from_bits<{STORAGE[spec.data_type]}>(p.epsilon))"
+        return f"__device__ __forceinline__ Compute epsilon(const Params& p) {{ return {value}; }}\n"
+
+
+def of_rows(operands: Operands, number: int, extents: Sequence[int]) -> TensorSpec:
+    """A tensor with one element for each row, in the arithmetic's type; number 0, 1, ... of the kernel's own."""
+    op, main = operands.op, operands.main
+    uid = min(0, *(t.uid for t in (*op.inputs, *op.outputs, *op.internal))) - 1 - number
+    strides = ordered_strides(extents, stride_order(main.dims, main.strides))
+    # It cannot be wrong, and checking that takes longer than all else here, as looking for defaults does.
+    own = {"uid": uid, "data_type": operands.compute_type, "dims": tuple(extents), "strides": strides}
+    return TensorSpec.model_construct(**{**_plain(), **own})
+
+
+@cache
+def _plain() -> dict[str, Any]:
+    """What a tensor is that nobody said anything of."""
+    return {name: field.default for name, field in TensorSpec.model_fields.items() if not field.is_required()}
+
+
+def place(steps: Steps, specs: Sequence[TensorSpec | None]) -> None:
+    """Give the kernel's own tensors their scratch memory."""
+    for spec in specs:
+        if spec is not None:
+            steps.places[spec.uid] = steps.allocate(spec.bytes)
+
+
+def direction(engine: str, tag: str) -> Constraint:
+    """Forward and backward are one fusion rule and two engines."""
+    return kind_need(
+        f"{engine}.direction",
+        "operation",
+        lambda task: task.op.main.tag,
+        OneOf(tag),
+        reason="the engine is written for the other direction",
+        fix="nothing to do: another engine serves this operation",
+        status=Status.NOT_SUPPORTED_GRAPH_PATTERN,
+        when=lambda task: task.op.rule == "norm",
+    )
+
+
+def of_thread(name: str, of_row: str, arguments: str) -> str:
+    """A function ``name`` for row ``i`` of a thread: the generated ``of_row`` at that row's coordinates."""
+    names = ", ".join(argument.split()[-1] for argument in arguments.split(","))
+    return (
+        f"__device__ __forceinline__ void {name}(const Params& p, const int (&at)[RANK], int i, {arguments}) {{\n"
+        "    int here[RANK];\n    #pragma unroll\n    for (int j = 0; j < RANK; ++j) here[j] = at[j];\n"
+        f"    here[KEPT - 1] += i;\n    {of_row}(p, here, {names});\n}}\n"
+    )

@@ -1,0 +1,170 @@
+"""Residence: long rows divided among blocks that all run at the same time and keep what they read.
+
+A row that no block holds in registers has to be read twice, once for its statistics
+and once to be normalized. Blocks that stay can keep a part of it: in shared memory,
+in registers, and what they read last may be in the second level of cache. They wait for
+each other in between, which is what a cooperative launch is for. Where all rows together
+are more than that, the device goes through some of them after the others, in rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.codegen.launch import Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.reduction.row_threads import Rows, Tile
+from graphdnn.tensors import TensorSpec
+
+_AHEAD = 128  # bytes of a thread, of the next round, that are asked for while blocks wait
+
+
+def stored_text(fields: Mapping[str, TensorSpec], width: int) -> str:
+    """What a block reads of a pack (``Taken``), what it keeps of it, and where: the packs of a thread stand THREADS
+    apart.
+    """
+    packs = {name: _stored(spec, width) for name, spec in fields.items()}
+    taken = "".join(f"    Pack<{STORAGE[spec.data_type]}, VECTOR> {name};\n" for name, spec in fields.items())
+    members = "".join(f"    {pack} {name};\n" for name, pack in packs.items())
+    pointers = "".join(f"    {pack}* {name};\n" for name, pack in packs.items())
+    starts, before = [], ""
+    for name, pack in packs.items():
+        starts.append(f"{name}(({pack}*)(memory{before}) + threadIdx.x)")
+        before += f" + count * (THREADS * sizeof({pack}))"
+    put = " ".join(f"{name}[i * THREADS] = pack.{name};" for name in packs)
+    get = ", ".join(f"{name}[i * THREADS]" for name in packs)
+    return (
+        f"struct Taken {{\n{taken}}};\n\nstruct Stored {{\n{members}}};\n\nstruct Kept {{\n{pointers}\n"
+        f"    __device__ __forceinline__ Kept(unsigned char* memory, int count) : {', '.join(starts)} {{}}\n"
+        f"    __device__ __forceinline__ void put(int i, const Stored& pack) const {{ {put} }}\n"
+        f"    __device__ __forceinline__ Stored get(int i) const {{ return {{{get}}}; }}\n}};\n"
+    )
+
+
+def _stored(spec: TensorSpec, width: int) -> str:
+    """The type of a pack: words, where elements are narrower."""
+    element = ELEMENTS[spec.data_type]
+    is_narrow = element.kind == "float" and element.bytes < 4
+    kind = "Words" if is_narrow and width * element.bytes % 4 == 0 else "Pack"
+    return f"{kind}<{STORAGE[spec.data_type]}, VECTOR>"
+
+
+def pack_sizes(width: int, kept: Sequence[TensorSpec]) -> list[int]:
+    """Bytes of the packs in ``Stored``."""
+    return [width * ELEMENTS[spec.data_type].bytes for spec in kept]
+
+
+def stored_bytes(packs: Sequence[int]) -> int:
+    """The size of ``Stored``: each of its packs is aligned to its own, 16 bytes at most."""
+    size = 0
+    for pack in packs:
+        alignment = min(pack, 16)
+        size = -(-size // alignment) * alignment + pack
+    alignment = min(max(packs), 16)
+    return -(-size // alignment) * alignment
+
+
+def take_text(program: Program, names: Sequence[str], *, is_fetched: bool = True) -> str:
+    """What reads a pack, with word of whether it will be read again (text/streaming.cuh); ``is_fetched``: and what asks
+    for its lines of memory ahead.
+    """
+    kept = "".join(f"    keep_pack(taken.{name}, pack.{name});\n" for name in names)
+    taken = program.function("take", "Taken& pack, Policy policy").replace(" load<", " policy.load<")
+    of_line = max(1, program.fetched // program.width)  # packs
+    fetched = f"constexpr int OF_LINE = {of_line};\n{program.fetching('fetch')}"
+    kept_pack = (
+        "__device__ __forceinline__ void take(const Params& p, const int (&at)[RANK], Stored& pack, Policy policy) {\n"
+        f"    Taken taken;\n    take(p, at, taken, policy);\n{kept}}}\n"
+    )
+    return taken + (fetched if is_fetched else "") + kept_pack
+
+
+@dataclass(frozen=True, slots=True)
+class Residence:
+    """``splits`` blocks share a tile of rows, ``at_once`` of the ``tiles`` are served at the same time. Of a tile a
+    thread reads ``early`` packs and ``groups`` of the tile's steps: the early ones and the last two groups stay in its
+    registers, ``kept`` packs in shared memory.
+    """
+
+    tile: Tile
+    tiles: int
+    at_once: int
+    splits: int
+    groups: int
+    early: int
+    kept: int
+    pack_bytes: int
+    shared: int
+    read_twice: int  # bytes
+
+    @property
+    def rounds(self) -> int:
+        return -(-self.tiles // self.at_once)
+
+    @property
+    def keeps_all(self) -> bool:
+        return self.kept == (self.groups - 2) * self.tile.steps
+
+    def text(self) -> str:
+        return f"resident_{self.tile.text()}" + ("_rounds" if self.rounds > 1 else "")
+
+    def launch(
+        self,
+        steps: Steps,
+        name: str,
+        rows: Rows,
+        parameters: Parameters,
+        functions: Sequence[str],
+        direction: str,
+        constants: Mapping[str, bool | str],
+    ) -> None:
+        """``direction``: the file that says what is found of the rows."""
+        is_split = self.splits > 1
+        rows.parameters(parameters)
+        turns, longer = divmod(-(-rows.packs // self.tile.lanes), self.splits)
+        counts = {
+            "turns": turns,  # of a split at least
+            "longer": longer,  # splits with one more
+            "last": (longer - 1) % self.splits,  # the split with the row's last packs
+            "missing": -rows.packs % self.tile.lanes,
+        }
+        for field, count in counts.items():
+            parameters.integer(field, count)
+        parameters.integer("groups", self.groups)
+        parameters.integer("kept", self.kept)
+        parameters.integer("tiles", self.tiles)
+        parameters.integer("ahead", _AHEAD // self.pack_bytes)
+        pair = f"Pack<{constants['Compute']}, 2>"
+        scratch = {"partial": (pair, self.splits * rows.count * 16), "arrived": ("unsigned int", 4 * self.tiles)}
+        for field, (kind, size) in scratch.items():
+            if is_split:
+                parameters.scratch(field, kind, steps.allocate(size))
+            else:
+                parameters.nothing(field, kind)
+        text = kernel_text(
+            name,
+            ["pdl.cuh", "grid_barrier.cuh", direction, "norm_span.cuh", "norm_combine.cuh", "norm_persistent.cu"],
+            parameters=parameters.text,
+            functions=functions,
+            constants={
+                **rows.constants(),
+                **self.tile.constants(),
+                **self.tile.bounds(),
+                "SPLIT": is_split,
+                "ROUNDS": self.rounds > 1,
+                "EARLY": self.early,
+                "STORED_BYTES": self.pack_bytes,
+                **constants,
+            },
+        )
+        packed, grid = parameters.pack(), (self.at_once, self.splits, 1)
+        if is_split:
+            steps.add_early(Launch(text, "begin_resident", (1, 1, 1), self.tile.threads, packed))
+        steps.add_early(
+            Launch(text, "norm_resident", grid, self.tile.threads, packed, self.shared, is_cooperative=is_split)
+        )

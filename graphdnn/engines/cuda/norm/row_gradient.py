@@ -1,0 +1,125 @@
+"""Row walk: gradients of norms whose scale changes along rows, all in one read (norm_row_walk).
+
+Each block goes through rows and adds up what they contribute to the gradients of scale and bias; a second launch joins
+the sums of the blocks. None where a row is longer than what a block's registers hold, or the sums are of other axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.launch import Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import Parameters
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.norm.norm_operands import Operands
+from graphdnn.engines.cuda.reduction.row_threads import Rows, Tile, power_above
+from graphdnn.operations import NormBackward
+
+_THREADS, _FEWER_THREADS, _MOST_THREADS = 512, 256, 1024  # of a block; where many rows are narrow; and of a row
+_MANY = 2**24  # bytes of x, beside which the sums that more blocks leave are few
+_WORTH_STEPS = 1.5  # times as many rows at once, for which a thread has more elements of each
+_ELEMENTS = 8  # of a thread; more, where a row would not fit into a block
+_KEPT = 4  # 32-bit registers that an element of two bytes takes: two sums, and x and dy of two tiles
+_OTHER = 30  # registers of a thread that have nothing to do with how many elements it has
+_REGISTERS = 2**16  # of a multiprocessor
+_MOST_STEPS = 16  # packs of a thread
+_MOST_REGISTERS = 120  # more, and the compiler has been seen to spill
+_COLUMN_BYTES = 32 * 1024  # of shared memory, where columns become one
+_JOINERS = 1024  # threads of a block that joins the blocks' sums of 32 places
+_PLACES = _WARP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class RowWalk:
+    """``blocks`` of a tile's rows each go through ``tiles``."""
+
+    rows: Rows
+    tile: Tile
+    blocks: int
+
+    def text(self) -> str:
+        return f"{self.tile.text()}_walk"
+
+    @property
+    def tiles(self) -> int:
+        return -(-self.rows.row_packs // self.tile.columns)
+
+    def launch(
+        self,
+        steps: Steps,
+        name: str,
+        parameters: Parameters,
+        functions: Sequence[str],
+        constants: Mapping[str, int | bool | str],
+    ) -> None:
+        rows, tile = self.rows, self.tile
+        rows.parameters(parameters)
+        parameters.table({"tiles": self.tiles, "blocks": self.blocks})
+        parameters.scratch("partial", str(constants["Compute"]), steps.allocate(self.partial_bytes))
+        text = kernel_text(
+            name,
+            ["pdl.cuh", "norm_row_gradient.cu"],
+            parameters=parameters.text,
+            functions=functions,
+            constants={
+                **rows.constants(),
+                **tile.constants(),
+                **tile.bounds(),
+                "EXACT": tile.lanes * tile.steps == rows.packs,
+                "JOINERS": _JOINERS,
+                "PAST_L1": True,
+                **constants,
+            },
+        )
+        packed = parameters.pack()
+        steps.add_early(Launch(text, "norm_row_walk", (self.blocks, 1, 1), tile.threads, packed))
+        steps.add_early(Launch(text, "norm_parameters", (-(-rows.length // _PLACES), 1, 1), _JOINERS, packed))
+
+    @property
+    def partial_bytes(self) -> int:
+        """What the blocks leave of two sums in single precision."""
+        return 2 * 4 * self.blocks * self.rows.length
+
+
+def row_walk_of(rows: Rows, operands: Operands, device: DeviceSpec) -> RowWalk | None:
+    anchor = operands.anchor
+    assert isinstance(anchor, NormBackward)
+    x, scale = anchor.x.extents, anchor.scale.extents
+    is_of_places = all(scale[a] == (x[a] if a in anchor.axes else 1) for a in range(len(x)))
+    if not rows.along or not is_of_places or operands.compute != "float" or rows.count == 1:
+        return None
+    tile = _tile(rows)
+    if tile is None:
+        return None
+    tiles = -(-rows.row_packs // tile.columns)
+    turns = -(-tiles // (tile.blocks * device.sm_count))
+    return RowWalk(rows, tile, -(-tiles // turns))
+
+
+def _tile(rows: Rows) -> Tile | None:
+    """Few elements of a thread, so that registers are left for many of them; more where that is more rows at once, as
+    blocks of whole warps divide the registers unevenly.
+    """
+    is_large = rows.main_bytes <= 2 and rows.count * rows.length * rows.main_bytes >= _MANY
+    threads = _FEWER_THREADS if is_large else _THREADS
+    best: tuple[int, Tile] | None = None
+    for steps in range(max(1, _ELEMENTS // rows.width), _MOST_STEPS + 1):
+        lanes = _lanes(-(-rows.packs // steps))
+        columns = max(1, threads // lanes)
+        while columns > 1 and columns * lanes * steps * rows.width * 4 > _COLUMN_BYTES:
+            columns //= 2
+        of_element = _KEPT + (2 if rows.main_bytes > 2 else 0)
+        registers = -(-(steps * rows.width * of_element + _OTHER) // 8) * 8
+        blocks = _REGISTERS // (lanes * columns * registers)
+        is_possible = 32 <= lanes * columns <= _MOST_THREADS and registers <= _MOST_REGISTERS and blocks
+        if is_possible and (best is None or blocks * columns >= _WORTH_STEPS * best[0]):
+            best = blocks * columns, Tile(lanes, columns, -(-rows.packs // lanes), blocks)
+    return None if best is None else best[1]
+
+
+def _lanes(count: int) -> int:
+    """Threads of a row: a part of a warp that divides it, or whole warps."""
+    return power_above(count) if count <= _WARP else -(-count // _WARP) * _WARP

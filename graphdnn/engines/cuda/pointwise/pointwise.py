@@ -1,0 +1,281 @@
+"""Engine ``cuda_pointwise``: a pointwise graph in one pass over memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import gcd, prod
+from typing import NamedTuple
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.cuda.codegen.cost import memory_cost
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.fast_division import count_type
+from graphdnn.engines.cuda.codegen.index_space import Space, collapsed, is_addressable, whole
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch, early
+from graphdnn.engines.cuda.codegen.parameters import Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.vectors import is_of_vector_axis, width_for
+from graphdnn.engines.cuda.rewrites.as_conv2d import with_tensors
+from graphdnn.engines.engine import needs_rule
+from graphdnn.enums import DataType, PointwiseMode
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import PointwiseOperation
+from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride_order
+
+_THREADS = 256
+_MOST_BLOCKS = 2**20  # beyond this many, a block takes several turns
+_WORTH_KEEPING = 96  # bytes of vectors for each pack; fewer come from the cache beside the stream
+_MOST_KEPT = 256  # bytes: registers
+_RESIDENT = 3  # blocks on each multiprocessor that keep vectors
+_BYTE = 8  # bits
+_LEAST_TURNED = 2**18  # elements; below, a launch takes longer than what it saves
+_LEAST_ALONG = 16  # bytes along either order; shorter rows share lines of memory with their neighbours
+_WORTH_WRAPPING = 4  # times as wide: batch norm of 100 channels takes 26 us in packs of 4, 46 in packs of 8 over ends
+_MOST_SMALL = 4  # operands that packs over the ends of rows find element by element
+_PAIRED = 8  # operations; the text of longer chains would grow more than the loads gain
+
+
+def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    """A pointwise graph. Large inputs that lie in another order than the result are turned before: neighbours of a
+    result would be far apart in them, and of packed booleans each in another byte. Where that is all, it is the result.
+    """
+    copies, moves = _turned(op), _moves(op)
+    if not copies and not moves:
+        return _pointwise(op, device)
+    from graphdnn.engines.cuda.codegen.launch_sequence import Steps  # they copy by kernels such as these
+
+    steps = Steps(op, device)
+    if moves:
+        steps.moved(op.inputs[0], op.outputs[0])
+        return steps.kernel(f"pointwise__moved__{op.name}")
+    for spec, copy in copies:
+        steps.copied(spec, copy)
+    alone = with_tensors(op, {spec.uid: copy for spec, copy in copies})
+    kernel = _pointwise(alone, device)
+    steps.include(kernel, alone)
+    return steps.kernel(kernel.name)
+
+
+def _moves(op: FusedOp) -> bool:
+    """Whether all there is to do is to bring elements into another order, which is data movement."""
+    step = op.epilogue[0]
+    if (
+        len(op.operations) != 1
+        or not isinstance(step, PointwiseOperation)
+        or step.spec.mode is not PointwiseMode.IDENTITY
+    ):
+        return False
+    (x,), (y,) = step.inputs().values(), step.outputs().values()
+    is_plain = x.data_type is y.data_type is not DataType.BOOLEAN and x.extents == y.extents and step.alpha1 == 1.0
+    if not is_plain or x.is_by_value or x.is_constant or x.vector_count + y.vector_count > 2:
+        return False
+    order = [axis for axis in stride_order(y.dims, y.strides) if y.extents[axis] > 1]
+    return y.elements >= _LEAST_TURNED and bool(order) and y.strides[order[-1]] == 1 != x.strides[order[-1]]
+
+
+def _turned(op: FusedOp) -> list[tuple[TensorSpec, TensorSpec]]:
+    """Large inputs in another order than the result's, and what each is copied to."""
+    main = op.outputs[0]
+    order = stride_order(main.dims, main.strides)
+    inner = next((axis for axis in reversed(order) if main.extents[axis] > 1), 0)
+    if main.elements < _LEAST_TURNED or main.strides[inner] != 1 or main.vector_count > 1:
+        return []
+    strides = ordered_strides(main.extents, order)
+    free = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal))
+    turned = [t for t in op.inputs if _lies_across(t, main, inner)]
+    plain = {"strides": strides, "is_virtual": False, "byte_alignment": 16}
+    return [(t, t.model_copy(update={**plain, "uid": free - 1 - i})) for i, t in enumerate(turned)]
+
+
+def _lies_across(spec: TensorSpec, main: TensorSpec, axis: int) -> bool:
+    """An element for each of ``main``, in another order along ``axis``: bits anyhow, others where whole lines of memory
+    lie along another one.
+    """
+    is_stored = not (spec.is_by_value or spec.is_constant)
+    if not is_stored or spec.extents != main.extents or spec.vector_count != 1 or spec.strides[axis] == 1:
+        return False
+    if spec.data_type is DataType.BOOLEAN:
+        return main.extents[axis] % _BYTE == 0
+    along = [
+        i for i, (stride, extent) in enumerate(zip(spec.strides, spec.extents, strict=True)) if stride == 1 < extent
+    ]
+    least = _LEAST_ALONG // ELEMENTS[spec.data_type].bytes
+    return any(spec.extents[i] >= least and main.extents[axis] >= least for i in along)
+
+
+def _pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    return _chain_of(op).kernel(op.outputs[0], device)
+
+
+@once_for_images
+def _chain_of(op: FusedOp) -> Chain:
+    steps = op.epilogue
+
+    def write(program: Program) -> None:
+        program.apply(steps)
+        program.store_outputs(steps)
+
+    return Chain(op, "pointwise", write, op.outputs[0], asked_indices(steps))
+
+
+class Chain:
+    """One launch over the extents of ``main``; as many neighbours per thread as 16-byte accesses hold.
+
+    ``write`` says what happens to them; ``asked``: logical axes whose index it reads; ``is_reversed``: from the end.
+    The same for any number of images, which are along the first axis of the space.
+    """
+
+    def __init__(
+        self,
+        op: FusedOp,
+        kind: str,
+        write: Callable[[Program], None],
+        main: TensorSpec,
+        asked: frozenset[int],
+        *,
+        is_reversed: bool = False,
+    ) -> None:
+        tensors = [*op.inputs, *op.outputs]
+        in_memory = [t for t in tensors if not (t.is_by_value or t.is_constant)]
+        self._op, self._write, self._is_reversed = op, write, is_reversed
+        self._space = space = collapsed(whole(main.extents), main, in_memory, asked)
+        self._width, self._wraps = _width(space, tensors, asked)
+        self._image = prod(space.sizes[1:])
+        self._name = f"{kind}__v{self._width}r{space.rank}{'w' if self._wraps else ''}"
+        self._written: dict[bool, Written] = {}
+
+    def kernel(self, main: TensorSpec, device: DeviceSpec) -> DeviceKernel:
+        """``main``: of as many images as there are now."""
+        op, space, width = self._op, self._space, self._width
+        sizes = (main.elements // self._image, *space.sizes[1:])
+        many = main.elements // width > _THREADS * device.sm_count
+        blocks = _blocks_that_keep(space, op.inputs, width, device) if many and not self._wraps else 0
+        name = f"{self._name}{'k' if blocks else ''}__{op.name}"
+        pairs = many and len(op.operations) <= _PAIRED
+        written, is_reversed = self._with(bool(blocks)), self._is_reversed
+        launch = element_launch(
+            name, written, sizes, width, blocks=blocks, pairs=pairs, is_reversed=is_reversed, wraps=self._wraps
+        )
+        return DeviceKernel(name, (early(launch, device),))
+
+    def _with(self, keeps: bool) -> Written:
+        found = self._written.get(keeps)
+        if found is None:
+            parameters = Parameters()
+            program = Program(
+                self._op,
+                parameters,
+                self._space,
+                "t",
+                width=self._width,
+                linear="linear",
+                keeps=keeps,
+                wraps=self._wraps,
+            )
+            self._write(program)
+            found = self._written[keeps] = Written.of(program, parameters)
+        return found
+
+
+def _width(space: Space, tensors: Sequence[TensorSpec], asked: frozenset[int]) -> tuple[int, bool]:
+    """Neighbours of a thread, and whether they go on past the end of the last axis.
+
+    Rows of an odd length leave an image of halves 2 bytes for each thread, where a vector of channels is the only thing
+    that knows of rows. As all that is large is packed in one order, packs of it may go over the ends of rows, and
+    the few elements that are small are found one by one.
+    """
+    width = width_for(space, tensors, bits=True)
+    stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
+    packed = packed_strides(space.sizes)
+    linear = [t for t in stored if t.elements == prod(space.sizes) and space.strides(t) == packed]
+    small = [t for t in stored if t not in linear]
+    is_simple = not asked and 0 < len(small) <= _MOST_SMALL and all(is_addressable(t) for t in stored)
+    if not linear or not is_simple or any(2 * t.elements >= prod(space.sizes) for t in small):
+        return width, False
+    line = collapsed(space, linear[0], linear)
+    wide = width_for(line, linear) if line.rank == 1 else 1
+    return (wide, True) if wide >= _WORTH_WRAPPING * width else (width, False)
+
+
+class Written(NamedTuple):
+    """What becomes of a pack: the text of its functions, and the fields that they read."""
+
+    functions: tuple[str, str]
+    parameters: Parameters
+
+    @classmethod
+    def of(cls, program: Program, parameters: Parameters) -> Written:
+        return cls((program.keeping(), program.function("chain", "long long linear, const Kept& kept")), parameters)
+
+
+def _blocks_that_keep(space: Space, inputs: Sequence[TensorSpec], width: int, device: DeviceSpec) -> int:
+    """How many blocks to launch for threads to meet one place along the last axis in all their turns, and so to keep
+    the operands that lie along it; 0 where that is not worth it.
+
+    Four vectors of channels in fp32 are eight times the bytes of an fp16 image from the cache: 41 us instead of 28
+    where the copy takes 26; of an fp32 image they are four times its bytes, and nothing is gained.
+    """
+    last = space.rank - 1
+    vectors = [t for t in inputs if is_of_vector_axis(space, t, last)]
+    fetched = sum(ELEMENTS[t.data_type].bytes for t in vectors) * width
+    if fetched < _WORTH_KEEPING or fetched > _MOST_KEPT or space.rank == 1:
+        return 0
+    packs = space.sizes[last] // width
+    unit = packs // gcd(packs, _THREADS)  # blocks whose threads together span whole rows
+    most = _RESIDENT * device.sm_count
+    return most // unit * unit
+
+
+def element_launch(
+    name: str,
+    written: Written,
+    sizes: Sequence[int],
+    width: int,
+    *,
+    headers: Sequence[str] = (),
+    threads: int = _THREADS,
+    blocks: int = 0,
+    pairs: bool = False,
+    is_reversed: bool = False,
+    wraps: bool = False,
+) -> Launch:
+    """The launch that runs what is ``written`` on each pack of ``width`` neighbours in a space of these ``sizes``.
+
+    ``headers`` come before it. ``blocks``: so many instead of as many as there are packs for. ``wraps``: packs go on
+    past the end of the last axis.
+    """
+    count = prod(sizes) // width
+    parameters = written.parameters.copy()
+    parameters.integer("count", count)
+    parameters.integers("size", sizes)
+    text = kernel_text(
+        name,
+        ["pdl.cuh", "pointwise.cu"],
+        parameters=parameters.text,
+        functions=[*headers, *written.functions],
+        constants={
+            "THREADS": threads,
+            "RANK": len(sizes),
+            "WIDTH": width,
+            "PAIRS": pairs,
+            "REVERSED": is_reversed,
+            "WRAPS": wraps,
+            "Count": count_type(count * width if wraps else count),
+        },
+    )
+    blocks = blocks or min(-(-count // (threads * (2 if pairs else 1))), _MOST_BLOCKS)
+    return Launch(text, "pointwise", (blocks, 1, 1), threads, parameters.pack())
+
+
+ENGINE = cuda_engine(
+    id=30,
+    name="cuda_pointwise",
+    summary="pointwise graphs in one pass over memory, 16 bytes per access where layouts allow",
+    needs=(needs_rule("cuda_pointwise.operation", "pointwise"),),
+    cost=lambda task, knobs: memory_cost(task),
+    generate=lambda op, device, knobs: generate_pointwise(op, device),
+    is_general=True,
+)

@@ -1,0 +1,260 @@
+"""Engine ``cuda_rnn_resident``: recurrent networks of 16-bit data on tensor cores, matrices kept in registers.
+
+A layer is one launch: each block has some units and some sequences, keeps its part of the state's matrix, and reads the
+states that other blocks write as soon as they are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from graphdnn.checks import Empty, MultipleOf
+from graphdnn.device.multiprocessor import RESERVED
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.recurrent.rnn_forward import draw_masks
+from graphdnn.engines.cuda.recurrent.rnn_matmuls import Products
+from graphdnn.engines.cuda.recurrent.rnn_network import Network, Values, rows_of
+from graphdnn.engines.cuda.recurrent.rnn_operands import enter, entered, states, storage
+from graphdnn.engines.cuda.recurrent.rnn_requirements import half_needs, rnn_of, waiting_cost
+from graphdnn.engines.engine import Task, need
+from graphdnn.enums import DataType, NumericalNote, Status
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import RnnForward
+from graphdnn.operations.rnn_spec import RnnSpec
+from graphdnn.rules import Constraint
+from graphdnn.tensors import TensorSpec
+
+UNITS = 16  # of a block at least
+_UNITS = (16, 32)
+_WARPS = 8
+THREADS = 32 * _WARPS
+_DEEP = 32  # values along k that a warp takes at once
+_ROWS = (8, 16, 32)  # sequences of a block
+_REGISTERS = 200  # for operands and sums
+_FILL_BLOCKS_PER_SM = 8
+_STEP = 2.4e-6  # seconds, as measured on an H200
+GROWTH = 2.0**13  # of errors: values of 16 bits are handed on where others hand on FLOAT
+_ID = "cuda_rnn_resident"
+FILES = ("mma.cuh", "rnn_rows.cuh", "rnn_states.cuh", "rnn_cells.cuh", "rnn_exchange.cuh", "rnn_operands.cuh")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a layer is divided among blocks.
+
+    ``blocks_of_k``: blocks of 32 units of a warp; ``at_once``: how many values of 32 units it reads at once.
+    """
+
+    units: int
+    rows: int  # sequences
+    blocks: tuple[int, int, int]  # of units, of sequences, directions
+    blocks_of_k: int
+    at_once: int
+    staged: bool  # matrices are in shared memory
+    shared: int
+
+    @property
+    def count(self) -> int:
+        units, sequences, directions = self.blocks
+        return units * sequences * directions
+
+    def fits(self, device: DeviceSpec) -> bool:
+        """All blocks run at the same time."""
+        return self.count <= device.sm_count and self.shared <= device.shared_memory - RESERVED
+
+    def text(self) -> str:
+        return f"u{self.units}r{self.rows}k{self.blocks_of_k}a{self.at_once}{'s' * self.staged}"
+
+    def constants(self, rnn: RnnSpec, tensors: Mapping[str, TensorSpec]) -> dict[str, int | bool | str]:
+        most = max(2 * rnn.rows * rnn.gates * rnn.width, rnn.kept_count, *(t.span for t in tensors.values()))
+        return {
+            "THREADS": THREADS, "UNITS": self.units, "ROWS": self.rows, "STAGED": self.staged,
+            "WHOLE": rnn.hidden_size == self.blocks_of_k * _DEEP * _WARPS,
+            "Index": "int" if most < 2**31 else "long long",
+        }  # fmt: skip
+
+
+def fitting(rnn: RnnSpec, *, columns: int, values: int, pair: int) -> list[Shape]:
+    """The ways to divide a layer whose operands have room, those first whose blocks read the least of others.
+
+    A block sums ``columns`` for each unit and sequence, over ``values`` of each unit. Matrices are best in registers.
+    ``pair``: registers that another pair of a unit and a sequence takes in a thread.
+    """
+    deep, found = -(-rnn.hidden_size // (_WARPS * _DEEP)), []
+    for units, rows, staged, chunks in product(_UNITS, _ROWS, (False, True), (1, values)):
+        tiles, at_once = columns * units // 8, values * deep // chunks
+        matrix = 0 if staged else values * deep * tiles
+        registers = 4 * (matrix + rows // 8 * at_once + rows // 8 * tiles // 2)
+        registers += pair * (rows * units // THREADS - 1)
+        if rnn.hidden_size % units or rows * units < THREADS or registers > _REGISTERS:
+            continue
+        blocks = rnn.hidden_size // units, -(-rnn.batch_sizes[0] // rows), rnn.directions
+        joined = (1 if staged else 2) * _WARPS * rows * (columns * units + 4) * 4
+        shared = joined + staged * THREADS * values * deep * tiles * 16
+        found.append(Shape(units, rows, blocks, deep, at_once, staged, shared))
+    return sorted(found, key=lambda s: (s.staged, s.at_once != values * deep, s.count * s.rows, s.rows))
+
+
+def shapes(rnn: RnnSpec) -> list[Shape]:
+    """Of the network itself: a block sums all gates of its units."""
+    return fitting(rnn, columns=rnn.gates, values=1, pair=40)
+
+
+def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    anchor = op.anchor
+    assert isinstance(anchor, RnnForward)
+    rnn, steps = anchor.rnn, Steps(op, device)
+    network, products = Network(anchor, steps, 0), Products(steps, rnn.arithmetic)
+    if anchor.masks is not None:
+        draw_masks(anchor, steps)
+    masks = network.plain_masks(anchor.masks)
+    state, batch = anchor.y.data_type, rnn.batch_sizes[0]
+    layer_bytes = (batch + rnn.rows) * rnn.width * 2
+    shared = steps.allocate(rnn.layers * layer_bytes)
+    steps.add(fill(network, state, shared, layers=rnn.layers, width=rnn.hidden_size, first=batch, hx=anchor.hx))
+    entering = network.scratch(rnn.arithmetic, rnn.gates * rnn.hidden_size, rnn.directions)
+    values = rows_of(anchor.x)
+    for layer in range(rnn.layers):
+        values = enter(network, products, anchor, layer, values, entering, masks, state)
+        here = shared + layer * layer_bytes
+        steps.add(_layer(network, anchor, layer, values, entering, here))
+        values = Values(None, state, here + batch * rnn.width * 2, rnn.width)
+    return steps.kernel(f"rnn_resident__{rnn.cell.name.lower()}")
+
+
+def fill(
+    network: Network, data_type: DataType, shared: int, *, layers: int, width: int, first: int, hx: TensorSpec | None
+) -> Launch:
+    """The launch that fills the memory between blocks, ``width`` values of a row and direction.
+
+    ``first``: rows of first states at the beginning of each layer.
+    """
+    rnn, state = network.rnn, STORAGE[data_type]
+    parameters = Parameters(network.steps.places)
+    parameters.scratch("shared", state, shared)
+    network.optional(parameters, "hx", hx)
+    for field, value in (
+        ("layers", layers), ("directions", rnn.directions), ("rows", rnn.rows), ("batch", first), ("hidden", width),
+    ):  # fmt: skip
+        parameters.integer(field, value)
+    text = kernel_text(
+        "rnn_fill",
+        ["rnn_states.cuh", "rnn_exchange.cuh", "rnn_fill.cu"],
+        parameters=parameters.text,
+        functions=[],
+        constants={"THREADS": THREADS, "State": state},
+    )
+    vectors = layers * (first + rnn.rows) * rnn.directions * width // 8
+    blocks = min(-(-vectors // THREADS), _FILL_BLOCKS_PER_SM * network.device.sm_count)
+    return Launch(text, "rnn_fill", (blocks, 1, 1), THREADS, parameters.pack())
+
+
+def _layer(network: Network, op: RnnForward, layer: int, values: Values, entering: Values, shared: int) -> Launch:
+    rnn = op.rnn
+    shape = next(s for s in shapes(rnn) if s.fits(network.device))
+    state = STORAGE[op.y.data_type]
+    parameters = network.layer(op.w, layer, 0)
+    parameters.integer("directions", rnn.directions)
+    parameters.scratch("shared", state, shared)
+    entered(network, parameters, layer, values, entering)
+    outputs = _outputs(network, op, layer)
+    if outputs is None:
+        parameters.nothing("out", state)
+        parameters.integer("out_at", 0)
+        parameters.integers("out_stride", (0, 0))
+    else:
+        outputs.parameter(parameters, "out", is_output=True)
+    states(network, parameters, op)
+    name = f"rnn_resident__{rnn.cell.name.lower()}_{shape.text()}"
+    text = kernel_text(
+        name,
+        [*FILES, "rnn_persistent.cu"],
+        parameters=parameters.text,
+        functions=["#define QUICK\n"],
+        constants={
+            **network.constants(),
+            **shape.constants(rnn, op.tensors()),
+            "BLOCKS_OF_K": shape.blocks_of_k,
+            "SKIP": not rnn.has_input_matrices(layer),
+            "State": state,
+            "Out": state if outputs is None else STORAGE[outputs.data_type],
+            "StateOut": storage(op.hy),
+            "CellOut": storage(op.cy),
+        },
+    )
+    return Launch(text, "rnn_resident", shape.blocks, THREADS, parameters.pack(), shape.shared, is_cooperative=True)
+
+
+def _outputs(network: Network, op: RnnForward, layer: int) -> Values | None:
+    """Where the outputs of a layer are kept, beside the memory between blocks."""
+    if layer == op.rnn.layers - 1:
+        return rows_of(op.y)
+    return None if op.kept is None else network.kept_outputs(op.kept, layer)
+
+
+# What it needs.
+
+
+def resident_needs(
+    engine: str, tag: str, data: tuple[str, ...], ways: Callable[[RnnSpec], list[Shape]], handed: str
+) -> tuple[Constraint, ...]:
+    """What both directions of time need: 16-bit data and whole blocks that fit.
+
+    ``data``: the ports that have one type; ``handed``: what passes from block to block.
+    """
+
+    def is_asked(task: Task) -> bool:
+        return task.op.main.tag == tag
+
+    return (
+        *half_needs(engine, tag, data),
+        need(
+            f"{engine}.hidden_size",
+            "hidden_size",
+            lambda task: rnn_of(task).hidden_size,
+            MultipleOf(UNITS),
+            reason=f"a block has {UNITS} units",
+            fix="pad the network with units whose weights are 0, or use another engine",
+            status=Status.NOT_SUPPORTED_SHAPE,
+            when=is_asked,
+        ),
+        need(
+            f"{engine}.size",
+            "hidden_size, batch_sizes, directions",
+            lambda task: _misfit(task, ways),
+            Empty("blocks that all run at the same time and keep their part of the matrix"),
+            reason=f"blocks wait for each other's {handed} from step to step",
+            fix="divide the sequences among several runs, or use another engine",
+            status=Status.NOT_SUPPORTED_SHAPE,
+            when=is_asked,
+        ),
+    )
+
+
+def _misfit(task: Task, ways: Callable[[RnnSpec], list[Shape]]) -> list[str]:
+    """Why the network does not fit the device; empty when it does."""
+    rnn = rnn_of(task)
+    found = ways(rnn)
+    if any(s.fits(task.device) for s in found):
+        return []
+    least = min((f"{s.count} blocks" for s in found), default="no shape")
+    return [f"{rnn.hidden_size} units and {rnn.batch_sizes[0]} sequences: {least}"]
+
+
+ENGINE = cuda_engine(
+    id=73,
+    name=_ID,
+    summary="recurrent networks of 16-bit data on tensor cores; matrices in registers, states pass from block to block",
+    needs=resident_needs(_ID, RnnForward.tag, ("x", "w", "y", "hx"), shapes, "states"),
+    cost=lambda task, knobs: waiting_cost(task, _STEP, DataType.HALF),
+    generate=lambda op, device, knobs: generate(op, device),
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    error_growth=GROWTH,
+)

@@ -1,0 +1,73 @@
+"""What the engines of recurrent networks need: their own operation, and data whose addresses are sums over axes."""
+
+from __future__ import annotations
+
+from graphdnn.checks import Equals, OneOf
+from graphdnn.engines.cuda.codegen.cost import device_cost
+from graphdnn.engines.cuda.extensions.extension_requirements import extension_needs
+from graphdnn.engines.engine import Cost, Task, need
+from graphdnn.engines.operation_cost import flops
+from graphdnn.enums import DataType, Status
+from graphdnn.operations import RecurrentOperation
+from graphdnn.operations.rnn_spec import RnnSpec
+from graphdnn.rules import Constraint
+
+BARRIER = 2e-6  # seconds that blocks wait for each other
+_SHARE = 0.5  # of the peak rate
+
+
+def rnn_needs(engine: str, tag: str) -> tuple[Constraint, ...]:
+    """The needs of the engine of one of the three operations; masks are copied into bytes first."""
+    return extension_needs(engine, tag, packed=("masks",), by_value=("seed", "offset"))
+
+
+def rnn_of(task: Task) -> RnnSpec:
+    op = task.op.main
+    assert isinstance(op, RecurrentOperation)
+    return op.rnn
+
+
+def half_needs(engine: str, tag: str, data: tuple[str, ...]) -> tuple[Constraint, ...]:
+    """What engines for tensor cores need. ``data``: the ports that have one type."""
+
+    def is_asked(task: Task) -> bool:
+        return task.op.main.tag == tag
+
+    def types(task: Task) -> tuple[str, ...]:
+        tensors = task.op.main.tensors()
+        return tuple(dict.fromkeys(tensors[p].data_type.name for p in data if p in tensors))
+
+    return (
+        *rnn_needs(engine, tag),
+        need(
+            f"{engine}.types",
+            f"{', '.join(data)}: data_type",
+            types,
+            OneOf(("HALF",), ("BFLOAT16",)),
+            reason="tensor cores multiply 16-bit floats, with sums in FLOAT",
+            fix="use HALF or BFLOAT16 for all of them, or another engine",
+            status=Status.NOT_SUPPORTED_DATA_TYPE,
+            when=is_asked,
+        ),
+        need(
+            f"{engine}.arithmetic",
+            "arithmetic",
+            lambda task: rnn_of(task).arithmetic,
+            Equals(DataType.FLOAT),
+            reason="tensor cores sum products of 16-bit floats as FLOAT",
+            fix="use FLOAT, or another engine",
+            status=Status.NOT_SUPPORTED_DATA_TYPE,
+            when=is_asked,
+        ),
+    )
+
+
+def waiting_cost(task: Task, step: float = BARRIER, operand: DataType | None = None) -> Cost:
+    """Every layer goes through all steps, and its blocks wait for each other after each.
+
+    ``operand``: the type that tensor cores multiply. Products of the state are small: a step takes ``step`` at least.
+    """
+    op, rnn = task.op.main, rnn_of(task)
+    rate = task.device.rate(op.compute_type if operand is None else operand) * _SHARE
+    cost = device_cost(task, flops(op) / rate, rnn.scratch_bytes * 2.0, launches=1 + 2 * rnn.layers)
+    return cost.plus({"waiting": rnn.layers * len(rnn.batch_sizes) * step})

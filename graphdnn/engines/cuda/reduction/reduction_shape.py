@@ -1,0 +1,98 @@
+"""How the elements of a fold are divided among threads, and its results among blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from graphdnn.engines.cuda.reduction.reduced_axes import ReducedAxes
+
+_UNROLLED = 8  # loads
+_LINE = 128  # bytes of memory
+_MANY_RESULTS = 4096  # of parts of which there are few then
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a fold is divided among threads; see reduction.cu."""
+
+    along: bool
+    width: int
+    threads: int
+    lanes: int  # RT
+    unroll: int
+    kept: tuple[int, ...]  # packs
+    reduced: tuple[int, ...]  # packs
+    per_block: int  # packs
+
+    @property
+    def tiles(self) -> int:
+        return -(-prod(self.kept) // (self.threads // self.lanes))
+
+    @property
+    def splits(self) -> int:
+        return -(-prod(self.reduced) // self.per_block)
+
+    @property
+    def results_per_block(self) -> int:
+        """Of the second launch: 32 bytes of a row of parts are the least that is read at once."""
+        return 8 if prod(self.kept) * (1 if self.along else self.width) < _MANY_RESULTS else 32
+
+    @property
+    def step(self) -> tuple[int, ...]:
+        """Digits of ``lanes`` in the radices of ``reduced``."""
+        digits, rest = [], self.lanes
+        for size in reversed(self.reduced[1:]):
+            digits.append(rest % size)
+            rest //= size
+        return (rest, *reversed(digits))
+
+
+def choose_shape(
+    axes: ReducedAxes, along: bool, width: int, pack_bytes: int, in_flight: int, threads: int, blocks: int
+) -> Shape:
+    """Lanes so that memory is read in whole lines. ``blocks``: what the device holds at once, where results are few."""
+    kept, reduced = list(axes.kept), list(axes.reduced)
+    vector = reduced if along else kept
+    vector[-1] //= width
+    results, depth = prod(kept), prod(reduced)
+    most = min(_UNROLLED, _power_below(in_flight))
+    if along:
+        # Short rows: several for a warp, so that each lane has as many loads in flight as in long ones.
+        lanes = min(32, _power_above(-(-depth // most)))
+        if depth >= threads and results < 16 * blocks:
+            lanes = threads
+    elif depth < 8 or results >= threads * blocks:
+        lanes = 1
+    else:
+        lanes = threads // _kept_lanes(results, pack_bytes)
+    tiles = -(-results // (threads // lanes))
+    splits = 1
+    if 2 * tiles <= blocks:
+        splits = max(1, min(blocks // tiles, depth // (4 * lanes)))
+    per_block = -(-depth // splits)
+    per_block = -(-per_block // lanes) * lanes
+    unroll = min(most, _power_above(per_block // lanes))
+    return Shape(along, width, threads, lanes, unroll, tuple(kept), tuple(reduced), per_block)
+
+
+def _kept_lanes(packs: int, pack_bytes: int) -> int:
+    """Up to a warp's lanes beside each other, with few that have nothing to do, and whole lines of memory for a part of
+    a row.
+    """
+
+    def loss(lanes: int) -> float:
+        line = lanes * pack_bytes
+        return -(-packs // lanes) * lanes * (1.0 if lanes >= packs or line >= _LINE else (_LINE / line) ** 0.5)
+
+    return min((32, 16, 8, 4, 2, 1), key=loss)
+
+
+def _power_below(count: int) -> int:
+    """The largest power of two up to ``count``, at least 1."""
+    return 1 << (max(1, count).bit_length() - 1)
+
+
+def _power_above(count: int) -> int:
+    """The least power of two from ``count`` on."""
+    return 1 << (count - 1).bit_length()

@@ -1,0 +1,334 @@
+"""Rows: elements that are normalized together, and how the threads of a block share them (row_threads.cuh)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.codegen.fast_division import magic
+from graphdnn.engines.cuda.codegen.index_space import INT_MAX, Axis, Space
+from graphdnn.engines.cuda.codegen.parameters import Parameters
+from graphdnn.engines.cuda.codegen.source import file_text
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.reduction.reduced_axes import reduced_axes
+from graphdnn.tensors import TensorSpec
+
+_THREADS = 256
+_MOST_THREADS = 1024
+_PACK_BYTES = 16
+_ACROSS_BYTES = 8  # of a pack of neighbouring rows: few enough that a row's threads have little to exchange
+_HELD = 64  # bytes of values a thread should hold, and twice that where a row would not fit otherwise
+_MOSTLY = 0.8  # of the packs that a block has room for
+_MOST_HELD = 256  # where short rows lie across memory: fewer threads have less to exchange, each has more on its way
+_IN_FLIGHT = 128  # bytes of memory that such a thread reads at once
+# Long rows along memory: packs at most, threads of a row, and threads of an SM. The fastest of those tried on an H200.
+_LONG = ((96, 32, 1024), (128, 32, 640), (384, 128, 1024), (768, 128, 640), (1024, 256, 768))
+_LEAST_LONG, _MANY_LONG = 65, 2**15  # packs, and threads of all rows
+_LONG_THREADS, _LONG_BYTES = 128, 4  # of a block, and of a value
+_ENOUGH_THREADS = 2**17  # of a device, of such threads
+_LINE, _SHORT_LINE = 128, 64  # bytes of memory that one access of a warp should fill, and where threads hold much
+_SECTOR = 32  # bytes that memory hands out at once
+_ROW_BYTES = 16  # of what a thread knows of its rows, for each of their statistics
+_BLOCKS_PER_SM = 8
+# Rows across memory that few threads share: packs above which they do; threads of a row and of a block, blocks of a
+# multiprocessor, bytes of values; packs of a thread. The fastest of those tried on an H200 (150 to 1000 channels).
+_LEAST_TALL, _MOST_TALL = 128, 16
+_TALL = ((16, 128, 5, 160), (32, 256, 2, _MOST_HELD), (64, 256, 2, _MOST_HELD))
+_NOT_TALL = 256  # packs, up to which others are as fast where the first of these do not serve
+_MANY_THREADS, _SOME_THREADS = 1280, 768  # of an SM, where a thread holds little and much: 48 and 80 registers
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows in a space whose first ``kept`` axes count them."""
+
+    space: Space
+    kept: int
+    along: bool  # neighbours in memory belong to one row
+    width: int  # neighbours of a thread
+    main_bytes: int  # of an element of the largest operand
+
+    @property
+    def count(self) -> int:
+        return prod(self.space.sizes[: self.kept])
+
+    @property
+    def length(self) -> int:
+        return prod(self.space.sizes[self.kept :])
+
+    @property
+    def row_width(self) -> int:
+        """Rows of a thread."""
+        return 1 if self.along else self.width
+
+    @property
+    def vector_axis(self) -> int:
+        return (self.space.rank if self.along else self.kept) - 1
+
+    @property
+    def row_packs(self) -> int:
+        return self.count // self.row_width
+
+    @property
+    def packs(self) -> int:
+        """Of one row."""
+        return self.length // self.width if self.along else self.length
+
+    def is_of_row(self, spec: TensorSpec) -> bool:
+        """True when a row has one element of the tensor."""
+        return not any(self.space.strides(spec)[self.kept :])
+
+    def axis_of_images(self, main: TensorSpec) -> int | None:
+        """The axis whose longest steps are those of ``main`` along its first axis; None where that is not the first one
+        of those that are kept, or of those that are not.
+        """
+        images, strides = main.dims[0], self.space.strides(main)
+        for axis in (0, min(self.kept, self.space.rank - 1)):
+            steps, rest = divmod(self.space.sizes[axis], images)
+            if images > 1 and not rest and strides[axis] * steps == main.strides[0]:
+                return axis
+        return None
+
+    def longer(self, axis: int, extents: tuple[int, ...]) -> Rows:
+        """The same rows in a tensor of these extents, which differ from what they were along one axis of the space."""
+        axes = self.space.axes
+        others = prod([a.size for i, a in enumerate(axes) if i != axis])
+        longer = Axis(prod(extents) // others, axes[axis].logical, axes[axis].multiplier)
+        space = Space(extents, (*axes[:axis], longer, *axes[axis + 1 :]))
+        return Rows(space, self.kept, self.along, self.width, self.main_bytes)
+
+    def narrowed(self, width: int) -> Rows:
+        return Rows(self.space, self.kept, self.along, min(width, self.width), self.main_bytes)
+
+    def text(self) -> str:
+        return f"{'rows' if self.along else 'columns'}_v{self.width}"
+
+    def constants(self) -> Mapping[str, int | bool | str]:
+        wide = max(self.row_packs, self.packs) > INT_MAX
+        return {
+            "ALONG": self.along,
+            "VECTOR": self.width,
+            "KEPT": self.kept,
+            "RANK": self.space.rank,
+            "Count": "unsigned long long" if wide else "unsigned int",
+        }
+
+    def parameters(self, parameters: Parameters) -> None:
+        sizes = self.space.sizes
+        packs = (s // self.width if axis == self.vector_axis else s for axis, s in enumerate(sizes))
+        parameters.integers("size", sizes)
+        parameters.integers("magic", [magic(count) for count in packs])
+        parameters.integer("rows", self.row_packs)
+        parameters.integer("count", self.packs)
+        parameters.integer("elements", self.length)
+
+
+def rows_text() -> list[str]:
+    """What kernels over rows begin with."""
+    return [file_text("fast_division.cuh"), file_text("row_threads.cuh")]
+
+
+def rows_of(
+    extents: Sequence[int],
+    axes: Sequence[int],
+    main: TensorSpec,
+    packed: Sequence[TensorSpec],
+    single: Sequence[TensorSpec],
+    asked: frozenset[int],
+) -> Rows:
+    """``axes``: of a row. ``main`` is the tensor whose accesses count. ``packed`` and ``single``: tensors that are
+    accessed in packs, and element by element.
+    """
+    statistic = [1 if a in axes else extent for a, extent in enumerate(extents)]
+    stored = _stored(packed)
+    found = reduced_axes(extents, statistic, main, [*stored, *_stored(single)], (), asked)
+    space, kept = found.x, found.y.rank
+    strides = space.strides(main)
+    across, along = strides[kept - 1], strides[-1]
+    is_along = along != 0 and (across == 0 or along < across)
+    main_bytes = ELEMENTS[main.data_type].bytes
+    largest = max((ELEMENTS[t.data_type].bytes for t in stored), default=main_bytes)
+    axis = (space.rank if is_along else kept) - 1
+    width = width_for(space, stored, axis, _PACK_BYTES * largest // main_bytes)
+    return Rows(space, kept, is_along, min(width, max(1, _PACK_BYTES // main_bytes)), main_bytes)
+
+
+def _stored(tensors: Sequence[TensorSpec]) -> list[TensorSpec]:
+    return [t for t in tensors if not (t.is_by_value or t.is_constant)]
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block's rows: ``lanes`` threads for each row, ``steps`` packs of a thread at a time."""
+
+    lanes: int
+    columns: int
+    steps: int
+    blocks: int = 1  # on an SM at least, which bounds the registers of a thread
+
+    @property
+    def threads(self) -> int:
+        return self.lanes * self.columns
+
+    def text(self) -> str:
+        return f"{self.lanes}x{self.columns}x{self.steps}"
+
+    def constants(self) -> Mapping[str, int | bool | str]:
+        return {"LANES": self.lanes, "COLUMNS": self.columns, "STEPS": self.steps, "THREADS": self.threads}
+
+    def bounds(self) -> Mapping[str, int]:
+        return {"BLOCKS": self.blocks}
+
+
+def held(rows: Rows, value_bytes: int, *, is_deep: bool = False) -> tuple[Rows, Tile] | None:
+    """A block that holds its rows in registers, ``value_bytes`` for each element; None when a row is too long.
+
+    ``is_deep``: threads may hold as much as there are registers for, where that leaves enough of them.
+    """
+    if rows.along:
+        long = _held_long(rows, value_bytes) if is_deep else None
+        if long is not None:
+            return rows, long
+        found = _held_along(rows, value_bytes)
+    else:
+        rows = rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes))
+        deep = _held_deep(rows, value_bytes) if is_deep else None
+        if deep is not None:
+            return rows, deep
+        found = _held_across(rows, value_bytes)
+    if found is None:
+        return None
+    rows, tile = found
+    threads = _SOME_THREADS if tile.steps * rows.width * value_bytes > _HELD else _MANY_THREADS
+    return rows, replace(tile, blocks=max(1, threads * 4 // value_bytes // tile.threads))
+
+
+def _held_along(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
+    for budget in (_HELD, 2 * _HELD):
+        steps = max(1, budget // value_bytes // rows.width)
+        lanes = power_above(-(-rows.packs // steps))
+        if lanes <= _MOST_THREADS:
+            lanes = _fewer_lanes(rows, lanes, value_bytes)
+            columns = max(1, _THREADS // lanes)
+            return rows, Tile(lanes, columns, -(-rows.packs // lanes))
+    return None
+
+
+def _held_long(rows: Rows, value_bytes: int) -> Tile | None:
+    """Few threads for each of many long rows, with packs enough that each asks for some at once."""
+    lanes, threads = next(((lanes, n) for most, lanes, n in _LONG if _LEAST_LONG <= rows.packs <= most), (0, 0))
+    is_many = rows.row_packs * lanes >= _MANY_LONG and rows.width * rows.main_bytes == _PACK_BYTES
+    if not is_many or value_bytes > _LONG_BYTES:
+        return None
+    tile = Tile(lanes, max(1, _LONG_THREADS // lanes), -(-rows.packs // lanes))
+    return replace(tile, blocks=threads // tile.threads)
+
+
+def _fewer_lanes(rows: Rows, lanes: int, value_bytes: int) -> int:
+    """Half of the largest block, where more of its threads have something to do and two blocks share the registers."""
+    fewer = lanes // 2
+    steps, fewer_steps = (-(-rows.packs // n) for n in (lanes, fewer or 1))
+    fits = fewer_steps * rows.width * value_bytes <= 2 * _HELD
+    return fewer if lanes == _MOST_THREADS and fits and fewer * fewer_steps < _MOSTLY * lanes * steps else lanes
+
+
+def _held_across(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
+    most = 2 * _HELD // value_bytes // rows.width  # packs of a thread
+    pack_bytes = rows.width * rows.main_bytes
+    everything = power_above(rows.row_packs)
+    columns = min(32, max(1, _LINE // pack_bytes), everything)
+    while columns * pack_bytes >= _SECTOR or columns == everything:
+        wanted = min(_THREADS // columns, _power_below(rows.packs // 4))  # a thread should hold a few
+        lanes = max(power_above(-(-rows.packs // most)), wanted)
+        if lanes * columns <= _MOST_THREADS:
+            steps = -(-rows.packs // lanes)
+            columns = max(columns, min(_THREADS // lanes, everything), 32 // lanes)
+            if steps * rows.width * value_bytes > _HELD and columns * pack_bytes > _SHORT_LINE:
+                columns = max(columns // 2, 32 // lanes)  # fewer threads wait for each other
+            return rows, Tile(lanes, columns, steps)
+        columns //= 2
+    return None
+
+
+def _held_deep(rows: Rows, value_bytes: int) -> Tile | None:
+    """Few threads for each of many short rows."""
+    most = min(_IN_FLIGHT // rows.main_bytes, _MOST_HELD // value_bytes) // rows.width
+    lanes = power_above(-(-rows.packs // most))
+    if lanes > 8 or rows.row_packs * lanes < _ENOUGH_THREADS:
+        return None
+    steps = -(-rows.packs // lanes)
+    columns = _THREADS // 2 // lanes
+    return Tile(lanes, columns, steps, blocks=4)
+
+
+def held_tall(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
+    """A block that holds rows of many packs across memory in registers, with few threads for each: these exchange
+    little, and blocks are small enough that one reads while another writes. None where others were not found slower.
+    """
+    rows = rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes))
+    if rows.along or rows.width * rows.main_bytes != _ACROSS_BYTES or rows.packs <= _LEAST_TALL:
+        return None
+    for lanes, threads, blocks, most in _TALL:
+        steps = -(-rows.packs // lanes)
+        values = steps * rows.width * value_bytes
+        if steps <= _MOST_TALL and values <= most:
+            is_many = rows.row_packs * lanes >= _ENOUGH_THREADS and (lanes == _TALL[0][0] or rows.packs > _NOT_TALL)
+            return (rows, Tile(lanes, threads // lanes, steps, blocks)) if is_many else None
+    return None
+
+
+def passed(rows: Rows) -> Tile:
+    """A block that reads its rows several times."""
+    if rows.along:
+        return Tile(_MOST_THREADS, 1, 1)
+    columns = min(32, power_above(rows.row_packs))
+    return Tile(_MOST_THREADS // 2 // columns, columns, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Rows divided among blocks: ``splits`` parts of ``per_split`` packs."""
+
+    tile: Tile
+    tiles: int
+    splits: int
+    per_split: int
+
+    def parameters(self, parameters: Parameters) -> None:
+        parameters.integer("per_split", self.per_split)
+        parameters.integer("splits", self.splits)
+
+
+def divided(rows: Rows, compute_bytes: int, values: int, device: DeviceSpec) -> tuple[Rows, Division]:
+    """Blocks enough for the device, each with whole turns of its loop; ``values`` that a thread holds of an element."""
+    if not rows.along:
+        rows = rows.narrowed(_ROW_BYTES // compute_bytes)
+    value_bytes = compute_bytes * values
+    steps = max(1, min(4, _HELD // value_bytes // rows.width))
+    blocks = _MOST_THREADS * 4 // compute_bytes // _THREADS
+    if rows.along:
+        lanes = min(_THREADS, power_above(rows.packs))
+        tile = Tile(lanes, _THREADS // lanes, steps, blocks)
+    else:
+        columns = min(32, power_above(rows.row_packs))
+        tile = Tile(_THREADS // columns, columns, steps, blocks)
+    tiles = -(-rows.row_packs // tile.columns)
+    turn = tile.lanes * steps
+    wanted = -(-_BLOCKS_PER_SM * device.sm_count // tiles)
+    splits = max(1, min(wanted, rows.packs // turn))
+    per_split = -(-rows.packs // splits)
+    if splits > 1:
+        per_split = -(-per_split // turn) * turn
+    return rows, Division(tile, tiles, -(-rows.packs // per_split), per_split)
+
+
+def power_above(count: int) -> int:
+    """The smallest power of two that is not below ``count``."""
+    return 1 << (max(1, count) - 1).bit_length()
+
+
+def _power_below(count: int) -> int:
+    return 1 << (max(1, count).bit_length() - 1)

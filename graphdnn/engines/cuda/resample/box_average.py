@@ -1,0 +1,149 @@
+"""Averages over windows across memory, by resample_box.cu: x comes through the copy unit (TMA).
+
+Local response normalization over the planes of an image is one: five channels, each a plane apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from graphdnn.cuda.tensor_map import TensorMap
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.codegen.fast_division import magic
+from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
+from graphdnn.engines.cuda.codegen.launch import Launch
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.resample.pool import Moving, Pool, pads_zeros
+from graphdnn.enums import DataType, ResampleMode
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ResampleForward
+from graphdnn.tensors import TensorSpec
+
+PACK, _LANES = 4, 16  # neighbours of a thread, threads beside each other: rows of 128 or 256 bytes
+_ROWS, _SPAN = 32, 8  # of a block, of a thread
+_THREADS = _LANES * (_ROWS // _SPAN)
+_BLOCKS = 16  # of a multiprocessor
+_UNIT = 16  # bytes that rows and addresses are multiples of
+_MOST_OUTER = 2  # axes beside the box's
+_SOURCES = (DataType.HALF, DataType.BFLOAT16, DataType.FLOAT)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """``source``: what is copied; it lies as x does, and the prologue makes x of it."""
+
+    pool: Pool
+    source: TensorSpec
+    outer: tuple[int, ...]  # coordinates beside the box's, innermost first
+
+    @property
+    def row(self) -> Moving:
+        return self.pool.row
+
+    @property
+    def space(self) -> Space:
+        return self.pool.space(self.source.extents, is_input=True)
+
+
+def box_of(
+    anchor: ResampleForward,
+    pool: Pool,
+    read: Sequence[TensorSpec],
+    written: Sequence[TensorSpec],
+    device: DeviceSpec,
+) -> Box | None:
+    """None where the kernel does not serve. ``read`` by the prologue, ``written`` and read by the epilogue."""
+    row, column, spec = pool.row, pool.column, anchor.spec
+    streamed = {t.uid: t for t in (*read, *written) if not (t.is_by_value or t.is_constant)}
+    sources = [t for t in read if t.uid in streamed]
+    if (
+        device.compute_capability != (9, 0)
+        or spec.mode is not ResampleMode.AVGPOOL_INCLUDE_PADDING
+        or COMPUTE_TYPE[anchor.compute_type] != "float"
+        or anchor.beta != 0.0
+        or not pads_zeros(anchor)
+        or pool.along
+        or row.window == 1
+        or row.stride != 1
+        or column.window != 1
+        or column.y.size != 1
+        or len(streamed) != 2
+        or len(sources) != 1
+    ):
+        return None
+    (source,) = sources
+    outer = tuple(j for j in range(len(pool.axes) - 2, -1, -1) if pool.axes[j] not in (row, column))
+    if source.data_type not in _SOURCES or source.extents != anchor.x.extents or not is_addressable(source):
+        return None
+    if len(outer) > _MOST_OUTER or max(1, source.byte_alignment) % _UNIT:
+        return None
+    box = Box(pool, source, outer)
+    *strides, last = box.space.strides(source)
+    size = ELEMENTS[source.data_type].bytes
+    lies_well = last == 1 and all(
+        s > 0 and s * size % _UNIT == 0 for j, s in enumerate(strides) if box.space.sizes[j] > 1
+    )
+    space = pool.space(anchor.y.extents, is_input=False)
+    results = [t for t in written if t.uid in streamed]
+    fits = width_for(box.space, [source]) % PACK == 0 and width_for(space, results) % PACK == 0
+    return box if lies_well and fits else None
+
+
+def boxed(op: FusedOp, parameters: Parameters, functions: Sequence[str], box: Box, *, has_quick: bool) -> Launch:
+    """``functions``: prologue and epilogue, both given the source's elements."""
+    pool, space = box.pool, box.space
+    anchor = op.anchor
+    assert isinstance(anchor, ResampleForward)
+    row, size = pool.place(box.row), ELEMENTS[box.source.data_type].bytes
+    rows, wide = box.row.y.size, space.sizes[-1]
+    tiles = list(space.sizes)
+    tiles[row], tiles[-1] = -(-rows // _ROWS), -(-wide // (PACK * _LANES))
+    strides = space.strides(box.source)
+    taken = (len(tiles) - 1, row, *box.outer)
+    box_rows = _ROWS + box.row.window - 1
+    image = TensorMap(
+        box.source.data_type,
+        tuple(space.sizes[j] for j in taken),
+        tuple(strides[j] * size or _UNIT for j in taken[1:]),
+        box=(PACK * _LANES, box_rows, *(1 for _ in box.outer)),
+        row=0,
+    )
+    parameters.maps("box", [(box.source, image)])
+    parameters.integers("tiles", tiles)
+    parameters.integers("magic", [magic(n) for n in tiles])
+    parameters.integer("image", box.row.x.size)
+    parameters.integer("outputs", rows)
+    parameters.integer("wide", wide)
+    text = kernel_text(
+        f"resample_average__box_{box.row.window}__{op.name}",
+        ["pdl.cuh", "fast_division.cuh", "hopper_pipeline.cuh", "resample_box.cu"],
+        parameters=parameters.text,
+        functions=functions,
+        constants={
+            "RANK": len(tiles), "AXIS": row,
+            "OUTERS": len(box.outer), "OUTER": next(iter(box.outer), 0), "OUTERMOST": box.outer[-1] if box.outer else 0,
+            "WINDOW": box.row.window, "BEFORE": box.row.before,
+            "PACK": PACK, "LANES": _LANES, "ROWS": _ROWS, "SPAN": _SPAN, "THREADS": _THREADS, "BLOCKS": _BLOCKS,
+            "ALL_ROWS": rows % _SPAN == 0, "WHOLE": rows % _ROWS == 0 and wide % (PACK * _LANES) == 0,
+            "QUICK": has_quick,
+            "Source": STORAGE[box.source.data_type],
+        },
+    )  # fmt: skip
+    shared = box_rows * PACK * _LANES * size + 8
+    return Launch(text, "resample_box", (prod(tiles), 1, 1), _THREADS, parameters.pack(), shared)
+
+
+def prologue(op: FusedOp, parameters: Parameters, box: Box) -> str:
+    """The source's elements become x's."""
+    assert isinstance(op.anchor, ResampleForward)
+    program = Program(op, parameters, box.space, "x", width=PACK)
+    program.given(box.source, "raw[e]")
+    program.apply(op.prologue)
+    program.result("value", op.anchor.x, "float")
+    return program.function("prologue", f"const {STORAGE[box.source.data_type]} (&raw)[{PACK}], float (&value)[{PACK}]")

@@ -1,0 +1,258 @@
+"""Engine ``cuda_resample_windows``: averages over windows of averages over windows, with the pointwise operations
+before, between and after them, as the gradient of a local response normalization has them. One pass over memory.
+
+The operations are taken as the graph has them, so virtual tensors round as they do elsewhere: this file finds out which
+of them wait for no average, for the first and for both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import COMPUTE
+from graphdnn.engines.cuda.codegen.cost import memory_cost
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.fast_division import count_type, magic
+from graphdnn.engines.cuda.codegen.index_space import Axis, Space, collapsed
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.engine import needs_rule
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import Operation, PointwiseOperation, ResampleForward
+from graphdnn.tensors import TensorSpec, stride_order
+
+_THREADS, _REGISTERS_OF_AN_SM = 256, 65536
+_REGISTERS, _REGISTERS_ACROSS = 64, 96  # of a thread that holds elements in 32 bits
+_BANKS = 32
+_PACK_BYTES = 16
+_TILE = 128  # elements along the windows that a block holds where these lie across memory
+_TURNS, _ACROSS = 4, 4  # elements of a thread along the windows and across them, where these lie across memory
+
+
+def generate_windows(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    steps = WindowSteps(op)
+    tile = tile_of(steps)
+    space, last = tile.space, steps.averages[-1]
+    parameters = Parameters()
+    functions = _Functions(steps, tile, parameters).all()
+    sizes = [
+        size // (tile.pack if axis == tile.pixel_axis and not tile.along else 1)
+        for axis, size in enumerate(space.sizes)
+    ]
+    packs = prod(sizes[:-1])
+    parameters.integers("magic", [magic(size) for size in sizes])
+    parameters.integers("steps", sizes)
+    parameters.integer("packs", packs)
+    parameters.integer("extent", space.sizes[-1])
+    name = f"windows__{'along' if tile.along else 'across'}_v{tile.pack}_{tile.tile}x{tile.columns}__{op.name}"
+    first, second = (int(average.spec.pre_paddings[steps.axis - 2]) for average in steps.averages)
+    text = kernel_text(
+        name,
+        ["fast_division.cuh", "resample_windows.cu"],
+        parameters=parameters.text,
+        functions=functions,
+        constants={
+            "RANK": space.rank,
+            "ALONG": tile.along,
+            "PACK": tile.pack,
+            "TURNS": tile.turns,
+            "TILE": tile.tile,
+            "COLUMNS": tile.columns,
+            "THREADS": tile.threads,
+            "BLOCKS": tile.blocks,
+            "PITCH": tile.pitch,
+            "WINDOW": steps.window,
+            "BACK": first,
+            "BACK_AGAIN": second,
+            "BEFORE": tile.before,
+            "OUTPUTS": tile.outputs,
+            "Compute": COMPUTE_TYPE[last.compute_type],
+            "Count": count_type(packs),
+        },
+    )
+    grid = (-(-packs // tile.columns), -(-space.sizes[-1] // tile.outputs), 1)
+    return DeviceKernel(name, (Launch(text, "resample_windows", grid, tile.threads, parameters.pack()),))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSteps:
+    """The operations by stage: how many averages they wait for."""
+
+    op: FusedOp
+
+    @property
+    def averages(self) -> list[ResampleForward]:
+        return [step for step in self.op.operations if isinstance(step, ResampleForward)]
+
+    @property
+    def axis(self) -> int:
+        """The logical axis along which windows move."""
+        spec = self.averages[0].spec
+        return next(axis for axis, window in enumerate(spec.window_dims, 2) if window != 1)
+
+    @property
+    def window(self) -> int:
+        return int(self.averages[0].spec.window_dims[self.axis - 2])
+
+    def stage(self) -> dict[int, int]:
+        """uid -> averages it waits for, of everything that the operations compute."""
+        found: dict[int, int] = {}
+        for step in self.op.operations:
+            asked = [found.get(t.uid, 0) for t in step.inputs().values()]
+            found[_result(step).uid] = max(asked, default=0) + isinstance(step, ResampleForward)
+        return found
+
+    def steps(self, stage: int) -> list[PointwiseOperation]:
+        known = self.stage()
+        pointwise = (step for step in self.op.operations if isinstance(step, PointwiseOperation))
+        return [step for step in pointwise if known[_result(step).uid] == stage]
+
+    def kept(self, stage: int) -> list[TensorSpec]:
+        """Elements that are known after a stage, from memory or computed, and asked for later."""
+        known, leaving = self.stage(), {t.uid for t in self.op.outputs}
+
+        def asked(at: int) -> dict[int, TensorSpec]:
+            found = [t for step in self.steps(at) for t in step.inputs().values()]
+            found += [self.averages[at].x] if at < 2 else []
+            return {t.uid: t for t in found if t.extents == self.averages[0].x.extents and not _is_scalar(t)}
+
+        here = {uid: t for at in range(stage + 1) for uid, t in asked(at).items() if known.get(uid, 0) <= stage}
+        made = [_result(step) for step in self.op.operations if known[_result(step).uid] <= stage]
+        here.update({t.uid: t for t in made})
+        wanted = {uid for at in range(stage + 1, 3) for uid in asked(at)} | leaving
+        return [t for uid, t in here.items() if uid in wanted]
+
+
+def _result(step: Operation) -> TensorSpec:
+    return step.outputs()["y"] if isinstance(step, ResampleForward) else next(iter(step.outputs().values()))
+
+
+def _is_scalar(spec: TensorSpec) -> bool:
+    return spec.is_by_value or spec.is_constant
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTile:
+    """What a block holds: ``tile`` elements along the windows, of ``columns`` packs (or pixels) beside each other.
+
+    ``before``, ``outputs``: where the elements begin that it writes, and how many of them there are.
+    """
+
+    space: Space  # the last axis is the windows'
+    along: bool  # neighbours in memory are neighbours in a window
+    pack: int
+    turns: int
+    tile: int
+    columns: int
+    pitch: int
+    before: int
+    outputs: int
+    blocks: int
+
+    @property
+    def threads(self) -> int:
+        return self.columns * self.tile // (self.pack if self.along else self.turns)
+
+    @property
+    def pixel_axis(self) -> int:
+        return self.space.rank - 2
+
+    @property
+    def vector_axis(self) -> int:
+        return self.space.rank - 1 if self.along else self.pixel_axis
+
+
+def tile_of(steps: WindowSteps) -> WindowTile:
+    op, axis, window = steps.op, steps.axis, steps.window
+    extents = steps.averages[0].x.extents
+    stored = [t for t in (*op.inputs, *op.outputs) if not _is_scalar(t)]
+    main = next(t for t in (*op.outputs, *op.inputs) if t.extents == extents)
+    rest = Space(extents, tuple(Axis(size, i) for i, size in enumerate(extents) if i != axis))
+    still = collapsed(rest, main, stored, asked_indices(op.operations))
+    space = Space(extents, (*still.axes, Axis(extents[axis], axis)))
+    order = stride_order(main.dims, main.strides)
+    along = extents[axis] > 1 and all(order.index(axis) >= order.index(a.logical) for a in still.axes if a.size > 1)
+    wide = COMPUTE[steps.averages[0].compute_type].itemsize
+    pack = min(width_for(space, stored, space.rank - (1 if along else 2), _PACK_BYTES), 8 if along else _ACROSS)
+    turns = 1 if along else _TURNS
+    own = pack if along else turns
+    most = _TILE // own if not along else 64 if own >= 4 else 128
+    lanes = min(-(-extents[axis] // own), most)
+    tile = lanes * own
+    packs = prod(space.sizes[:-1]) // (1 if along else pack)
+    columns = min(packs, max(1, _THREADS // lanes))
+    if along:  # rows of the same bank where the threads of the next pixel go on
+        needed = tile + 2 * (window - 1)
+        needed += needed // pack if pack > 1 else 0
+        wanted = lanes * (own + (pack > 1)) % _BANKS
+        pitch = needed + (wanted - needed) % _BANKS
+    else:
+        pitch = columns * pack
+    first, second = (int(average.spec.pre_paddings[axis - 2]) for average in steps.averages)
+    is_whole = tile >= extents[axis]
+    unit = pack if along else 1
+    before = 0 if is_whole else -(-(first + second) // unit) * unit
+    behind = 0 if is_whole else -(-(2 * (window - 1) - first - second) // unit) * unit
+    threads = columns * lanes
+    registers = (_REGISTERS if along else _REGISTERS_ACROSS) * wide // 4
+    blocks = max(1, _REGISTERS_OF_AN_SM // registers // max(32, threads))
+    return WindowTile(space, along, pack, turns, tile, columns, pitch, before, tile - before - behind, blocks)
+
+
+class _Functions:
+    """The functions of resample_windows.cu that depend on the operations: ``before``, ``between`` and ``after``."""
+
+    def __init__(self, steps: WindowSteps, tile: WindowTile, parameters: Parameters) -> None:
+        self.steps, self.tile, self.parameters = steps, tile, parameters
+        kept = {t.uid: t for stage in range(2) for t in steps.kept(stage)}
+        self.held = {uid: (f"h{i}", t) for i, (uid, t) in enumerate(kept.items())}
+        self.compute = COMPUTE_TYPE[steps.averages[0].compute_type]
+
+    def all(self) -> list[str]:
+        fields = "".join(f"    {STORAGE[t.data_type]} {name}[PACK];\n" for name, t in self.held.values())
+        value, mean = f"{self.compute} (&value)[PACK]", f"const {self.compute} (&mean)[PACK]"
+        return [
+            f"struct Held {{\n{fields}}};\n",
+            self._stage(0).function("before", f"Held& held, {value}"),
+            self._stage(1).function("between", f"Held& held, {mean}, {value}"),
+            self._stage(2).function("after", f"const Held& held, {mean}"),
+        ]
+
+    def _stage(self, stage: int) -> Program:
+        steps, tile = self.steps, self.tile
+        program = Program(
+            steps.op, self.parameters, tile.space, f"s{stage}_", width=tile.pack, vector_axis=tile.vector_axis
+        )
+        asked = {t.uid for step in steps.steps(stage) for t in step.inputs().values()}
+        asked |= {t.uid for t in steps.op.outputs} if stage == 2 else {steps.averages[stage].x.uid}
+        if stage:
+            for spec in steps.kept(stage - 1):
+                if spec.uid in asked:
+                    program.given(spec, f"held.{self.held[spec.uid][0]}[e]")
+            program.set(steps.averages[stage - 1].y, "mean[e]")
+        program.apply(steps.steps(stage))
+        if stage == 2:
+            program.store_outputs(steps.op.operations)
+            return program
+        known = {t.uid for t in steps.kept(stage - 1)} if stage else set()
+        for spec in steps.kept(stage):
+            if spec.uid not in known:
+                program.hand(f"held.{self.held[spec.uid][0]}", spec)
+        program.result("value", steps.averages[stage].x, self.compute)
+        return program
+
+
+ENGINE = cuda_engine(
+    id=90,
+    name="cuda_resample_windows",
+    summary="averages over windows of such averages, as gradients of local response normalizations, in one pass",
+    needs=(needs_rule("cuda_resample_windows.operation", "windows"),),
+    cost=lambda task, knobs: memory_cost(task),
+    generate=lambda op, device, knobs: generate_windows(op, device),
+    is_general=True,
+)

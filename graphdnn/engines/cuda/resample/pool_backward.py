@@ -1,0 +1,283 @@
+"""The gradient of pooling with a small window as one kernel: what a thread of resample_pool_backward.cu computes.
+
+A thread has elements of dx, and looks at all windows that reach them. It finds a window's maximum again, so no index
+passes through memory; windows that overlap those of its neighbours are looked at by both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import COMPUTE, ELEMENTS
+from graphdnn.engines.cuda.codegen.index_space import Space
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.resample import pool_constants
+from graphdnn.engines.cuda.resample.pool import Moving, Pool, has_windows, pool_in
+from graphdnn.engines.cuda.resample.resample_axes import reads_edges
+from graphdnn.engines.cuda.resample.resample_forward import read
+from graphdnn.enums import PaddingMode, ResampleMode
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ResampleBackward
+from graphdnn.tensors import TensorSpec
+
+_SHORT = 2  # bytes
+# Turns of a thread at most: where windows move by 1; by more, in 16 bits; and where memory has the most to do.
+_MOST_TURNS, _SOME_TURNS, _FEW_TURNS = 15, 9, 3
+_THREADS_PER_SM = 640  # fewer, and rows are better spread than shared
+_REGISTERS_PER_SM, _MOST_REGISTERS, _OTHER_REGISTERS, _MOST_BLOCKS = 65536, 255, 40, 6
+_BEGINS = 1  # turns that a thread's first rows take
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a thread computes: the elements of dx that ``turns`` x ``columns`` strides cover, each a pack of ``pack``.
+
+    ``x_pack``, ``halo``, ``y_pack``, ``dx_pack``: elements of an access where columns are contiguous (what is beside a
+    thread's own comes from the cache sooner than through shuffles); ``blocks``: that share an SM.
+    """
+
+    pack: int = 1
+    columns: int = 1
+    turns: int = 1
+    x_pack: int = 1
+    halo: int = 1
+    y_pack: int = 1
+    dx_pack: int = 1
+    blocks: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PoolBackward:
+    pool: Pool
+    tile: Tile
+
+    @property
+    def before(self) -> int:
+        """Windows that reach a thread's columns and begin before its own."""
+        return _reaching(self.pool.column)[0]
+
+    @property
+    def behind(self) -> int:
+        return _reaching(self.pool.column)[1]
+
+    @property
+    def left(self) -> int:
+        """Elements of x before a thread's columns that its windows read."""
+        return self.pool.column.before + self.before * self.pool.column.stride
+
+    @property
+    def middle(self) -> int:
+        return self.tile.columns * self.pool.column.stride
+
+    @property
+    def span(self) -> int:
+        column = self.pool.column
+        return (self.tile.columns + self.before + self.behind - 1) * column.stride + column.window
+
+    def registers(self, words: int) -> int:
+        """What a thread has of rows at once, in values of so many words, and all else, roughly."""
+        row, windows = self.pool.row, self.tile.columns + self.before + self.behind
+        rows = max(row.window - row.stride, 0) + 1
+        held = rows * (self.span + 2 * windows) + row.stride * self.span + windows
+        return held * self.tile.pack * words + _OTHER_REGISTERS
+
+    @property
+    def strides(self) -> int:
+        """Rows of x in strides of the windows, the first of which begins ``before`` x."""
+        row = self.pool.row
+        return (row.x.size - 1 + row.before) // row.stride + 1
+
+    @property
+    def back(self) -> int:
+        """Rows of windows that reach a row of x and begin before the last that does."""
+        return (self.pool.row.window - 1) // self.pool.row.stride
+
+    @property
+    def checks_rows(self) -> bool:
+        row, turns = self.pool.row, self.tile.turns
+        last = (-(-self.strides // turns) * turns - 1) * row.stride - row.before + max(row.window, row.stride)
+        return row.before > 0 or self.back > 0 or last > row.x.size
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Threads along each coordinate."""
+        pool, tile = self.pool, self.tile
+        sizes = [a.x.size if isinstance(a, Moving) else a.size for a in pool.axes]
+        sizes[pool.place(pool.row)] = -(-self.strides // tile.turns)
+        sizes[pool.place(pool.column)] = -(-pool.column.x.size // self.middle)
+        sizes[-1] //= tile.pack
+        return tuple(sizes)
+
+    @property
+    def ends_whole(self) -> bool:
+        """The last thread's columns end with x."""
+        return self.pool.column.x.size % self.middle == 0
+
+    @property
+    def checked_from(self) -> int:
+        """The first element of a span, past those before x, that may lie behind it: all, those beside or none."""
+        size = self.pool.column.x.size
+        beyond = size + self.left - (-(-size // self.middle) - 1) * self.middle
+        return self.span if beyond >= self.span else self.left + self.middle if beyond >= self.left + self.middle else 0
+
+
+def is_served(anchor: ResampleBackward) -> bool:
+    """False where windows are large or move along three axes, or an edge stands for elements of an average."""
+    is_plain = _is_maximum(anchor) or not reads_edges(anchor.spec)
+    return is_plain and has_windows(anchor.spec, anchor.dx.extents, anchor.dy.extents)
+
+
+def _is_maximum(anchor: ResampleBackward) -> bool:
+    return anchor.spec.mode is ResampleMode.MAXPOOL
+
+
+def _source(anchor: ResampleBackward) -> list[TensorSpec]:
+    """What windows are looked for in again."""
+    return [anchor.x] if _is_maximum(anchor) and anchor.x is not None else []
+
+
+def _reaching(axis: Moving) -> tuple[int, int]:
+    return (axis.window - 1 - axis.before) // axis.stride, (axis.stride - 1 + axis.before) // axis.stride
+
+
+def pool_backward_of(op: FusedOp, written: Sequence[TensorSpec], device: DeviceSpec) -> PoolBackward | None:
+    """None where windows are large or move along three axes, or their elements' order is not memory's."""
+    anchor = op.anchor
+    assert isinstance(anchor, ResampleBackward)
+    if anchor.index is not None or not is_served(anchor):
+        return None
+    dx, dy, is_maximum = anchor.dx, anchor.dy, _is_maximum(anchor)
+    main = next((t for t in (dx, *reversed(written)) if not t.is_virtual and t.extents == dx.extents), dx)
+    operands = [*_source(anchor), *read(op, dy), *written]
+    asked = asked_indices((*op.prologue, *op.epilogue))
+    pool = pool_in(anchor.spec, dx.extents, dy.extents, main, operands, asked, places=is_maximum)
+    return None if pool is None else PoolBackward(pool, _tile(op, pool, written, device))
+
+
+def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: DeviceSpec) -> Tile:
+    anchor, row, column = op.anchor, pool.row, pool.column
+    assert isinstance(anchor, ResampleBackward)
+    x_space, y_space = _spaces(anchor, pool)
+    source = _source(anchor)
+    dx_pack, y_pack = width_for(x_space, written), width_for(y_space, read(op, anchor.dy))
+    x_pack = width_for(x_space, source) if source else dx_pack
+    overlaps = row.window > row.stride or column.window > column.stride
+    is_short, by_one = ELEMENTS[anchor.dx.data_type].bytes <= _SHORT, column.stride == 1
+    words = COMPUTE[anchor.compute_type].itemsize // 4
+    most = _MOST_TURNS if by_one else _SOME_TURNS if is_short else _FEW_TURNS
+    if not pool.along:  # the best of a few on an H200, as the rest of these numbers
+        pack = min(x_pack, dx_pack, y_pack)
+        if not overlaps:
+            return Tile(pack=pack)
+        if not source:
+            return Tile(pack=pack, columns=2)
+        pack, columns = min(pack, 2 if is_short or not by_one else 1), 4 if by_one else 2
+        if PoolBackward(pool, Tile(pack=pack, columns=columns)).registers(words) > _MOST_REGISTERS:
+            pack = 1  # rather than fewer columns, which compute what is between them again
+        return _with_turns(_fitting(PoolBackward(pool, Tile(pack=pack, columns=columns)), words), most, device)
+    columns = min(max(2, x_pack // column.stride), 8 if overlaps and source and by_one else 4)
+    plain = PoolBackward(pool, Tile(columns=columns, blocks=8))
+    if overlaps and source:
+        plain = _fitting(plain, words)
+        columns = plain.tile.columns
+    while plain.middle % x_pack:
+        x_pack //= 2
+    while plain.middle % dx_pack:
+        dx_pack //= 2
+    while columns % y_pack:
+        y_pack //= 2
+    beside = max(plain.left, plain.span - plain.left - plain.middle, 1)
+    halo = min(x_pack, 1 << (beside - 1).bit_length())
+    tile = replace(plain.tile, x_pack=x_pack, halo=halo, y_pack=y_pack, dx_pack=dx_pack)
+    return _with_turns(PoolBackward(pool, tile), most, device) if overlaps and source else tile
+
+
+def _fitting(how: PoolBackward, words: int) -> PoolBackward:
+    """As many columns and blocks as there are registers for."""
+    while how.tile.columns > 1 and how.registers(words) > _MOST_REGISTERS:
+        how = PoolBackward(how.pool, replace(how.tile, columns=how.tile.columns // 2))
+    blocks = max(1, _REGISTERS_PER_SM // (pool_constants.THREADS * how.registers(words)))
+    return PoolBackward(how.pool, replace(how.tile, blocks=min(blocks, _MOST_BLOCKS)))
+
+
+def _with_turns(how: PoolBackward, most: int, device: DeviceSpec) -> Tile:
+    """Turns for maxima that overlap: many, as each thread begins with rows that others have too, but no more than
+    ``most``. Registers of a row become another row's after ``back`` + 1 turns, so whole rounds of them.
+    """
+    round_ = how.back + 1
+    of_rounds = range(2 * round_ - how.back, most + 1, round_)
+    by_turns = (PoolBackward(how.pool, replace(how.tile, turns=turns)) for turns in of_rounds)
+    fitting = (one for one in by_turns if prod(one.steps) >= _THREADS_PER_SM * device.sm_count)
+
+    def rows(one: PoolBackward) -> int:
+        return -(-one.strides // one.tile.turns) * (one.tile.turns + one.back + _BEGINS)
+
+    best = min(fitting, key=rows, default=None)
+    return replace(how.tile, turns=1) if best is None else best.tile
+
+
+def _spaces(anchor: ResampleBackward, pool: Pool) -> tuple[Space, Space]:
+    return pool.space(anchor.dx.extents, is_input=True), pool.space(anchor.dy.extents, is_input=False)
+
+
+def generate_pool_backward(op: FusedOp, steps: Steps, how: PoolBackward) -> DeviceKernel:
+    anchor, pool, tile = op.anchor, how.pool, how.tile
+    assert isinstance(anchor, ResampleBackward)
+    row, column = pool.row, pool.column
+    parameters = Parameters(steps.places)
+    compute = COMPUTE_TYPE[anchor.compute_type]
+    x_space, y_space = _spaces(anchor, pool)
+    x_widths = [tile.x_pack, tile.halo] if pool.along else [tile.pack]
+    y_widths = [tile.y_pack, 1] if pool.along else [tile.pack]
+    functions = []
+    for source in _source(anchor):
+        for name, prefix, width in zip(("prologue", "prologue_halo"), "xs", dict.fromkeys(x_widths), strict=False):
+            program = Program(op, parameters, x_space, prefix, width=width)
+            program.result("value", source, compute)
+            functions.append(program.function(name, f"{compute} (&value)[{width}]"))
+    for name, prefix, width in zip(("gradient", "gradient_beside"), "yz", dict.fromkeys(y_widths), strict=False):
+        program = Program(op, parameters, y_space, prefix, width=width)
+        program.apply(op.prologue)
+        program.result("value", anchor.dy, compute)
+        functions.append(program.function(name, f"{compute} (&value)[{width}]"))
+    written = tile.dx_pack if pool.along else tile.pack
+    body = Program(op, parameters, x_space, "d", width=written)
+    steps.finish(body, "acc", compute)
+    functions.append(body.function("epilogue", f"const {compute} (&acc)[{written}]"))
+    pool_constants.add_sizes(parameters, pool, how.steps)
+    window = f"{row.window}x{column.window}_v{tile.pack}_{tile.turns}x{tile.columns}"
+    name = f"resample_{anchor.spec.mode.name.lower()}_bwd__pool_{window}__{op.name}"
+    text = kernel_text(
+        name,
+        [*pool_constants.HEADERS, "resample_first.cuh", "resample_pool_backward.cu"],
+        parameters=parameters.text,
+        functions=functions,
+        constants={
+            **pool_constants.constants(anchor.spec, pool, tile, how.steps, anchor.compute_type),
+            "LEFT": how.left,
+            "BEFORE_OWN": how.before,
+            "BESIDE": how.before + how.behind,
+            "BACK": how.back,
+            "CHECKED_FROM": how.checked_from,
+            "X_WHOLE": how.ends_whole,
+            "Y_WHOLE": how.ends_whole and column.x.size == column.y.size * column.stride,
+            "ZEROS": anchor.spec.padding_mode is PaddingMode.ZERO_PAD,
+            "CHECK_ROWS": how.checks_rows,
+            "SHARE": False,
+            "EXACT": ELEMENTS[anchor.dx.data_type].kind != "float",
+            "TURNS": tile.turns,
+            "Y_PACK": tile.y_pack,
+            "DX_PACK": tile.dx_pack,
+        },
+    )
+    blocks = -(-prod(how.steps) // pool_constants.THREADS)
+    steps.add_early(Launch(text, "resample_pool_backward", (blocks, 1, 1), pool_constants.THREADS, parameters.pack()))
+    return steps.kernel(name)

@@ -1,0 +1,167 @@
+"""Windows apart: pooling whose windows do not overlap, along up to three axes, and its gradient, a kernel each.
+
+What windows along two axes take are pooling's own kernels; these are for volumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from graphdnn.dtypes import COMPUTE
+from graphdnn.engines.cuda.codegen.fast_division import count_type, magic
+from graphdnn.engines.cuda.codegen.index_space import Space
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.resample.resample_axes import (
+    add_geometry,
+    geometry_constants,
+    is_channels_last,
+    resample_space,
+)
+from graphdnn.enums import NanPropagation, ResampleMode
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ResampleBackward, ResampleForward
+from graphdnn.operations.resample import POOLING
+from graphdnn.tensors import TensorSpec
+
+_THREADS = 128
+_LARGEST_WINDOW = 4  # along an axis
+_MOST_VALUES = 64  # of a thread
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsApart:
+    """``width`` windows of a thread, ``x_width`` elements of an access."""
+
+    x_space: Space
+    y_space: Space
+    along: bool
+    width: int
+    x_width: int
+    steps: tuple[int, ...]
+    is_whole: bool  # windows reach all of x
+
+
+def are_apart(anchor: ResampleForward | ResampleBackward) -> bool:
+    """Small windows, one behind the other, none of which reaches beyond x."""
+    spec, x, y = anchor.spec, anchor.full.extents[2:], anchor.pooled.extents[2:]
+    return (
+        spec.mode in POOLING
+        and anchor.index is None
+        and tuple(spec.window_dims) == tuple(spec.strides)
+        and not any(spec.pre_paddings)
+        and all(int(w) <= _LARGEST_WINDOW and w * o <= size for w, o, size in zip(spec.window_dims, y, x, strict=True))
+        and (spec.mode is ResampleMode.MAXPOOL or COMPUTE[anchor.compute_type].kind == "f")
+    )
+
+
+def windows_apart_of(
+    anchor: ResampleForward | ResampleBackward, of_x: Sequence[TensorSpec], of_y: Sequence[TensorSpec]
+) -> WindowsApart | None:
+    """``of_x``, ``of_y``: what is accessed in packs as x and y lie."""
+    if not are_apart(anchor):
+        return None
+    channels_last = is_channels_last(anchor.full)
+    x_space, y_space = (resample_space(t, channels_last) for t in (anchor.full, anchor.pooled))
+    windows = (*(1,) * (3 - anchor.spec.spatial_dims), *map(int, anchor.spec.window_dims))
+    first = 1 if channels_last else 2
+    taps = [1] * 5
+    taps[first : first + 3] = windows
+    sizes = [-(-size // tap) for size, tap in zip(x_space.sizes, taps, strict=True)]
+    is_whole = all(size % tap == 0 for size, tap in zip(x_space.sizes, taps, strict=True))
+    if isinstance(anchor, ResampleForward):  # what no window reaches has no results
+        sizes = list(y_space.sizes)
+    width = _width(
+        width_for(x_space, of_x), width_for(y_space, of_y), 1 if channels_last else windows[2], prod(windows)
+    )
+    x_width = width if channels_last else width * windows[2] if width > 1 else 1
+    if width > 1 and (sizes[-1] % width or (not channels_last and x_space.sizes[-1] % windows[2])):
+        return None
+    sizes[-1] //= width
+    return WindowsApart(x_space, y_space, not channels_last, width, x_width, tuple(sizes), is_whole)
+
+
+def _width(x_width: int, y_width: int, apart: int, taps: int) -> int:
+    """Windows whose elements, ``apart`` of a row each, are one access of x, and whose gradients are one of dy."""
+    width = x_width // apart if x_width % apart == 0 else 1
+    width = max(1, min(width, y_width))
+    while width > 1 and width * taps > _MOST_VALUES:
+        width //= 2
+    return width
+
+
+def generate_windows_apart(op: FusedOp, steps: Steps, how: WindowsApart) -> DeviceKernel:
+    """The gradient."""
+    anchor = op.anchor
+    assert isinstance(anchor, ResampleBackward)
+    parameters = Parameters(steps.places)
+    compute = COMPUTE_TYPE[anchor.compute_type]
+    functions = []
+    if anchor.spec.mode is ResampleMode.MAXPOOL and anchor.x is not None:
+        source = Program(op, parameters, how.x_space, "x", width=how.x_width)
+        source.result("value", anchor.x, compute)
+        functions.append(source.function("prologue", f"{compute} (&value)[{how.x_width}]"))
+    gradient = Program(op, parameters, how.y_space, "y", width=how.width)
+    gradient.apply(op.prologue)
+    gradient.result("value", anchor.dy, compute)
+    functions.append(gradient.function("gradient", f"{compute} (&value)[{how.width}]"))
+    body = Program(op, parameters, how.x_space, "d", width=how.x_width)
+    steps.finish(body, "acc", compute)
+    functions.append(body.function("epilogue", f"const {compute} (&acc)[{how.x_width}]"))
+    steps.add_early(_launch(op, parameters, functions, how, "resample_apart_backward", {"WHOLE": how.is_whole}))
+    return steps.kernel(_name(op, how, "_bwd"))
+
+
+def generate_pooling_apart(
+    op: FusedOp, steps: Steps, how: WindowsApart, parameters: Parameters, functions: Sequence[str]
+) -> DeviceKernel:
+    """Pooling itself. ``functions``: what reads packs of x, and what writes those of y."""
+    steps.add_early(_launch(op, parameters, functions, how, "resample_apart", {}))
+    return steps.kernel(_name(op, how, ""))
+
+
+def _name(op: FusedOp, how: WindowsApart, direction: str) -> str:
+    anchor = op.anchor
+    assert isinstance(anchor, (ResampleForward, ResampleBackward))
+    return f"resample_{anchor.spec.mode.name.lower()}{direction}__apart_v{how.width}__{op.name}"
+
+
+def _launch(
+    op: FusedOp,
+    parameters: Parameters,
+    functions: Sequence[str],
+    how: WindowsApart,
+    entry: str,
+    constants: Mapping[str, bool],
+) -> Launch:
+    anchor = op.anchor
+    assert isinstance(anchor, (ResampleForward, ResampleBackward))
+    count = prod(how.steps)
+    parameters.table({"count": count, "steps": how.steps, "magic": [magic(size) for size in how.steps]})
+    add_geometry(parameters, anchor)
+    files = ("pdl.cuh", "resample_axis.cuh", "fast_division.cuh", "resample_coordinates.cuh", "resample_order.cuh")
+    text = kernel_text(
+        _name(op, how, "_bwd" if isinstance(anchor, ResampleBackward) else ""),
+        [*files, "resample_first.cuh", "pool_disjoint_windows.cuh", f"{entry}.cu"],
+        parameters=parameters.text,
+        functions=functions,
+        constants={
+            **geometry_constants(anchor.spec, not how.along),
+            "IS_MAXIMUM": anchor.spec.mode is ResampleMode.MAXPOOL,
+            "PROPAGATE": anchor.spec.nan_propagation is NanPropagation.PROPAGATE_NAN,
+            "THREADS": _THREADS,
+            "ALONG": how.along,
+            "WIDTH": how.width,
+            "X_WIDTH": how.x_width,
+            "Compute": COMPUTE_TYPE[anchor.compute_type],
+            "Count": count_type(count),
+            **constants,
+        },
+    )
+    return Launch(text, entry, (-(-count // _THREADS), 1, 1), _THREADS, parameters.pack())

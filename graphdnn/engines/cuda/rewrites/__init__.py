@@ -1,0 +1,1 @@
+"""Engines that rewrite a fused operation and delegate the result to the fastest of other engines."""

@@ -1,0 +1,161 @@
+"""Engine ``cuda_widened``: convolutions and products of fp8, alone or beside 16-bit floats, through copies in 16 bits.
+
+Both fp8 types lie within fp16 and within bfloat16, so the copies lose nothing, and sums are those of 16-bit operands:
+in fp32, where tensor cores that multiply fp8 keep 14 digits. A copy moves three bytes for an element, which is little
+beside the products; the engines that multiply the copies are those for 16-bit floats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphdnn.checks import Equals, OneOf
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import FP8
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.index_space import is_addressable
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
+from graphdnn.engines.cuda.cublas import matmul_cublas
+from graphdnn.engines.cuda.rewrites.delegate import Rest
+from graphdnn.engines.cuda.sm80 import mma_gemm
+from graphdnn.engines.cuda.sm90.gemm import hopper_gemm, hopper_matmul
+from graphdnn.engines.cuda.sm90.halo import hopper_halo
+from graphdnn.engines.cuda.sm90.tma_operands import channels_first, operands
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
+from graphdnn.engines.memoization import once
+from graphdnn.engines.sum_error import CUT
+from graphdnn.enums import DataType, LayoutType, NumericalNote
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvolutionOperation, Matmul
+from graphdnn.tensors import TensorSpec, stride_order
+
+_ENGINES: tuple[Engine, ...] = (
+    hopper_gemm.ENGINE, hopper_halo.ENGINE, mma_gemm.ENGINE, hopper_matmul.ENGINE, matmul_cublas.ENGINE,
+)  # fmt: skip
+_ACCESS = 8  # elements of a copy's row are a multiple
+_WIDE = (DataType.HALF, DataType.BFLOAT16)
+_PAIRS = (
+    *((a, b) for a in FP8 for b in FP8),
+    *((a, b) for a in FP8 for b in _WIDE),
+    *((a, b) for a in _WIDE for b in FP8),
+)
+_COPY_PACE = 0.8  # of the bandwidth
+
+
+@dataclass(frozen=True, slots=True)
+class _Widened:
+    """A fused operation as the engines for 16-bit floats see it, and the copies that it reads."""
+
+    rest: Rest
+    copies: tuple[tuple[TensorSpec, TensorSpec], ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(narrow.bytes + wide.bytes for narrow, wide in self.copies)
+
+
+def _types(task: Task) -> tuple[DataType, ...]:
+    return tuple(t.data_type for t in task.op.main.inputs().values())
+
+
+@once
+def _widened(op: FusedOp) -> _Widened:
+    anchor = op.anchor
+    assert isinstance(anchor, (ConvolutionOperation, Matmul))
+    read = anchor.inputs()
+    kind = next((t.data_type for t in read.values() if t.data_type in _WIDE), DataType.HALF)
+    narrow = {port: t for port, t in read.items() if t.data_type in FP8}
+    changes: dict[str, object] = {port: t.model_copy(update={"data_type": kind}) for port, t in narrow.items()}
+    if anchor.compute_type is DataType.FAST_FLOAT_FOR_FP8:  # which is no word for operands of 16 bits
+        name = "spec" if isinstance(anchor, Matmul) else "conv"
+        changes[name] = getattr(anchor, name).model_copy(update={"compute_type": DataType.FLOAT})
+    as_they_lie = anchor.model_copy(update=changes)
+    if isinstance(as_they_lie, Matmul):
+        laid = {t.uid: _packed(t) for t in narrow.values()}
+    else:
+        laid = {o.spec.uid: channels_first(o) for o in operands(Roles.of(as_they_lie))}
+    free = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal))
+    copies = {
+        port: t.model_copy(
+            update={
+                "uid": free - 1 - i, "data_type": kind, "dims": t.extents, "strides": laid[t.uid],
+                "vector_count": 1, "vectorized_dimension": -1, "byte_alignment": 16, "is_virtual": False,
+            }
+        )
+        for i, (port, t) in enumerate(narrow.items())
+    }  # fmt: skip
+    wide = op.with_anchor(as_they_lie.model_copy(update=dict(copies)))
+    return _Widened(Rest(wide, _ENGINES), tuple((narrow[port], copy) for port, copy in copies.items()))
+
+
+def _packed(spec: TensorSpec) -> tuple[int, ...]:
+    """Axes in their order, rows filled up."""
+    extents, strides = spec.extents, [0] * len(spec.extents)
+    pace = 1
+    for i, axis in enumerate(
+        reversed(stride_order(spec.dims, spec.strides) if is_addressable(spec) else range(len(extents)))
+    ):
+        strides[axis] = pace
+        pace *= extents[axis]
+        if i == 0:
+            pace = -(-pace // _ACCESS) * _ACCESS
+    return tuple(strides)
+
+
+def _is_served(task: Task) -> bool:
+    """What is computed ahead of a product cannot be copied."""
+    return not task.op.prologue and bool(_widened(task.op).rest.serving(task.device))
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    steps, widened = Steps(replace(op, exit=None), device), _widened(op)
+    for narrow, wide in widened.copies:
+        steps.copied(narrow, wide)
+    kernel = widened.rest.kernel(device)
+    steps.include(kernel)
+    return steps.kernel(kernel.name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    widened = _widened(task.op)
+    copying = len(widened.copies) * task.device.launch + widened.bytes / (_COPY_PACE * task.device.bandwidth)
+    return widened.rest.fastest(task.device)[1].plus({"copies": copying})
+
+
+def _is_product(task: Task) -> bool:
+    return isinstance(task.op.anchor, (ConvolutionOperation, Matmul))
+
+
+ENGINE = cuda_engine(
+    id=62,
+    name="cuda_widened",
+    summary="convolutions and matrix products of fp8 through copies in 16 bits, on tensor cores, with sums in fp32",
+    needs=(
+        needs_rule("cuda_widened.operation", "conv", "matmul"),
+        kind_need(
+            "cuda_widened.data_type",
+            "data_type",
+            _types,
+            OneOf(*_PAIRS),
+            reason="what lies within 16-bit floats is copied to them",
+            fix="nothing to do: another engine serves other types",
+            when=_is_product,
+        ),
+        need(
+            "cuda_widened.copies",
+            "operation",
+            lambda task: task.op.name,
+            Equals("what an engine for 16-bit floats on tensor cores serves"),
+            reason="the copies are multiplied by those engines, and each of them declines this operation",
+            fix="let pointwise operations before it write their result, and accumulate in FLOAT",
+            when=lambda task: _is_product(task) and _types(task) in _PAIRS and not _is_served(task),
+        ),
+    ),
+    cost=_cost,
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
+)

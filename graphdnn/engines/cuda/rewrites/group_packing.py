@@ -1,0 +1,229 @@
+"""Engine ``cuda_joined``: groups of few channels on tensor cores, several groups as one with zeros in its filters.
+
+The copy unit brings 64 channels at a time, and a product of 64 columns takes as long as one of fewer: groups of 8 to 56
+channels leave most of both unused. Filters that read the channels of several groups, zeros but for their own, make
+one group of them that fills both; what is multiplied with zeros is work that was there before. Images stay as they are.
+Filters are joined by a launch; a filter gradient is computed for the joined filters, of which the blocks on the
+diagonal are kept. An infinity or NaN times those zeros is NaN: it reaches the groups that are joined with its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from graphdnn.checks import AtLeast, AtMost, Equals
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.cost import also, least_of_rest
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.dense_operands import in_memory
+from graphdnn.engines.cuda.codegen.index_space import INT_MAX, is_addressable
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
+    convolution_of,
+    is_convolution,
+    problem_of,
+    prologue_need,
+)
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import padded
+from graphdnn.engines.cuda.rewrites.delegate import Rest
+from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
+from graphdnn.engines.cuda.sm90.halo import hopper_halo, hopper_halo_dgrad, hopper_halo_wgrad
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule, window_need
+from graphdnn.engines.memoization import once
+from graphdnn.enums import LayoutType, NumericalNote
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
+from graphdnn.operations.conv_problem import ConvProblem
+from graphdnn.tensors import TensorSpec, channels_last_strides
+
+_ENGINES: tuple[Engine, ...] = (
+    hopper_gemm.ENGINE, hopper_halo.ENGINE, hopper_halo_wgrad.ENGINE, hopper_halo_dgrad.ENGINE,
+)  # fmt: skip
+_ROW = 64  # channels that are copied at a time
+_MOST = 64  # channels of a joined group for each of its own: beyond, zeros are most of the work
+_THREADS = 256
+_DOUBT = 0.12  # of their predictions: 18 layers with several groups took 0.94 to 1.56 of them, in the mean so much more
+_DOUBT_OF_GRADIENTS = 0.6  # of a launch: the one that picks out blocks waits for all of the joined gradient
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The convolution with fewer groups. ``together``: groups of one; ``filters``: of a joined group, as they lie."""
+
+    rest: Rest
+    together: int
+    filters: TensorSpec
+
+
+def _counts(p: ConvProblem) -> list[int]:
+    """Groups that become one: as few as fill rows on both sides, and all of them."""
+    fitting = [n for n in range(2, p.groups) if p.groups % n == 0 and n * p.c % _ROW == n * p.k % _ROW == 0]
+    return [n for n in dict.fromkeys([*fitting[:1], p.groups]) if 1 < n <= _MOST]
+
+
+@once
+def _choices(op: FusedOp) -> tuple[_Joined, ...]:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    return tuple(_join(op, anchor, count) for count in _counts(anchor.problem))
+
+
+def _join(op: FusedOp, anchor: ConvolutionOperation, count: int) -> _Joined:
+    _, w, _ = anchor.roles
+    dims = (w.extents[0], w.extents[1] * count, *w.extents[2:])
+    uid = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
+    filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": channels_last_strides(dims)})
+    joined = op.with_anchor(anchor.model_copy(update={anchor.role_names[1]: filters}))
+    outputs = tuple(filters if t.uid == w.uid else t for t in op.outputs)
+    return _Joined(Rest(replace(joined, outputs=outputs), _ENGINES), count, filters)
+
+
+def _serving(op: FusedOp, device: DeviceSpec) -> list[_Joined]:
+    return [joined for joined in _choices(op) if joined.rest.serving(device)]
+
+
+def _fastest(op: FusedOp, device: DeviceSpec) -> tuple[_Joined, Cost]:
+    costs = ((joined, joined.rest.fastest(device)[1]) for joined in _serving(op, device))
+    return min(costs, key=lambda one: one[1].seconds)
+
+
+def _is_ours(task: Task) -> bool:
+    """Groups in the channels' axis, and filters whose elements have addresses."""
+    if not is_convolution(task) or task.op.prologue or task.op.exit is not None:
+        return False
+    anchor = convolution_of(task)
+    x, w, _ = anchor.roles
+    is_alone = not isinstance(anchor, ConvBackwardFilter) or (not task.op.epilogue and not anchor.reads_output)
+    return (
+        problem_of(task).groups > 1 and len(x.dims) == anchor.conv.spatial_dims + 2 and is_addressable(w) and is_alone
+    )
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    steps = Steps(op, device)
+    joined, _ = _fastest(op, device)
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    filters, w = joined.filters, anchor.roles[1]
+    steps.places[filters.uid] = steps.allocate(filters.bytes)
+    is_gradient = isinstance(anchor, ConvBackwardFilter)
+    if not is_gradient:
+        steps.add_early(_joining(steps, anchor.problem, w, joined))
+    kernel = joined.rest.kernel(device)
+    steps.include(kernel)
+    if is_gradient:
+        steps.moved(*_diagonal(anchor.problem, w, joined))
+    return steps.kernel(kernel.name)
+
+
+def _joining(steps: Steps, p: ConvProblem, w: TensorSpec, joined: _Joined) -> Launch:
+    parameters = Parameters(steps.places)
+    parameters.tensor("from", w)
+    parameters.tensor("to", joined.filters, is_output=True)
+    stride_k, stride_c, *strides = w.strides
+    sizes, steps_of = padded(p.filter, 1), padded(tuple(strides), 0)
+    parameters.table({
+        "count": joined.filters.elements, "channels": p.c, "groups": joined.together, "filters": p.k,
+        "taps": prod(sizes), "size_1": sizes[1], "size_2": sizes[2], "stride_k": stride_k, "stride_c": stride_c,
+        "stride_0": steps_of[0], "stride_1": steps_of[1], "stride_2": steps_of[2],
+    })  # fmt: skip
+    text = kernel_text(
+        "join_filters",
+        ["pdl.cuh", "pack_group_filters.cu"],
+        parameters=parameters.text,
+        functions=(),
+        constants={"THREADS": _THREADS, "Element": STORAGE[w.data_type]},
+    )
+    blocks = -(-joined.filters.elements // _THREADS)
+    return Launch(text, "join_filters", (blocks, 1, 1), _THREADS, parameters.pack())
+
+
+def _diagonal(p: ConvProblem, dw: TensorSpec, joined: _Joined) -> tuple[TensorSpec, TensorSpec]:
+    """The groups' own blocks of the joined gradient, and where they go: (joined group, group, k, c, taps)."""
+    made, n = joined.filters, joined.together
+    dims = (p.groups // n, n, p.k, p.c, *p.filter)
+
+    def seen(spec: TensorSpec, along: int) -> TensorSpec:
+        k, c, *taps = spec.strides
+        strides = (n * p.k * k, p.k * k + along * c, k, c, *taps)
+        return spec.model_copy(update={"dims": dims, "strides": strides, "is_virtual": False})
+
+    return seen(made, p.c), seen(dw, 0)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    joined, cost = _fastest(task.op, task.device)
+    w = convolution_of(task).roles[1]
+    is_gradient = isinstance(task.op.anchor, ConvBackwardFilter)
+    traffic = float(2 * w.bytes if is_gradient else w.bytes + joined.filters.bytes)
+    doubt = _DOUBT * cost.seconds + is_gradient * _DOUBT_OF_GRADIENTS * task.device.launch
+    return also(cost.plus({"doubt": doubt}), task.device, "filters", traffic, 1)
+
+
+ENGINE = cuda_engine(
+    id=93,
+    name="cuda_joined",
+    summary="groups of few channels on tensor cores: several groups as one, with zeros in filters, which spread NaN",
+    needs=(
+        needs_rule("cuda_joined.operation", "conv"),
+        prologue_need("cuda_joined", is_convolution),
+        window_need(
+            "cuda_joined.groups",
+            "groups",
+            lambda task: problem_of(task).groups,
+            AtLeast(2),
+            reason="there is nothing to join",
+            fix="nothing to do: other engines serve a single group",
+            when=is_convolution,
+        ),
+        window_need(
+            "cuda_joined.channels",
+            "w.dims[1]",
+            lambda task: max(problem_of(task).c, problem_of(task).k),
+            AtMost(4 * _ROW),
+            reason="groups of many channels fill rows themselves",
+            fix="nothing to do: other engines serve such groups as they are",
+            when=lambda task: is_convolution(task) and problem_of(task).groups > 1,
+        ),
+        need(
+            "cuda_joined.operands",
+            "operation",
+            lambda task: task.op.name,
+            Equals(
+                "groups in the axis of channels, an address for each element of filters, their gradients alone, beta 0"
+            ),
+            reason="joined groups are one in a tensor's axis of channels, and a filter gradient is cut out afterwards",
+            fix="write x as [N, G*C, ...] and w as [G*K, C, ...]; end the graph with the filter gradient, beta 0",
+            when=lambda task: (
+                is_convolution(task) and problem_of(task).groups > 1 and not task.op.prologue and not _is_ours(task)
+            ),
+        ),
+        need(
+            "cuda_joined.size",
+            "w.dims",
+            lambda task: max((j.filters.elements for j in _choices(task.op)), default=0),
+            AtMost(INT_MAX),
+            reason="joined filters are counted in 32 bits",
+            fix="nothing to do: another engine serves it",
+            when=_is_ours,
+        ),
+        need(
+            "cuda_joined.rest",
+            "operation",
+            lambda task: task.op.name,
+            Equals("what an engine for tensor cores of compute capability 9.0 serves with joined filters"),
+            reason="the rest is done by those engines, and each of them declines it",
+            fix="nothing to do: another engine serves it",
+            when=lambda task: _is_ours(task) and not _serving(task.op, task.device),
+        ),
+    ),
+    cost=_cost,
+    least=lambda task: least_of_rest(task, 1),
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

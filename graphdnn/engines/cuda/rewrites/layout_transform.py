@@ -1,0 +1,231 @@
+"""Engine ``cuda_turned``: convolutions of images that lie with their pixels as neighbours, or along one axis.
+
+The kernels for few channels in a group and for first layers read images with two spatial axes and channels next to
+each other, and so does, faster, the one for tensor cores before compute capability 9.0. One axis, or three of which a
+filter has taps along one or two, are seen as two, which changes no address (``as_planes.py``); pixels as neighbours are
+copied to channels last, a pass over each image, and where the result lies like that too, so is it. Such a kernel and
+the copies take less than what serves the image as it lies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphdnn.checks import Equals
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.batch_invariance import once_for_lines
+from graphdnn.engines.cuda.codegen.cost import also, least_of_rest
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.dense_operands import in_memory
+from graphdnn.engines.cuda.codegen.index_space import is_addressable
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_convolution
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, Roles
+from graphdnn.engines.cuda.direct import direct, direct_wgrad
+from graphdnn.engines.cuda.direct.grouped import grouped, grouped_wgrad
+from graphdnn.engines.cuda.direct.stem import stem, stem_dgrad, stem_wgrad
+from graphdnn.engines.cuda.rewrites.as_conv2d import as_planes, with_tensors
+from graphdnn.engines.cuda.rewrites.delegate import Rest
+from graphdnn.engines.cuda.simt.implicit_copies import channels_last
+from graphdnn.engines.cuda.sm80 import mma_gemm
+from graphdnn.engines.cuda.sm90.halo import hopper_halo, hopper_halo_dgrad, hopper_halo_wgrad
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, kind_need, need, needs_rule
+from graphdnn.engines.memoization import once
+from graphdnn.engines.sum_error import CUT
+from graphdnn.enums import LayoutType, NumericalNote
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+_NARROW: tuple[Engine, ...] = (
+    direct.ENGINE, grouped.ENGINE, direct_wgrad.ENGINE, stem.ENGINE, stem_dgrad.ENGINE,
+    stem_wgrad.ENGINE, grouped_wgrad.ENGINE,
+)  # fmt: skip
+_OF_PLANES: tuple[Engine, ...] = (hopper_halo.ENGINE, hopper_halo_wgrad.ENGINE, hopper_halo_dgrad.ENGINE)
+_DOUBT = 0.25  # of their time behind copies: by so much products that turn images themselves are predicted too slow
+
+
+@dataclass(frozen=True, slots=True)
+class _Turned:
+    """A fused operation as those engines take it; what is copied before, and what after."""
+
+    rest: Rest
+    before: tuple[tuple[TensorSpec, TensorSpec], ...]
+    after: tuple[tuple[TensorSpec, TensorSpec], ...]
+
+
+def _all(op: FusedOp) -> tuple[TensorSpec, ...]:
+    return (*op.inputs, *op.outputs, *op.internal)
+
+
+def _turning(seen: FusedOp) -> list[TensorSpec]:
+    """Images whose neighbouring channels are not next to each other."""
+    assert isinstance(seen.anchor, ConvolutionOperation)
+    roles, (x, _, y) = Roles.of(seen.anchor), seen.anchor.roles
+    if isinstance(seen.anchor, ConvBackwardFilter):
+        return [t for t in (x, y) if _lies_otherwise(t, roles, t)]
+    read = seen.uses.entering
+    mine = [t for t in (x, y) if t.uid in read]
+    whole = [t for t in _all(seen) if t.uid not in read and t.extents == roles.output.extents]
+    turning = [t for t in mine if _lies_otherwise(t, roles, t)]
+    return turning + [t for t in whole if _lies_otherwise(t, roles, roles.output)]
+
+
+@once
+def _turned(op: FusedOp) -> _Turned:
+    planes = as_planes(op)
+    seen = planes or op
+    assert isinstance(seen.anchor, ConvolutionOperation)
+    roles, free, turning = Roles.of(seen.anchor), min(t.uid for t in _all(op)), _turning(seen)
+    x, _, y = seen.anchor.roles
+    assert all(t.extents in (x.extents, y.extents) for t in turning)
+    inside = {t.uid for t in seen.internal}
+    last = {t.extents: channels_last(t, roles) for t in (x, y)}
+    copies = {
+        t.uid: t.model_copy(update={"strides": last[t.extents]})
+        if t.uid in inside
+        else in_memory(t, last[t.extents], uid=free - 1 - i)
+        for i, t in enumerate(turning)
+    }
+    written = {t.uid for t in seen.outputs}
+    pairs = [(t, copies[t.uid]) for t in turning if t.uid not in inside]
+    return _Turned(
+        _rest(with_tensors(seen, copies), are_copied=bool(pairs)),
+        tuple(pair for pair in pairs if pair[0].uid not in written),
+        tuple(pair for pair in pairs if pair[0].uid in written),
+    )
+
+
+def _lies_otherwise(spec: TensorSpec, roles: Roles, like: TensorSpec) -> bool:
+    """True where neighbouring channels are not next to each other."""
+    space = roles.space(like)
+    both = [axis for axis in (1, CHANNELS) if space.sizes[axis] > 1]
+    return bool(both) and space.strides(spec)[both[-1]] != 1
+
+
+def _is_alone(task: Task) -> bool:
+    return not task.op.prologue and task.op.exit is None
+
+
+def _can_be_turned(task: Task) -> bool:
+    """Every tensor has an address for each element."""
+    return is_convolution(task) and _is_alone(task) and all(map(is_addressable, _all(task.op)))
+
+
+def _is_turned(task: Task) -> bool:
+    return _can_be_turned(task) and _is_other(task.op)
+
+
+def _rest(op: FusedOp, *, are_copied: bool) -> Rest:
+    """General products serve other axes themselves, but other neighbours not as fast."""
+    if are_copied:
+        return Rest(op, (*_NARROW, *_OF_PLANES, mma_gemm.ENGINE), _doubted)
+    return Rest(op, (*_NARROW, *_OF_PLANES))
+
+
+def _doubted(engine: Engine, cost: Cost) -> Cost:
+    return cost.plus({"doubt": _DOUBT * cost.seconds}) if engine in _OF_PLANES else cost
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    steps, turned = Steps(op, device), _turned(op)
+    for spec, copy in turned.before:
+        steps.copied(spec, copy)
+    for spec, copy in turned.after:
+        if _is_blended(op) and spec.uid == _result(op):
+            steps.copied(spec, copy)  # its old contents are read
+        else:
+            steps.places[copy.uid] = steps.allocate(copy.bytes)
+    kernel = turned.rest.kernel(device)
+    steps.include(kernel)
+    for spec, copy in turned.after:
+        steps.moved(copy, spec)
+    return steps.kernel(kernel.name)
+
+
+def _is_blended(op: FusedOp) -> bool:
+    return isinstance(op.anchor, ConvolutionOperation) and op.anchor.reads_output
+
+
+def _result(op: FusedOp) -> int:
+    assert op.anchor is not None
+    (result,) = op.anchor.outputs().values()
+    return result.uid
+
+
+def _pairs(turned: _Turned) -> tuple[tuple[TensorSpec, TensorSpec], ...]:
+    return (*turned.before, *turned.after)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    pairs = _pairs(_turned(task.op))
+    traffic = float(sum(a.bytes + b.bytes for a, b in pairs))
+    return also(_turned(task.op).rest.fastest(task.device)[1], task.device, "copies", traffic, len(pairs))
+
+
+@once_for_lines
+def _is_other(op: FusedOp) -> bool:
+    """Whether engines are given another operation, or something is copied."""
+    inside = {t.uid for t in op.internal}
+    return as_planes(op) is not None or any(t.uid not in inside for t in _turning(op))
+
+
+def _least(task: Task) -> float:
+    if not _is_other(task.op):
+        return 0.0  # and is declined
+    turned = _turned(task.op)
+    pairs, rest = _pairs(turned), Task(turned.rest.op, task.device)  # whose operands may have fewer gaps
+    return least_of_rest(rest, len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
+
+
+ENGINE = cuda_engine(
+    id=92,
+    name="cuda_turned",
+    summary="convolutions along one axis, two of three, or with pixels as neighbours: as planes with channels last",
+    needs=(
+        needs_rule("cuda_turned.operation", "conv"),
+        kind_need(
+            "cuda_turned.prologue",
+            "prologue",
+            lambda task: len(task.op.prologue),
+            Equals(0),
+            reason="images are copied as they lie in memory",
+            fix="let the pointwise operations before the convolution write their result",
+            when=is_convolution,
+        ),
+        kind_need(
+            "cuda_turned.exit",
+            "exit",
+            lambda task: 0 if task.op.exit is None else 1,
+            Equals(0),
+            reason="what a reduction reads at the end lies as the graph says",
+            fix="reduce in a graph of its own",
+            when=is_convolution,
+        ),
+        image_need(
+            "cuda_turned.layout",
+            "strides",
+            lambda task: "as those engines take them",
+            Equals("pixels next to each other, or one spatial axis, and an address for each element"),
+            reason="images lie as the engines take them that this one asks",
+            fix="nothing to do: those engines serve the operation themselves",
+            when=lambda task: is_convolution(task) and _is_alone(task) and not _is_turned(task),
+        ),
+        need(
+            "cuda_turned.rest",
+            "operation",
+            lambda task: task.op.name,
+            Equals("what an engine for planes with channels last serves"),
+            reason="the rest is done by those engines, and each of them declines it",
+            fix="nothing to do: another engine serves it",
+            when=lambda task: _is_turned(task) and not _turned(task.op).rest.serving(task.device),
+        ),
+    ),
+    cost=_cost,
+    least=_least,
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
+)

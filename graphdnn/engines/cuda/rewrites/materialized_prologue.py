@@ -1,0 +1,118 @@
+"""Engine ``cuda_ahead``: convolutions behind a chain of pointwise operations, which is computed first, into memory.
+
+The engines that copy operands to shared memory as they lie decline a prologue, for nothing passes through registers on
+its way to the tensor cores, or because taps share what was loaded. One more pass over the operand is little beside the
+slower engines that are left, so it is written by a launch of its own, and the fastest of those engines does the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from graphdnn.checks import AtLeast, Equals
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.dense_operands import in_memory, writing
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps, fused_inputs
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
+from graphdnn.engines.cuda.direct import direct
+from graphdnn.engines.cuda.direct.grouped import grouped
+from graphdnn.engines.cuda.pointwise import pointwise
+from graphdnn.engines.cuda.pointwise.pointwise import generate_pointwise
+from graphdnn.engines.cuda.rewrites.delegate import Rest
+from graphdnn.engines.cuda.sm80 import mma_gemm
+from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
+from graphdnn.engines.cuda.sm90.halo import hopper_halo
+from graphdnn.engines.cuda.sm90.split_precision import hopper_limbs
+from graphdnn.engines.cuda.sm90.tma_operands import channels_first, operands
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
+from graphdnn.engines.memoization import once
+from graphdnn.engines.sum_error import CUT
+from graphdnn.enums import LayoutType, NumericalNote
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+_ENGINES: tuple[Engine, ...] = (
+    hopper_gemm.ENGINE, hopper_limbs.INTEGERS, hopper_halo.ENGINE, direct.ENGINE, grouped.ENGINE, mma_gemm.ENGINE,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """The chain as a fused operation of its own, what it writes, and the rest, which reads that."""
+
+    chain: FusedOp
+    made: TensorSpec
+    rest: Rest
+
+
+@once
+def _ahead(op: FusedOp) -> _Ahead:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvolutionOperation)
+    between = op.uses.made & op.uses.front
+    (port,) = (port for port, t in anchor.inputs().items() if t.uid in between)
+    entering = anchor.inputs()[port]
+    (laid,) = (channels_first(o) for o in operands(Roles.of(anchor)) if o.spec.uid == entering.uid)
+    made = in_memory(entering, laid)
+    steps, read = tuple(writing(op.prologue, made)), tuple(fused_inputs(op.prologue))
+    chain = FusedOp(op.index, "pointwise", None, (), steps, None, read, (made,), ())
+    bare = replace(op, prologue=(), internal=tuple(t for t in op.internal if t.uid not in between))
+    return _Ahead(chain, made, Rest(bare.with_anchor(anchor.model_copy(update={port: made})), _ENGINES))
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    steps, ahead = Steps(replace(op, exit=None, prologue=()), device), _ahead(op)
+    steps.places[ahead.made.uid] = steps.allocate(ahead.made.bytes)
+    steps.include(generate_pointwise(ahead.chain, device), ahead.chain)
+    kernel = ahead.rest.kernel(device)
+    steps.include(kernel, ahead.rest.op)
+    return steps.kernel(kernel.name)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    ahead = _ahead(task.op)
+    _, rest = ahead.rest.fastest(task.device)
+    first = pointwise.ENGINE.cost(Task(ahead.chain, task.device), pointwise.ENGINE.defaults())
+    start = {"launch": first.parts["launch"] + rest.parts["launch"]}
+    parts = {**rest.parts, **start, "prologue": first.seconds - first.parts["launch"]}
+    return Cost(first.flops + rest.flops, first.bytes + rest.bytes, first.seconds + rest.seconds, parts)
+
+
+def _is_behind_a_chain(task: Task) -> bool:
+    return isinstance(task.op.anchor, ConvolutionOperation) and bool(task.op.prologue)
+
+
+ENGINE = cuda_engine(
+    id=77,
+    name="cuda_ahead",
+    summary="convolutions behind pointwise operations: these first, then an engine that takes operands as they lie",
+    needs=(
+        needs_rule("cuda_ahead.operation", "conv"),
+        kind_need(
+            "cuda_ahead.prologue",
+            "prologue",
+            lambda task: len(task.op.prologue),
+            AtLeast(1),
+            reason="there is nothing to compute ahead",
+            fix="nothing to do: the engines that this one asks serve the operation themselves",
+            when=lambda task: isinstance(task.op.anchor, ConvolutionOperation),
+        ),
+        need(
+            "cuda_ahead.rest",
+            "operation",
+            lambda task: task.op.name,
+            Equals("what an engine for tensor cores, or for narrow groups, serves without its prologue"),
+            reason="the rest is done by those engines, and each of them declines it",
+            fix="let the chain end in a type that tensor cores multiply, and accumulate in FLOAT or an integer",
+            when=lambda task: _is_behind_a_chain(task) and not _ahead(task.op).rest.serving(task.device),
+        ),
+    ),
+    cost=_cost,
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=CUT,
+)

@@ -1,0 +1,240 @@
+"""Engine ``cuda_paired``: every second pixel of few channels on tensor cores, two neighbours as one of twice as many.
+
+The copy unit takes three times as long for a pixel that does not fill 128 bytes. Where windows move by two pixels, the
+pixels 2i and 2i + 1 of a line are one of twice the channels, as they lie, and windows move by one: a filter of three
+taps is one of two, with zeros at the place that was none. Filters are paired by a launch. An infinity or NaN times
+those zeros is NaN: it reaches the window beside its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from graphdnn.checks import AtMost, Equals
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.codegen.cost import also, least_of_rest
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.dense_operands import in_memory
+from graphdnn.engines.cuda.codegen.index_space import INT_MAX, is_addressable
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
+    convolution_of,
+    direction_need,
+    is_convolution,
+    problem_of,
+    prologue_need,
+)
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import padded
+from graphdnn.engines.cuda.rewrites.as_conv2d import with_tensors
+from graphdnn.engines.cuda.rewrites.delegate import Rest
+from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
+from graphdnn.engines.cuda.sm90.weight_stationary import hopper_weight_stationary
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, need, needs_rule
+from graphdnn.engines.memoization import once
+from graphdnn.enums import ConvolutionMode, LayoutType, NumericalNote
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvForward, ConvolutionOperation
+from graphdnn.operations.conv_problem import ConvProblem
+from graphdnn.tensors import TensorSpec, channels_last_strides
+
+_TAG = "conv_fprop"
+_ENGINES: tuple[Engine, ...] = (hopper_gemm.ENGINE, hopper_weight_stationary.ENGINE)
+_ROW = 128  # bytes of channels that are copied at a time
+_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Along a line, in pairs of pixels. ``lead``: pixels of the first pair that are before the first tap."""
+
+    before: int
+    after: int
+    taps: int
+    lead: int
+
+    @classmethod
+    def of(cls, p: ConvProblem) -> _Window:
+        taps, before = p.filter[-1], -(-p.pre_padding[-1] // 2)
+        lead = 2 * before - p.pre_padding[-1]
+        pairs = -(-(lead + taps) // 2)
+        return cls(before, p.output[-1] - 1 + pairs - p.input[-1] // 2 - before, pairs, lead)
+
+
+@dataclass(frozen=True, slots=True)
+class _Paired:
+    """The convolution of pairs, and its filters as they lie."""
+
+    rest: Rest
+    filters: TensorSpec
+
+
+@once
+def _paired(op: FusedOp) -> _Paired:
+    anchor = op.anchor
+    assert isinstance(anchor, ConvForward)
+    x, w, p = anchor.x, anchor.w, anchor.problem
+    window = _Window.of(p)
+    pairs = x.model_copy(
+        update={
+            "dims": (x.dims[0], 2 * p.c, *x.dims[2:-1], x.dims[-1] // 2),
+            "strides": (*x.strides[:-1], 2 * x.strides[-1]),
+        }
+    )
+    dims = (p.k, 2 * p.c, *p.filter[:-1], window.taps)
+    uid = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
+    filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": channels_last_strides(dims)})
+    seen = with_tensors(op, {x.uid: pairs, w.uid: filters})
+    assert isinstance(seen.anchor, ConvolutionOperation)
+    conv = anchor.conv.model_copy(
+        update={
+            "filter_strides": (*p.stride[:-1], 1),
+            "pre_paddings": (*p.pre_padding[:-1], window.before),
+            "post_paddings": (*p.post_padding[:-1], window.after),
+            "mode": ConvolutionMode.CROSS_CORRELATION,
+        }
+    )
+    pairwise = replace(seen, anchor=seen.anchor.model_copy(update={"conv": conv}))
+    return _Paired(Rest(pairwise, _ENGINES), filters)
+
+
+def _is_forward(task: Task) -> bool:
+    return is_convolution(task) and task.op.main.tag == _TAG and not task.op.prologue
+
+
+def _moves_by_two(task: Task) -> bool:
+    """Along lines of an even number of pixels, from pair to pair."""
+    p = problem_of(task)
+    if p.spatial < 2 or (p.stride[-1], p.dilation[-1]) != (2, 1) or p.input[-1] % 2 or p.groups != 1:
+        return False
+    return _Window.of(p).after >= 0
+
+
+def _lies_in_pairs(task: Task) -> bool:
+    """Two neighbours' channels follow each other; x is nothing but the image, and w nothing but filters."""
+    op = convolution_of(task)
+    x, w, _ = op.roles
+    p = problem_of(task)
+    is_read_again = bool(task.op.uses.again)
+    is_plain = len(x.dims) == p.spatial + 2 and is_addressable(x) and is_addressable(w)
+    return not is_read_again and task.op.exit is None and is_plain and x.strides[1] == 1 and x.strides[-1] == p.c
+
+
+def _is_ours(task: Task) -> bool:
+    return _is_forward(task) and _moves_by_two(task) and _lies_in_pairs(task)
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    steps, paired = Steps(op, device), _paired(op)
+    anchor = op.anchor
+    assert isinstance(anchor, ConvForward)
+    steps.places[paired.filters.uid] = steps.allocate(paired.filters.bytes)
+    steps.add_early(_pairing(steps, anchor.problem, anchor.w, paired.filters))
+    kernel = paired.rest.kernel(device)
+    steps.include(kernel)
+    return steps.kernel(kernel.name)
+
+
+def _pairing(steps: Steps, p: ConvProblem, w: TensorSpec, filters: TensorSpec) -> Launch:
+    window = _Window.of(p)
+    parameters = Parameters(steps.places)
+    parameters.tensor("from", w)
+    parameters.tensor("to", filters, is_output=True)
+    stride_k, stride_c, *strides = w.strides
+    sizes, paces = padded(p.filter, 1), padded(tuple(strides), 0)
+    first = 0
+    if p.flip:  # taps are read in reverse
+        first = sum((size - 1) * pace for size, pace in zip(sizes, paces, strict=True))
+        paces = tuple(-pace for pace in paces)
+    parameters.table({
+        "count": filters.elements, "channels": p.c, "pairs": window.taps, "lead": window.lead,
+        "taps": sizes[2], "size_1": sizes[1], "upper": prod(sizes[:2]), "first": first,
+        "stride_k": stride_k, "stride_c": stride_c,
+        "stride_0": paces[0], "stride_1": paces[1], "stride_2": paces[2],
+    })  # fmt: skip
+    text = kernel_text(
+        "pair_filters",
+        ["pdl.cuh", "fold_filters.cu"],
+        parameters=parameters.text,
+        functions=(),
+        constants={"THREADS": _THREADS, "Element": STORAGE[w.data_type]},
+    )
+    blocks = -(-filters.elements // _THREADS)
+    return Launch(text, "pair_filters", (blocks, 1, 1), _THREADS, parameters.pack())
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    paired, w = _paired(task.op), convolution_of(task).roles[1]
+    cost = paired.rest.fastest(task.device)[1]
+    return also(cost, task.device, "filters", float(w.bytes + paired.filters.bytes), 1)
+
+
+ENGINE = cuda_engine(
+    id=97,
+    name="cuda_paired",
+    summary="every second pixel of few channels on tensor cores: pixels in pairs, zeros in filters, which spread NaN",
+    needs=(
+        needs_rule("cuda_paired.operation", "conv"),
+        direction_need(
+            "cuda_paired",
+            _TAG,
+            reason="windows of the image move from pair to pair: gradients have other windows",
+            when=lambda task: is_convolution(task) and task.op.main.tag != _TAG,
+        ),
+        prologue_need("cuda_paired", is_convolution),
+        image_need(
+            "cuda_paired.stride",
+            "conv.filter_strides",
+            lambda task: (problem_of(task).stride, problem_of(task).dilation, problem_of(task).input),
+            Equals("a stride of 2 and no dilation along even lines of one group, two or three axes"),
+            reason="windows move from one pair of pixels to the next",
+            fix="nothing to do: another engine serves other windows",
+            when=lambda task: _is_forward(task) and not _moves_by_two(task),
+        ),
+        image_need(
+            "cuda_paired.channels",
+            "x.dims[1]",
+            lambda task: problem_of(task).c * ELEMENTS[convolution_of(task).roles[0].data_type].bytes,
+            AtMost(_ROW // 2),
+            reason="pixels of more channels fill the 128 bytes that are copied at a time",
+            fix="nothing to do: another engine serves more channels",
+            when=lambda task: _is_forward(task) and _moves_by_two(task),
+        ),
+        need(
+            "cuda_paired.layout",
+            "strides",
+            lambda task: convolution_of(task).roles[0].strides,
+            Equals("channels of two pixels one after the other, operands that nothing else reads, no sum at the end"),
+            reason="two neighbouring pixels are one as they lie in memory, for the convolution only",
+            fix="use the packed channels-last layout (NHWC)",
+            when=lambda task: _is_forward(task) and _moves_by_two(task) and not _lies_in_pairs(task),
+        ),
+        need(
+            "cuda_paired.size",
+            "w.dims",
+            lambda task: _paired(task.op).filters.elements,
+            AtMost(INT_MAX),
+            reason="filters of pairs are counted in 32 bits",
+            fix="nothing to do: another engine serves it",
+            when=_is_ours,
+        ),
+        need(
+            "cuda_paired.rest",
+            "operation",
+            lambda task: task.op.name,
+            Equals("what an engine for tensor cores of compute capability 9.0 serves with pairs"),
+            reason="the rest is done by those engines, and each of them declines it",
+            fix="nothing to do: another engine serves it",
+            when=lambda task: _is_ours(task) and not _paired(task.op).rest.serving(task.device),
+        ),
+    ),
+    cost=_cost,
+    least=lambda task: least_of_rest(task, 1),
+    generate=generate,
+    layout=LayoutType.PREFERRED_NHWC,
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

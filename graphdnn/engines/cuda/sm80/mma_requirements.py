@@ -1,0 +1,52 @@
+"""What the implicit GEMM on tensor cores needs of a convolution."""
+
+from __future__ import annotations
+
+from graphdnn.checks import OneOf
+from graphdnn.engines.cuda.codegen.requirements import ROOM
+from graphdnn.engines.cuda.codegen.tensor_cores import FLOAT_PAIRS, TF32_PAIRS, Pairs
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import coordinates_need, is_convolution, prologue_need
+from graphdnn.engines.engine import Task, kind_need, needs_rule
+from graphdnn.enums import DataType
+from graphdnn.rules import Constraint
+
+_FLOAT_SUMS = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
+
+
+def _types(task: Task) -> tuple[DataType, ...]:
+    return tuple(t.data_type for t in task.op.main.inputs().values())
+
+
+def _sums(task: Task) -> OneOf:
+    types = _types(task)
+    if types in TF32_PAIRS:
+        return OneOf(DataType.FLOAT)
+    return OneOf(*_FLOAT_SUMS) if types in FLOAT_PAIRS else OneOf(DataType.INT32)
+
+
+def mma_needs(prefix: str, pairs: Pairs, types_fix: str = "cast both to one of them") -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``. ``types_fix``: what to do about operands of other types."""
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        ROOM,
+        kind_need(
+            f"{prefix}.data_type",
+            "data_type",
+            _types,
+            OneOf(*pairs),
+            reason="the tensor cores take pairs of these types here",
+            fix=types_fix,
+            when=is_convolution,
+        ),
+        kind_need(
+            f"{prefix}.compute_type",
+            "conv.compute_type",
+            lambda task: task.op.main.compute_type,
+            _sums,
+            reason="tensor cores add 16-bit products in fp32, and products of bytes in int32",
+            fix="accumulate floats in FLOAT, bytes in INT32",
+            when=lambda task: is_convolution(task) and _types(task) in pairs,
+        ),
+        prologue_need(prefix, is_convolution, "operands are copied"),
+        coordinates_need(prefix),
+    )

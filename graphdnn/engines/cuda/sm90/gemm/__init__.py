@@ -1,0 +1,1 @@
+"""Implicit GEMM and matrix products by wgmma."""

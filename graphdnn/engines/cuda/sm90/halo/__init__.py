@@ -1,0 +1,1 @@
+"""Convolutions whose taps share a halo tile in shared memory."""

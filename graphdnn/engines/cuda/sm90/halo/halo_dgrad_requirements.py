@@ -1,0 +1,112 @@
+"""What the engines whose strided data gradients share a copied piece of dy among residues ask of a convolution."""
+
+from __future__ import annotations
+
+from graphdnn.checks import Empty, Equals, OneOf
+from graphdnn.engines.cuda.codegen.requirements import ROOM
+from graphdnn.engines.cuda.codegen.tensor_cores import Pairs
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
+    direction_need,
+    is_convolution,
+    is_plane,
+    problem_need,
+    problem_of,
+    prologue_need,
+)
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import product_of
+from graphdnn.engines.cuda.sm90.halo.halo_dgrad_shape import shape_of, walk_through
+from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import TILE, choose
+from graphdnn.engines.cuda.sm90.sm90_requirements import neighbours_need, product_needs, types_of
+from graphdnn.engines.cuda.sm90.tensor_maps import LIMITS
+from graphdnn.engines.engine import Task, image_need, need
+from graphdnn.operations import ConvBackwardData
+from graphdnn.rules import Constraint
+
+_MOST_RESIDUES = 4
+
+
+def _fits(task: Task) -> bool:
+    return choose(shape_of(task.op), task.device, {TILE.type: TILE.default}) is not None
+
+
+def _outside(task: Task) -> str:
+    """Axes along which the walk through dy is not one of the copy unit's."""
+    walk, (low, high, furthest) = walk_through(task.op, False), LIMITS[2]
+    corners = zip(walk.lower[1:], walk.upper[1:], walk.reach[1:], strict=True)
+    return "; ".join(
+        f"axis {axis}: from {lower} to {upper}, {reach} lines"
+        for axis, (lower, upper, reach) in enumerate(corners)
+        if not (low <= lower <= high and low <= upper <= high and reach <= furthest)
+    )
+
+
+def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``; for operands of these types."""
+
+    def _is_multiplied(task: Task) -> bool:
+        return is_convolution(task) and types_of(task) in pairs
+
+    def _is_gradient(task: Task) -> bool:
+        return _is_multiplied(task) and isinstance(task.op.anchor, ConvBackwardData)
+
+    def _has_residues(task: Task) -> bool:
+        if not (_is_gradient(task) and is_plane(task)) or problem_of(task).groups > 1:
+            return False
+        return 1 < len(product_of(task.op).residues) <= _MOST_RESIDUES
+
+    return (
+        *product_needs(prefix, pairs, _is_multiplied),
+        direction_need(
+            prefix,
+            ConvBackwardData.tag,
+            "in the other directions no position is one of several residues",
+            lambda task: _is_multiplied(task) and not _is_gradient(task),
+        ),
+        problem_need(
+            prefix,
+            "spatial",
+            Equals(2),
+            reason="a piece of dy has lines and pixels",
+            fix="nothing to do: another engine serves other images",
+            when=_is_gradient,
+        ),
+        problem_need(
+            prefix,
+            "groups",
+            Equals(1),
+            reason="a piece of dy is multiplied by the filters of one group",
+            fix="nothing to do: another engine serves groups",
+            when=_is_gradient,
+            attribute="w.dims",
+        ),
+        image_need(
+            f"{prefix}.stride",
+            "conv.filter_strides",
+            lambda task: len(product_of(task.op).residues),
+            OneOf(*range(2, _MOST_RESIDUES + 1)),
+            reason="residues of the positions modulo the stride share a piece of dy, and their sums are held at once",
+            fix="nothing to do: another engine serves unit stride, and longer ones",
+            when=lambda task: _is_gradient(task) and is_plane(task),
+        ),
+        prologue_need(prefix, is_convolution),
+        ROOM,
+        neighbours_need(prefix, "dx", _is_gradient),
+        need(
+            f"{prefix}.filter",
+            "w.dims",
+            lambda task: problem_of(task).w_extents,
+            Equals("a filter that leaves room for two pieces of dy"),
+            reason="all taps of a block's channels stay in shared memory",
+            fix="nothing to do: another engine serves larger filters, and sums of more channels",
+            when=lambda task: _has_residues(task) and not _fits(task),
+        ),
+        need(
+            f"{prefix}.walk",
+            "conv.pre_paddings",
+            _outside,
+            Empty("padding and dilated filter within what the copy unit counts"),
+            reason="the copy unit counts the walk around an image in 8 bits",
+            fix="nothing to do: another engine serves it",
+            when=_has_residues,
+        ),
+    )

@@ -1,0 +1,182 @@
+"""Engine ``cuda_hopper_halo``: convolutions of unit stride whose taps share what is copied (hopper_halo.cu).
+
+A walk tap by tap copies each pixel once for every tap. Where few channels meet few columns that copying, not the
+products, is the time; here a patch is copied with the pixels around it, once for all taps. Where filters of one tap
+stay in shared memory, nothing is copied again either, and each warpgroup goes its own way: that is served as well.
+
+| direction | rows  | columns   | k               | rows from | columns from          |
+|-----------|-------|-----------|-----------------|-----------|-----------------------|
+| fprop     | pixel | channel k | taps, channel c | x         | w, along k            |
+| dgrad     | pixel | channel c | taps, channel k | dy        | w, across k           |
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from graphdnn.cuda.tensor_map import TensorMap
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds, where_idle
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.epilogue import ending_of
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_PAIRS, INTEGERS, OF_EXACT, OF_TF32, TF32_PAIRS
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import product_of
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
+from graphdnn.engines.cuda.sm90.epilogue_operands import residual_patch_map, streamed_residual
+from graphdnn.engines.cuda.sm90.flat_pixels import flat_map, flat_product, flat_space, is_flat
+from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work, last_slices
+from graphdnn.engines.cuda.sm90.halo.halo_requirements import halo_needs
+from graphdnn.engines.cuda.sm90.halo.halo_shape import Taps, channels_of_row, shape_of
+from graphdnn.engines.cuda.sm90.halo.halo_tile import Halo, Shape
+from graphdnn.engines.cuda.sm90.halo.halo_tile_choice import IDLE, TILE, choose
+from graphdnn.engines.cuda.sm90.tensor_maps import (
+    MOST_NEIGHBOURS,
+    columns_held,
+    filter_map,
+    neighbours_of,
+    paired_filter_map,
+    patch_map,
+    permuted_filter_map,
+    walk_of,
+)
+from graphdnn.engines.cuda.sm90.tile import PANEL
+from graphdnn.engines.cuda.sm90.tma_operands import Operand, copying_of, is_exchanged, operands
+from graphdnn.engines.cuda.sm90.wgmma_text import product_text
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.enums import DataType, LayoutType
+from graphdnn.fusion.fused_graph import FusedOp
+
+_PAIR = 2  # neighbours: the rows of a thread
+_BOUND = 0.97  # of what memory takes with one tap, beside engines that copy filters again and again
+_RESIDUAL = {True: "hopper_halo_no_residual.cuh", False: "hopper_halo_residual.cuh"}
+_FILES = ("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", "halo_tile.cuh")
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    product, shape, sizes = product_of(op), shape_of(op), sizes_of(op)
+    roles, choice = product.roles, choose(shape, device, knobs)
+    assert choice is not None, "a rule asks for a patch that fits"
+    tile, flat = choice.tile, is_flat(op)
+    spatial = 3 if roles.problem.spatial == 3 and not flat else 2
+    steps = Steps(op, device)
+    image, filter = (operand.prepared(steps) for operand in operands(roles))
+    parameters = Parameters(steps.places)
+    compute = COMPUTE_TYPE[roles.op.compute_type]
+
+    across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
+    widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
+    permuted = 0 if across_filter else _PAIR if tile.is_turned else neighbours_of(filter, widest, shape.row)
+    held = permuted or MOST_NEIGHBOURS
+    reached = tile.reached(shape)
+    patch = flat_map(image, *reached) if flat else patch_map(image, *reached, shape.row, spatial)
+    is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
+    parameters.maps("gathered", [(image.spec, replace(patch, is_rounded=is_rounded))])
+    columns = _filter_map(filter, tile, shape, permuted, across_filter=across_filter)
+    parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
+
+    out_space = roles.space(roles.output)
+    if flat:
+        out_space, product = flat_space(out_space), flat_product(product)
+    residual = streamed_residual(op, product) if tile.streams(shape) else None
+    if residual is not None:
+        boxes = residual_patch_map(out_space, residual, tile.tall, tile.wide, spatial)
+        parameters.maps("residual", [(residual, boxes)])
+    ending = ending_of(steps, parameters, out_space, CHANNELS, held, compute, residual=residual)
+    groups, across = tile.groups_of_rows(shape), -(-shape.columns // tile.bn)
+    layout = Layout.of(sizes, PANEL * groups * tile.consumers, tile.bn)
+    walks = [walk_of(product, residue) for residue in product.residues]
+    blocks, tap_pitch = -(-product.channels // channels_of_row(product)), 0 if across_filter else filter.tap_stride
+    describe_work(parameters, product, sizes, layout, walks, blocks, tap_pitch)
+    down, aside = tile.patches(shape)
+    taps, deep, runs = Taps.of(product), tile.beside(shape), -(-shape.slices_out // choice.run)
+    patches = shape.images // shape.slices_out * runs * down * aside
+    parameters.table({
+        "parts": 1, "image_pixels": 1,
+        "patches": patches, "patches_down": down, "patches_across": aside, "tap_first": taps.first,
+        "run": choice.run, "runs": runs,
+    })  # fmt: skip
+    parameters.integers("tap_pace", taps.pace)
+
+    pieces = -(-patches // tile.of_block) * across
+    grid = (min(pieces, device.sm_count), 1, 1)
+    multiplying, copying = tile.registers(shape)
+    name = f"conv_{roles.direction}__halo_{tile.name}x{choice.stages}x{choice.filters}__{op.name}"
+    types, wide = (image.spec.data_type, filter.spec.data_type), tile.columns(shape)
+    is_late = shape.are_bytes and groups == 2 and not tile.is_resident and residual is None
+    text = kernel_text(
+        name,
+        [*_FILES, *(["hopper_halo_swap_ab.cu"] if tile.is_turned else [_RESIDUAL[residual is None], "hopper_halo.cu"])],
+        parameters=parameters.text,
+        functions=[
+            *ending.functions,
+            ending.fetching,
+            product_text(*(types[::-1] if tile.is_turned else types), wide, False, across_filter),
+        ],
+        constants={
+            "BM": PANEL * groups * tile.consumers, "BN": wide // deep, "CONSUMERS": tile.consumers,
+            "PATCHES": tile.held, "STAGES": choice.stages, "FILTERS": choice.filters, "RESIDENT": tile.is_resident,
+            "DEEP": deep, "PATCH_ROW": shape.row, "TALL": tile.tall, "WIDE": tile.wide, "LINEAR": tile.is_linear,
+            "PATCH_BYTES": tile.patch_bytes(shape),
+            "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "STEP_H": shape.step[0], "STEP_W": shape.step[1],
+            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+            "WGRAD": False, "TURNED": tile.is_turned, "ACROSS_FILTER": across_filter, "PERMUTED": permuted > 0,
+            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT": False, "LAST_SLICES": last_slices(product),
+            "STAYS": image.spec.data_type in INTEGERS and (tile.is_resident or grid[0] % across == 0),
+            "NEIGHBOURS": columns_held(permuted, ending.width), "WIDTH": ending.width,
+            "FETCHED": 0 if tile.is_resident else ending.fetched,
+            "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
+            **({} if tile.is_turned else {"LATE": is_late}),
+            **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
+        },
+    )  # fmt: skip
+    shared = choice.shared_bytes(shape)
+    threads = 128 * (tile.consumers + 1)
+    steps.add(Launch(text, "hopper_halo", grid, threads, parameters.pack(), shared, starts_early=True))
+    return steps.kernel(name)
+
+
+def _filter_map(filter: Operand, tile: Halo, shape: Shape, permuted: int, *, across_filter: bool) -> TensorMap:
+    """``permuted``: columns that follow each other in a thread, 0 where filters lie in their own order."""
+    rows, row = tile.bn, shape.row
+    if across_filter:
+        rows, row = shape.row // filter.size, min(PANEL, tile.bn) * filter.size
+    if tile.is_turned:
+        return paired_filter_map(filter, PANEL, row)
+    return permuted_filter_map(filter, rows, permuted, row) if permuted else filter_map(filter, rows, row)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    choice = choose(shape_of(task.op), task.device, knobs)
+    seconds = inf if choice is None else choice.seconds
+    copying = copying_of(task.op, task.device)
+    cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
+    if is_flat(task.op) and seconds < cost.parts["memory"] and not sizes_of(task.op).streamed_bytes:
+        cost = replace(cost, seconds=cost.seconds * _BOUND)
+    return cost if choice is None else where_idle(cost, task.device, choice.pieces, IDLE)
+
+
+_COMMON: dict[str, Any] = {"cost": _cost, "generate": generate, "knobs": (TILE,), "layout": LayoutType.PREFERRED_NHWC}
+ENGINE = cuda_engine(
+    id=54,
+    name="cuda_hopper_halo",
+    summary="convolutions of unit stride, few channels and channels last; pieces of an image copied once for all taps",
+    needs=halo_needs("cuda_hopper_halo", EXACT_PAIRS),
+    **OF_EXACT,
+    **_COMMON,
+)
+ENGINE_TF32 = cuda_engine(
+    id=56,
+    name="cuda_hopper_halo_tf32",
+    summary="the same of fp32, operands rounded to TF32; only where that is allowed",
+    needs=halo_needs("cuda_hopper_halo_tf32", TF32_PAIRS),
+    **OF_TF32,
+    **_COMMON,
+)

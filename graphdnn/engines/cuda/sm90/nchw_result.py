@@ -1,0 +1,74 @@
+"""Results of odd images with pixels as neighbours (NCHW): channels last in scratch memory, then turned by a copy.
+
+Rows of an odd number of pixels begin anywhere within a word, so that a product whose columns are pixels stores single
+elements, each with a division that finds its image. A copy of the whole result takes less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.batch_invariance import once_for_lines
+from graphdnn.engines.cuda.codegen.index_space import is_addressable
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
+from graphdnn.engines.cuda.simt.implicit_copies import channels_last
+from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
+from graphdnn.engines.memoization import once
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+_CHANNELS, _PIXELS = 2, slice(3, 6)  # axes of an image's coordinates
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A fused operation whose result lies with channels last, and where that goes."""
+
+    op: FusedOp
+    made: TensorSpec
+    result: TensorSpec
+
+
+@once_for_lines
+def _lies_odd(op: FusedOp) -> bool:
+    if not isinstance(op.anchor, ConvolutionOperation) or op.exit is not None or len(op.outputs) != 1:
+        return False
+    if op.anchor.reads_output:  # old contents lie as the graph says
+        return False
+    (result,) = op.outputs
+    roles = Roles.of(op.anchor)
+    if roles.direction == "wgrad" or not is_addressable(result) or result.elements != roles.output.elements:
+        return False
+    front_only = op.uses.front_only
+    if any(t.elements >= result.elements for t in op.inputs if t.uid not in front_only):
+        return False
+    space = roles.space(roles.output)
+    strides, sizes, size = space.strides(result), space.sizes, ELEMENTS[result.data_type].bytes
+    pixels = prod(sizes[_PIXELS])
+    lies_turned = strides[5] == 1 and strides[_CHANNELS] == pixels and sizes[_CHANNELS] * size % ALIGNMENT == 0
+    return pixels % 2 != 0 and pixels != 1 and lies_turned and result.byte_alignment % ALIGNMENT == 0
+
+
+@once
+def turned_result(op: FusedOp) -> Turned | None:
+    """None where the result leaves as it is."""
+    if not _lies_odd(op):
+        return None
+    assert isinstance(op.anchor, ConvolutionOperation)
+    (result,), roles = op.outputs, Roles.of(op.anchor)
+    made = result.model_copy(
+        update={
+            "uid": min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1,
+            "dims": result.extents,
+            "strides": channels_last(result, roles),
+            "byte_alignment": ALIGNMENT,
+            "is_virtual": False,
+        }
+    )
+    steps = [op.anchor, *op.epilogue]
+    (port,) = (name for name, t in steps[-1].outputs().items() if t.uid == result.uid)
+    steps[-1] = steps[-1].model_copy(update={port: made})
+    return Turned(replace(op, anchor=steps[0], epilogue=tuple(steps[1:]), outputs=(made,)), made, result)

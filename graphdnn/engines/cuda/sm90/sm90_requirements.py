@@ -1,0 +1,279 @@
+"""What the engine for the tensor cores of compute capability 9.0 asks of a convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphdnn.checks import Empty, Equals, OneOf
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.cuda.codegen.requirements import ROOM
+from graphdnn.engines.cuda.codegen.tensor_cores import INTEGERS, Pairs
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
+    Condition,
+    direction_need,
+    is_convolution,
+    problem_of,
+    prologue_need,
+    roles_of,
+)
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, SPATIAL, Roles
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gathered_and_plain, product_of
+from graphdnn.engines.cuda.sm90.tensor_maps import LIMITS, LONGEST_STEP, crosses_groups, walks_of
+from graphdnn.engines.cuda.sm90.tile import ROW
+from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
+from graphdnn.engines.cuda.sm90.wgmma_text import ACROSS_K
+from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule, window_need
+from graphdnn.engines.memoization import once
+from graphdnn.enums import DataType
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
+from graphdnn.rules import Constraint
+
+MOST_OWN_MAPS = 24  # of groups, in the kernel's arguments
+MOST_RESIDUES = 9  # of stride 3 along two axes; the kernel's arguments hold 12
+_CAPABILITY = (9, 0)
+
+
+def types_of(task: Task) -> tuple[DataType, DataType]:
+    """Of the operand that is gathered and of the other one."""
+    gathered, plain = gathered_and_plain(roles_of(task))
+    return gathered.data_type, plain.data_type
+
+
+def types_and_sum(task: Task) -> tuple[DataType, ...]:
+    return *types_of(task), task.op.main.compute_type
+
+
+def is_wgrad(task: Task) -> bool:
+    return isinstance(task.op.anchor, ConvBackwardFilter)
+
+
+@once
+def _operand_types(op: FusedOp) -> tuple[DataType, DataType] | None:
+    if not isinstance(op.anchor, ConvolutionOperation):
+        return None
+    gathered, plain = gathered_and_plain(Roles.of(op.anchor))
+    return gathered.data_type, plain.data_type
+
+
+def operand_needs(
+    prefix: str,
+    pairs: Pairs,
+    sums: DataType,
+    *,
+    types: Callable[[Task], tuple[DataType, DataType]],
+    tag: str,
+    when: Condition,
+    multiplies: Condition,
+) -> tuple[Constraint, Constraint]:
+    """``sums``: of floats; ``multiplies``: the types are among ``pairs``."""
+    return (
+        kind_need(
+            f"{prefix}.types",
+            "data_type",
+            types,
+            OneOf(*pairs),
+            reason="these are the types that the engine gives to tensor cores",
+            fix="nothing to do: another engine serves other types",
+            when=when,
+        ),
+        kind_need(
+            f"{prefix}.compute_type",
+            f"{tag}.compute_type",
+            lambda task: task.op.main.compute_type,
+            lambda task: Equals(DataType.INT32 if types(task)[0] in INTEGERS else sums),
+            reason="sums are kept in 32-bit registers",
+            fix="accumulate floats in FLOAT, bytes in INT32",
+            when=multiplies,
+        ),
+    )
+
+
+def _outside(task: Task) -> str:
+    return _outside_of(task.op)
+
+
+@once_for_images
+def _outside_of(op: FusedOp) -> str:
+    """Axes along which the walk through the image is not one of the copy unit's."""
+    product = product_of(op)
+    spatial = product.roles.problem.spatial
+    low, high, furthest = LIMITS[spatial]
+    found = []
+    for walk in walks_of(op):
+        for d in range(SPATIAL - spatial, SPATIAL):
+            axis = d - (SPATIAL - spatial)
+            if not (low <= walk.lower[d] <= high and low <= walk.upper[d] <= high):
+                found.append(f"axis {axis}: from {walk.lower[d]} before to {walk.upper[d]} after the image")
+            if walk.reach[d] > furthest:
+                found.append(f"axis {axis}: a filter that reaches over {walk.reach[d]}")
+            if product.pixel_step[d] > LONGEST_STEP:
+                found.append(f"axis {axis}: stride {product.pixel_step[d]}")
+    return "; ".join(dict.fromkeys(found))
+
+
+def _summed(task: Task) -> int:
+    """Channels that are summed over, of one group."""
+    problem = problem_of(task)
+    return problem.k if roles_of(task).direction == "dgrad" else problem.c
+
+
+def _crosses_groups(task: Task) -> bool:
+    """Rows of 128 bytes reach into the next group, and no map of its own ends a group's rows before that."""
+    product = product_of(task.op)
+    if not crosses_groups(product):
+        return False
+    begins_inside = _summed(task) * ELEMENTS[types_of(task)[0]].bytes % ALIGNMENT
+    maps = product.roles.problem.groups * (len(product.residues) + (product.roles.direction == "dgrad"))
+    return begins_inside != 0 or maps > MOST_OWN_MAPS
+
+
+def _group_bytes(task: Task) -> tuple[int, int]:
+    """Of a pixel's channels in one group, of both images of a wgrad."""
+    problem = problem_of(task)
+    gathered, plain = (ELEMENTS[kind].bytes for kind in types_of(task))
+    return problem.c * gathered, problem.k * plain
+
+
+def _begins_inside(task: Task) -> bool:
+    """Groups of a wgrad begin within a piece of what the copy unit moves."""
+    roles = roles_of(task)
+    is_grouped = roles.direction == "wgrad" and roles.problem.groups > 1
+    return is_grouped and any(size % ALIGNMENT for size in _group_bytes(task))
+
+
+def one_walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
+    """What every walk through an image keeps to; asked of tasks that ``condition`` is true of."""
+    return (
+        ROOM,
+        image_need(
+            f"{prefix}.walk",
+            "conv.pre_paddings",
+            _outside,
+            Empty("padding, dilated filter and stride within what the copy unit counts"),
+            reason="the copy unit counts the walk around an image in few bits: 8 for two axes, 5 for three",
+            fix="nothing to do: another engine serves it",
+            when=condition,
+        ),
+    )
+
+
+def neighbours_need(prefix: str, result: str, condition: Condition) -> Constraint:
+    """Of engines whose results leave by channels; ``result``: its port."""
+    return image_need(
+        f"{prefix}.layout",
+        f"{result}.strides",
+        lambda task: roles_of(task).space(roles_of(task).output).strides(task.op.outputs[0])[CHANNELS],
+        Equals(1),
+        reason="a thread stores neighbouring channels of a pixel",
+        fix="nothing to do: another engine serves results of channels first",
+        when=condition,
+    )
+
+
+def walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
+    """The copy unit walks through the image, once for each residue; asked of tasks that ``condition`` is true of."""
+    return (
+        *one_walk_needs(prefix, lambda task: condition(task) and len(product_of(task.op).residues) <= MOST_RESIDUES),
+        image_need(
+            f"{prefix}.residues",
+            "conv.filter_strides",
+            lambda task: len(product_of(task.op).residues),
+            Equals(f"at most {MOST_RESIDUES} products"),
+            reason="a strided dgrad is a product for each position modulo the stride, all in the kernel's arguments",
+            fix="nothing to do: another engine serves longer strides",
+            when=lambda task: condition(task) and len(product_of(task.op).residues) > MOST_RESIDUES,
+        ),
+    )
+
+
+def _may_lie_across(pairs: Pairs) -> bool:
+    """Whether filter gradients are served: both operands of one lie across the summed axis."""
+    return any(gathered in ACROSS_K for gathered, _ in pairs)
+
+
+def _group_start_need(prefix: str, when: Condition) -> Constraint:
+    """Of engines that serve filter gradients: nothing else walks through one group."""
+    return window_need(
+        f"{prefix}.group_start",
+        "dw.dims",
+        _group_bytes,
+        Equals(f"groups of channels that begin at multiples of {ALIGNMENT} bytes"),
+        reason="the walk through an image copies pieces of 16 bytes, from the beginning of one on",
+        fix="nothing to do: another engine serves narrow groups",
+        when=when,
+    )
+
+
+def _lies_across(task: Task) -> bool:
+    """An operand has to be read across the summed axis, and cannot be exchanged for one that has not."""
+    roles = roles_of(task)
+    return roles.direction == "wgrad" or (roles.direction == "dgrad" and roles.problem.groups > 1)
+
+
+def product_needs(
+    prefix: str, pairs: Pairs, multiplies: Condition, sums: DataType = DataType.FLOAT
+) -> tuple[Constraint, ...]:
+    """What every engine of convolutions asks first: the operation, the device, operands of these types, and sums."""
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        capability_need(prefix, is_convolution),
+        *operand_needs(prefix, pairs, sums, types=types_of, tag="conv", when=is_convolution, multiplies=multiplies),
+    )
+
+
+def capability_need(prefix: str, condition: Condition) -> Constraint:
+    """Asked of tasks that ``condition`` is true of, as the one below."""
+    return kind_need(
+        f"{prefix}.compute_capability",
+        "device.compute_capability",
+        lambda task: task.device.compute_capability,
+        Equals(_CAPABILITY),
+        reason="the kernel is written in instructions that only compute capability 9.0 has (wgmma)",
+        fix="nothing to do: another engine serves other devices",
+        when=condition,
+    )
+
+
+def wgrad_need(prefix: str, reason: str) -> Constraint:
+    return direction_need(
+        prefix, ConvBackwardFilter.tag, reason, lambda task: is_convolution(task) and not is_wgrad(task)
+    )
+
+
+def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``; for operands of these types, ``sums`` of floats."""
+
+    def _is_multiplied(task: Task) -> bool:
+        """The types are those of a product, so that rows of 128 bytes mean something."""
+        return _operand_types(task.op) in pairs
+
+    def when(condition: Condition) -> Condition:
+        return lambda task: _is_multiplied(task) and condition(task)
+
+    return (
+        *product_needs(prefix, pairs, _is_multiplied, sums),
+        window_need(
+            f"{prefix}.across_k",
+            "data_type",
+            lambda task: types_of(task)[0],
+            OneOf(*ACROSS_K),
+            reason="the operands of this gradient lie across the summed axis, which only 16-bit types may",
+            fix="nothing to do: another engine serves these gradients of other types",
+            when=when(_lies_across),
+        ),
+        prologue_need(prefix, is_convolution),
+        *walk_needs(prefix, _is_multiplied),
+        window_need(
+            f"{prefix}.groups",
+            "w.dims",
+            _summed,
+            Equals(f"groups of channels that fill multiples of {ROW} bytes, or few of multiples of {ALIGNMENT}"),
+            reason="a row of 128 bytes that reaches into the next group would multiply channels of both; maps that end"
+            f" with a group keep it from that, one for each group and product, and arguments hold {MOST_OWN_MAPS}",
+            fix="nothing to do: another engine serves narrow groups",
+            when=when(_crosses_groups),
+        ),
+        *([_group_start_need(prefix, when(_begins_inside))] if _may_lie_across(pairs) else []),
+    )

@@ -1,0 +1,182 @@
+"""Engines ``cuda_hopper_float_wgrad``, its ``_tf32``, ``cuda_hopper_integer_wgrad``: filter gradients in 16-bit planes.
+
+Tensor cores read operands across the axis that is summed over only where they have 16 bits, and both of a filter
+gradient's lie so. Both images are split into planes by launches of their own (wgrad_schemes.py); their products
+are those of gemm.py, several for each step (hopper_limbs_wgrad.cu).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import prod
+from typing import Any
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.epilogue import ending_of
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, SPATIAL
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gathered_and_plain, product_of
+from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
+from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
+from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work
+from graphdnn.engines.cuda.sm90.split_k import PARTS_FILES, Adding
+from graphdnn.engines.cuda.sm90.split_precision.image_limbs import ImagePlanes
+from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_requirements import (
+    floats_need,
+    integers_need,
+    planes_wgrad_needs,
+)
+from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_schemes import Floats, Integers, Scheme, integers_of
+from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_tiles import PARTS, TILE, choose
+from graphdnn.engines.cuda.sm90.tensor_maps import Walk, walk_of
+from graphdnn.engines.cuda.sm90.tile import PANEL
+from graphdnn.engines.cuda.sm90.tma_operands import operands
+from graphdnn.engines.cuda.sm90.wgmma_text import product_text
+from graphdnn.engines.engine import Cost, Engine, Knobs, Task
+from graphdnn.engines.sum_error import SumError
+from graphdnn.enums import DataType, LayoutType, NumericalNote
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.rules import Constraint
+
+_NEIGHBOURS = 8  # columns of a thread that follow each other
+
+SchemeOf = Callable[[FusedOp], Scheme]
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf) -> DeviceKernel:
+    product, scheme = product_of(op), scheme_of(op)
+    planes, compute = scheme.planes, COMPUTE_TYPE[scheme.compute]
+    roles, p = product.roles, product.roles.problem
+    sizes = sizes_of(op)
+    choice = choose(scheme, sizes, device, knobs)
+    tile, layout = choice.tile, Layout.of(sizes, choice.tile.bm, choice.tile.bn)
+    ((rows, _),) = sizes.products
+    sizes = sizes._replace(products=((rows, -(-product.pixel_count(product.residues[0]) // choice.deep)),))
+    is_split = choice.parts > 1
+    steps = Steps(op, device)
+    image, gradient = (ImagePlanes(operand.prepared(steps), planes) for operand in operands(roles))
+    of_image, of_gradient = image.split(steps), gradient.split(steps)
+
+    parameters = Parameters(steps.places)
+    (residue,) = product.residues
+    walk, still = walk_of(product, residue), Walk(*((0,) * SPATIAL,) * 4)
+    parameters.maps(
+        "gathered", [(one, image.map(one, p.spatial, walk, product.pixel_step, choice.deep)) for one in of_image]
+    )
+    parameters.maps(
+        "plain", [(one, gradient.map(one, p.spatial, still, (1,) * SPATIAL, choice.deep)) for one in of_gradient]
+    )
+    ending = ending_of(steps, parameters, (result_space,), CHANNELS, _NEIGHBOURS, compute)
+    blocks = -(-product.channels // PANEL)
+    describe_work(parameters, product, sizes, layout, [walk], blocks, 0, prod(residue.taps) * blocks)
+    parameters.integer("image_pixels", result_space(op).sizes[-1])
+    adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts, ELEMENTS[scheme.compute].bytes)
+    adding.describe(parameters, steps, compute)
+
+    multiplying, copying = tile.registers
+    tiling = f"{tile.name}x{choice.deep}x{choice.stages}{'_split' if is_split else ''}"
+    name = f"conv_wgrad__hopper_{scheme.name}_{tiling}__{op.name}"
+    text = kernel_text(
+        name,
+        [
+            *("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", *PARTS_FILES),
+            *("epilogue_limbs.cuh", "limb_wgrad_stage.cuh", *scheme.files, "hopper_limbs_wgrad.cu"),
+            *(["split_k_reduce.cu"] if is_split else []),
+        ],
+        parameters=parameters.text,
+        functions=[
+            *ending.functions,
+            product_text(DataType.BFLOAT16, DataType.BFLOAT16, tile.bn, True, True),
+            *scheme.functions(tile.bn),
+        ],
+        constants={
+            "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers,
+            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+            "PLANES": planes, "DEEP": choice.deep, "PROMOTED": scheme.promoted // choice.deep,
+            **scheme.constants,
+            "WGRAD": True, "TURNED": False, "ACROSS_FILTER": False,
+            "RESIDUES": 1, "SPATIAL": p.spatial, "SPLIT": is_split,
+            **adding.constants,
+            "PERMUTED": False, "NEIGHBOURS": _NEIGHBOURS, "WIDTH": ending.width,
+            "Element": "bfloat_t", "Accumulator": compute,
+        },
+    )  # fmt: skip
+    packed = parameters.pack()
+    grid = min(layout.tiles * choice.parts, device.sm_count)
+    shared = choice.stages * (tile.stage_bytes(planes, choice.deep) + 16)
+    threads = 128 * (tile.consumers + 1)
+    steps.add(Launch(text, "hopper_planes_wgrad", (grid, 1, 1), threads, packed, shared, starts_early=True))
+    if is_split:
+        steps.add(adding.launch(text, packed))
+    return steps.kernel(name)
+
+
+def _cost(task: Task, knobs: Knobs, scheme_of: SchemeOf) -> Cost:
+    product, scheme, device = product_of(task.op), scheme_of(task.op), task.device
+    choice = choose(scheme, sizes_of(task.op), device, knobs)
+    read = operands(product.roles)
+    phases = {"split": sum(ImagePlanes(operand, scheme.planes).seconds(device) for operand in read)}
+    copying = sum(copying_seconds(o.spec.bytes, device) for o in read if o.is_copied)
+    return device_cost(task, choice.seconds + other_seconds(task)).plus(
+        phases | ({"copies": copying} if copying else {})
+    )
+
+
+def _integers(op: FusedOp) -> Integers:
+    found = integers_of(*(t.data_type for t in gathered_and_plain(product_of(op).roles)), op.main.compute_type)
+    assert found is not None
+    return found
+
+
+def _engine(id: int, name: str, scheme_of: SchemeOf, types: Constraint, summary: str, **rest: Any) -> Engine:
+    cost: Callable[[Task, Knobs], Cost] = partial(_cost, scheme_of=scheme_of)
+    return cuda_engine(
+        id=id,
+        name=name,
+        summary=summary,
+        needs=planes_wgrad_needs(name, types),
+        cost=cost,
+        generate=partial(generate, scheme_of=scheme_of),
+        knobs=(TILE, PARTS),
+        frugal={PARTS.type: 1},
+        layout=LayoutType.PREFERRED_NHWC,
+        **rest,
+    )
+
+
+ENGINE = _engine(
+    63,
+    "cuda_hopper_float_wgrad",
+    lambda op: Floats(3),
+    floats_need("cuda_hopper_float_wgrad"),
+    "fp32 filter gradients in three parts of 16 bits, on the tensor cores of compute capability 9.0",
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    sum_error=SumError(4, 1, restart=128, floor=2.0**-133),
+)
+# Offered only where the note is allowed: 16 of the operands' 24 digits.
+ENGINE_TF32 = _engine(
+    64,
+    "cuda_hopper_float_wgrad_tf32",
+    lambda op: Floats(2),
+    floats_need("cuda_hopper_float_wgrad_tf32"),
+    "the same in two parts, more exact than TF32; only where that is allowed",
+    numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
+    sum_error=SumError(2.0**11, 1, floor=2.0**-133, drift=0.12),
+    error_growth=2.0**10,
+)
+INTEGERS = _engine(
+    82,
+    "cuda_hopper_integer_wgrad",
+    _integers,
+    integers_need("cuda_hopper_integer_wgrad"),
+    "exact filter gradients of bytes and INT16 by their bytes, on the tensor cores of compute capability 9.0",
+    numerical_notes=(NumericalNote.TENSOR_CORE,),
+)

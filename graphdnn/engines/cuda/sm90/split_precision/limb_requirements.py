@@ -1,0 +1,100 @@
+"""What the engines that multiply planes on compute capability 9.0 ask of a convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from graphdnn.checks import Equals
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
+    direction_need,
+    is_convolution,
+    problem_of,
+    prologue_need,
+)
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import product_of
+from graphdnn.engines.cuda.sm90.sm90_requirements import capability_need, is_wgrad, types_and_sum, types_of, walk_needs
+from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import Kind, kind_of
+from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
+from graphdnn.engines.engine import Task, kind_need, need, needs_rule
+from graphdnn.rules import Constraint
+
+_TYPES = {
+    False: "integers up to 32 bits, one wider than a byte, with INT32; integers up to 16 bits with INT64",
+    True: "operands of FLOAT with FLOAT",
+}
+
+
+def _kind(task: Task) -> Kind | None:
+    return kind_of(*types_of(task), task.op.main.compute_type)
+
+
+def _types(task: Task) -> str:
+    gathered, plain, compute = types_and_sum(task)
+    return f"{gathered.name}, {plain.name} with {compute.name}"
+
+
+def _crosses_groups(task: Task) -> bool:
+    kind = _kind(task)
+    assert kind is not None
+    return problem_of(task).groups > 1 and product_of(task.op).channels % kind.channels != 0
+
+
+def _begins_inside(task: Task) -> bool:
+    """A group's channels begin between two of the copy unit's pieces."""
+    group = product_of(task.op).channels * ELEMENTS[types_of(task)[0]].bytes
+    return problem_of(task).groups > 1 and group % ALIGNMENT != 0
+
+
+def _groups_need(prefix: str, condition: Callable[[Task], bool], is_float: bool) -> Constraint:
+    """Integers may cross groups: what another group's channels are multiplied with is zero, and none is infinite."""
+    if is_float:
+        expected = "groups of channels that fill whole blocks of a stage"
+        reason = "a block that reaches into the next group would multiply its infinities with zeros"
+    else:
+        expected = f"groups of channels that begin at multiples of {ALIGNMENT} bytes"
+        reason = f"the walk through an image copies pieces of {ALIGNMENT} bytes, from the beginning of one on"
+    declines = _crosses_groups if is_float else _begins_inside
+    return need(
+        f"{prefix}.groups",
+        "w.dims",
+        lambda task: product_of(task.op).channels,
+        Equals(expected),
+        reason=reason,
+        fix="nothing to do: another engine serves narrow groups",
+        when=lambda task: condition(task) and declines(task),
+    )
+
+
+def planes_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``."""
+
+    def is_served(task: Task) -> bool:
+        kind = _kind(task)
+        return kind is not None and kind.is_float == is_float
+
+    def multiplies(task: Task) -> bool:
+        return is_convolution(task) and not is_wgrad(task) and is_served(task)
+
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        capability_need(prefix, is_convolution),
+        direction_need(
+            prefix,
+            "conv_fprop or conv_dgrad",
+            "in a filter's gradient both operands lie across the axis that is summed over",
+            is_wgrad,
+        ),
+        kind_need(
+            f"{prefix}.types",
+            "data_type",
+            _types,
+            Equals(_TYPES[is_float]),
+            reason="these are the products that sums of planes give",
+            fix="nothing to do: another engine serves other types",
+            when=lambda task: is_convolution(task) and not is_served(task),
+        ),
+        prologue_need(prefix, is_convolution),
+        *walk_needs(prefix, multiplies),
+        _groups_need(prefix, multiplies, is_float),
+    )

@@ -1,0 +1,69 @@
+"""What the filter gradients by planes of 16-bit floats ask of a convolution."""
+
+from __future__ import annotations
+
+from graphdnn.checks import Equals
+from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_convolution, problem_of, prologue_need
+from graphdnn.engines.cuda.sm90.sm90_requirements import (
+    capability_need,
+    is_wgrad,
+    one_walk_needs,
+    types_and_sum,
+    wgrad_need,
+)
+from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_schemes import integers_of
+from graphdnn.engines.engine import Task, kind_need, need, needs_rule
+from graphdnn.enums import DataType
+from graphdnn.rules import Constraint
+
+_GROUP = 8  # channels of a group are a multiple: 16 bytes of a plane
+
+
+def _group(task: Task) -> tuple[int, int]:
+    problem = problem_of(task)
+    return problem.c, problem.k
+
+
+def planes_wgrad_needs(prefix: str, types: Constraint) -> tuple[Constraint, ...]:
+    """Ids begin with ``prefix``."""
+    return (
+        needs_rule(f"{prefix}.operation", "conv"),
+        capability_need(prefix, is_convolution),
+        wgrad_need(prefix, "the other directions do not read across the axis that is summed over"),
+        types,
+        prologue_need(prefix, is_wgrad),
+        *one_walk_needs(prefix, is_wgrad),
+        need(
+            f"{prefix}.groups",
+            "dw.dims",
+            _group,
+            Equals(f"groups of channels that are multiples of {_GROUP}"),
+            reason="the walk through an image copies pieces of 16 bytes, from the beginning of one on",
+            fix="nothing to do: another engine serves narrow groups",
+            when=lambda task: is_wgrad(task) and problem_of(task).groups > 1 and any(c % _GROUP for c in _group(task)),
+        ),
+    )
+
+
+def floats_need(prefix: str) -> Constraint:
+    return kind_need(
+        f"{prefix}.types",
+        "data_type",
+        types_and_sum,
+        Equals((DataType.FLOAT,) * 3),
+        reason="planes of 16-bit floats hold an fp32 number, and sums are in fp32",
+        fix="nothing to do: another engine serves other types",
+        when=is_wgrad,
+    )
+
+
+def integers_need(prefix: str) -> Constraint:
+    return kind_need(
+        f"{prefix}.types",
+        "data_type",
+        types_and_sum,
+        Equals("both operands bytes or both INT16, with INT32 or INT64"),
+        reason="so many bytes have operands whose products are counted in planes of 16-bit floats",
+        fix="nothing to do: another engine serves other types",
+        when=lambda task: is_wgrad(task) and integers_of(*types_and_sum(task)) is None,
+    )

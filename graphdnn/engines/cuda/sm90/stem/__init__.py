@@ -1,0 +1,1 @@
+"""First layers by wgmma."""

@@ -1,0 +1,1 @@
+"""Convolutions whose filter stays in shared memory."""

@@ -1,0 +1,148 @@
+"""Engine ``cuda_hopper_held``: forward convolutions whose filters stay in shared memory (hopper_weight_stationary.cu).
+
+| direction | rows  | columns   | k               | rows from  | columns from |
+|-----------|-------|-----------|-----------------|------------|--------------|
+| fprop     | pixel | channel k | taps, channel c | x, along k | w, along k   |
+
+``cuda_hopper_gemm`` copies filters again for every tile, and its warpgroups wait for the same stages. Here only pixels
+are copied, at any stride, warpgroups go their own ways, and what the epilogue reads for a channel is read once.
+"""
+
+from __future__ import annotations
+
+from graphdnn.cuda.nvrtc import KernelText
+from graphdnn.cuda.tensor_map import TensorMap
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds, where_idle
+from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.epilogue import ending_of, text_of_images
+from graphdnn.engines.cuda.codegen.index_space import Space
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
+from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import product_of
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
+from graphdnn.engines.cuda.sm90.flat_pixels import flat_space
+from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work, last_slices, taps_of
+from graphdnn.engines.cuda.sm90.tensor_maps import (
+    MOST_NEIGHBOURS,
+    columns_held,
+    filter_map,
+    for_images,
+    image_map,
+    neighbours_of,
+    permuted_filter_map,
+    walks_of,
+)
+from graphdnn.engines.cuda.sm90.tile import PANEL, ROW
+from graphdnn.engines.cuda.sm90.tma_operands import Operand, are_copied, copying_of, operands_of_images, prepared
+from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_requirements import NEEDS
+from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_shape import shape_of
+from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_tiles import IDLE, TILE, choose
+from graphdnn.engines.cuda.sm90.wgmma_text import product_text
+from graphdnn.engines.engine import Cost, Knobs, Task
+from graphdnn.enums import LayoutType
+from graphdnn.fusion.fused_graph import FusedOp
+
+_FILES = ("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", "hopper_weight_stationary.cu")
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    product, sizes, shape = product_of(op), sizes_of(op), shape_of(op)
+    roles, choice = product.roles, choose(shape, device, knobs)
+    assert choice is not None, "a rule asks for filters that fit"
+    tile = choice.tile
+    steps = Steps(op, device)
+    image, filter = prepared(op, steps)
+    parameters = Parameters(steps.places)
+    compute = COMPUTE_TYPE[roles.op.compute_type]
+
+    permuted = neighbours_of(filter, max([ELEMENTS[t.data_type].bytes for t in op.outputs]))
+    held = permuted or MOST_NEIGHBOURS
+    copied = tile.bn, permuted
+    pixels, columns = _maps(op, image, filter, *copied) if are_copied(op) else _maps_as_they_lie(op, *copied)
+    parameters.maps("gathered", [(image.spec, for_images(pixels, roles.problem.n))])
+    parameters.maps("plain", [(filter.spec, columns)])
+
+    ending = ending_of(steps, parameters, (_result_space,), CHANNELS, held, compute)
+    layout = Layout.of(sizes, PANEL, tile.bn)
+    blocks = -(-product.channels * image.size // ROW)
+    describe_work(parameters, product, sizes, layout, (), blocks, filter.tap_stride, known=taps_of(op))
+    parameters.integer("parts", 1)
+    parameters.integer("image_pixels", 1)
+    grid = (min(layout.down[0], device.sm_count // layout.across) * layout.across, 1, 1)
+    parameters.integer("leaves_room", int(layout.tiles < device.sm_count))
+    if sizes.may_be_turned:
+        parameters.integer("joined", 1)
+
+    multiplying, copying = tile.registers
+    name = f"conv_fprop__held_{tile.name}x{choice.stages}__{op.name}"
+
+    def write() -> KernelText:
+        return kernel_text(
+            name,
+            _FILES,
+            parameters=parameters.text,
+            functions=[
+                *ending.functions,
+                product_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, False),
+            ],
+            constants={
+                "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
+                "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+                "LAST_SLICES": last_slices(product),
+                "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": permuted > 0,
+                "NEIGHBOURS": columns_held(permuted, ending.width),
+                "WIDTH": ending.width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False,
+                "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
+            },
+        )  # fmt: skip
+
+    text = text_of_images(op, ending, ("held", tile, choice.stages), write)
+    shared = tile.shared_bytes(shape.depth, choice.stages)
+    steps.add(Launch(text, "hopper_held", grid, tile.threads, parameters.pack(), shared, starts_early=True))
+    return steps.kernel(name)
+
+
+def _result_space(op: FusedOp) -> Space:
+    roles = product_of(op).roles
+    space = roles.space(roles.output)
+    return flat_space(space, is_plane=False) if sizes_of(op).may_be_turned else space
+
+
+def _maps(op: FusedOp, image: Operand, filter: Operand, rows: int, neighbours: int) -> tuple[TensorMap, TensorMap]:
+    """``rows``: of the filter in one copy; ``neighbours``: 0 where it lies in its own order."""
+    product, (walk,) = product_of(op), walks_of(op)
+    columns = permuted_filter_map(filter, rows, neighbours) if neighbours else filter_map(filter, rows)
+    return image_map(image, product.roles.problem.spatial, walk, product.pixel_step, PANEL), columns
+
+
+@once_for_images
+def _maps_as_they_lie(op: FusedOp, rows: int, neighbours: int) -> tuple[TensorMap, TensorMap]:
+    return _maps(op, *operands_of_images(op), rows, neighbours)
+
+
+def _cost(task: Task, knobs: Knobs) -> Cost:
+    choice = choose(shape_of(task.op), task.device, knobs)
+    assert choice is not None, "a rule asks for filters that fit"
+    copying = copying_of(task.op, task.device)
+    cost = device_cost(task, choice.seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
+    return where_idle(cost, task.device, choice.pieces, IDLE)
+
+
+ENGINE = cuda_engine(
+    id=94,
+    name="cuda_hopper_held",
+    summary="forward convolutions of 16-bit floats and bytes, channels last, whose filters stay in shared memory",
+    needs=NEEDS,
+    cost=_cost,
+    generate=generate,
+    knobs=(TILE,),
+    layout=LayoutType.PREFERRED_NHWC,
+    **OF_EXACT,
+)

@@ -1,0 +1,1 @@
+"""Softmax and log-softmax with pointwise operations around them."""

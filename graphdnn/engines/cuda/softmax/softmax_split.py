@@ -1,0 +1,71 @@
+"""A softmax of few long rows: each reduction as one that all multiprocessors share, then the elements.
+
+Elements are computed again from memory for each of them, with the same roundings; what is known of rows passes through
+scratch memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.launch import DeviceKernel
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.pointwise.pointwise import generate_pointwise
+from graphdnn.engines.cuda.reduction.reduction import generate_reduction
+from graphdnn.engines.cuda.softmax.softmax_passes import Stages
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import Operation, Reduction
+from graphdnn.tensors import TensorSpec
+
+LAUNCHES = 5  # two of each reduction
+_WORTH = 2**19  # bytes that a block would read again and again: beyond them so many launches take less time
+
+
+def is_worth_dividing(stages: Stages, blocks: int, device: DeviceSpec) -> bool:
+    """``blocks``: of a kernel that has whole rows in a block."""
+    return blocks < device.sm_count and sum(t.bytes for t in stages.op.inputs) >= _WORTH * blocks
+
+
+def generate_divided(stages: Stages, device: DeviceSpec) -> DeviceKernel:
+    op = stages.op
+    steps = Steps(op, device)
+    leaving = {t.uid for t in op.outputs}
+    for stage, reduction in enumerate(stages.reductions):
+        ends = stages.steps(stage + 1, of_rows=True)
+        for spec in (t for step in (reduction, *ends) for t in step.outputs().values() if t.uid not in leaving):
+            steps.places[spec.uid] = steps.allocate(spec.bytes)
+        _include(steps, _needed(stages, [reduction.x]), reduction, ends)
+    _include(steps, _needed(stages, [t for t in op.outputs if t.uid not in stages.row_values()]), None, ())
+    return steps.kernel(f"softmax__divided__{op.name}")
+
+
+def _needed(stages: Stages, wanted: Sequence[TensorSpec]) -> list[Operation]:
+    """The operations on elements that compute these."""
+    uids, needed = {t.uid for t in wanted}, list[Operation]()
+    for step in reversed(stages.op.operations):
+        if not stages.is_of_rows(step) and any(t.uid in uids for t in step.outputs().values()):
+            needed.insert(0, step)
+            uids |= {t.uid for t in step.inputs().values()}
+    return needed
+
+
+def _include(
+    steps: Steps, elements: Sequence[Operation], reduction: Reduction | None, ends: Sequence[Operation]
+) -> None:
+    """One kernel: ``elements``, then the reduction and what is computed of its result; or elements alone."""
+    every = [*elements, *([] if reduction is None else [reduction]), *ends]
+    made = {t.uid: t for step in every for t in step.outputs().values()}
+    read = {t.uid: t for step in every for t in step.inputs().values() if t.uid not in made}
+    kept = {t.uid for t in steps.op.outputs} | set(steps.places)
+    if reduction is not None:
+        kept -= {t.uid for step in elements for t in step.outputs().values()}
+    outputs = tuple(t for uid, t in made.items() if uid in kept)
+    inside = tuple(t for uid, t in made.items() if uid not in kept)
+    inputs = tuple(read.values())
+    if reduction is None:
+        alone = FusedOp(steps.op.index, "pointwise", None, (), tuple(elements), None, inputs, outputs, inside)
+        steps.include(generate_pointwise(alone, steps.device), alone)
+        return
+    alone = FusedOp(steps.op.index, "reduction", reduction, tuple(elements), tuple(ends), None, inputs, outputs, inside)
+    steps.include(generate_reduction(alone, steps.device), alone)

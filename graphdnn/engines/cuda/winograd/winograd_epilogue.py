@@ -1,0 +1,25 @@
+"""The epilogue of a kernel that transforms tiles of sums back."""
+
+from __future__ import annotations
+
+from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.parameters import Parameters
+from graphdnn.engines.cuda.codegen.pointwise_program import Program
+from graphdnn.engines.cuda.codegen.vectors import width_for
+from graphdnn.engines.cuda.winograd.winograd_layout import Winograd
+from graphdnn.fusion.fused_graph import FusedOp
+
+
+def finishing(op: FusedOp, w: Winograd, steps: Steps, parameters: Parameters, most: int) -> tuple[str, int]:
+    """The epilogue's text and its width: ``most`` channels, or a tile's columns."""
+    space = w.roles.space(w.roles.output)
+    axis = 2 if w.channels_last else 5
+    width = min(width_for(space, steps.epilogue_tensors(), axis), most if w.channels_last else w.algorithm.m)
+    body = Program(op, parameters, space, "t", width=width, vector_axis=axis)
+    steps.finish(body, "acc", "float")
+    parameters.integers("size", w.result_size)
+    parameters.integer("tiles", w.tiles)
+    parameters.integer("tiles_p", w.grid[0])
+    parameters.integer("tiles_q", w.grid[1])
+    parameters.integer("outer", w.outer)
+    return body.function("epilogue", f"const float (&acc)[{width}]"), width

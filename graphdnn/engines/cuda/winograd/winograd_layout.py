@@ -1,0 +1,129 @@
+"""What Winograd's kernels agree on: the roles of a convolution's tensors, and how transformed data lies in memory.
+
+dgrad of a convolution with stride 1 is a convolution of dy with the filter turned by half
+a turn, channels exchanged, and the padding ``2 - pad``; so one set of kernels serves both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
+from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.operations import ConvolutionOperation
+from graphdnn.tensors import TensorSpec
+
+TAPS = 3
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """F(m x m, 3 x 3) and the tiles of its products."""
+
+    file: str  # transforms of one axis
+    m: int
+    step: int  # summed channels come in multiples of this
+
+    @property
+    def alpha(self) -> int:
+        return self.m + TAPS - 1
+
+    @property
+    def components(self) -> int:
+        return self.alpha**2
+
+
+@dataclass(frozen=True, slots=True)
+class Winograd:
+    """One convolution: image -> result, with ``inner`` channels that are summed and ``outer`` ones of the result."""
+
+    algorithm: Algorithm
+    roles: Roles
+    image: TensorSpec
+    result: TensorSpec
+    n: int
+    inner: int
+    outer: int
+    image_size: tuple[int, ...]
+    result_size: tuple[int, ...]
+    pre: tuple[int, ...]
+    flip: bool
+    channels_last: bool  # the result's
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, op: FusedOp) -> Winograd:
+        assert isinstance(op.anchor, ConvolutionOperation)
+        roles = Roles.of(op.anchor)
+        p, (x, _, y) = roles.problem, op.anchor.roles
+        written = next((t for t in op.outputs if t.extents == roles.output.extents), roles.output)
+        channels_last = roles.space(roles.output).strides(written)[2] == 1
+        if roles.direction == "dgrad":
+            pre = tuple(TAPS - 1 - pad for pad in p.pre_padding)
+            sizes = (p.output, p.input)
+            return cls(algorithm, roles, y, x, p.n, p.k, p.c, *sizes, pre, not p.flip, channels_last)
+        sizes = (p.input, p.output)
+        return cls(algorithm, roles, x, y, p.n, p.c, p.k, *sizes, p.pre_padding, p.flip, channels_last)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Tiles of one image."""
+        p, q = self.result_size
+        return -(-p // self.algorithm.m), -(-q // self.algorithm.m)
+
+    @property
+    def tiles(self) -> int:
+        return self.n * prod(self.grid)
+
+    @property
+    def padded_inner(self) -> int:
+        return -(-self.inner // self.algorithm.step) * self.algorithm.step
+
+    @property
+    def filter_strides(self) -> tuple[int, int, int, int]:
+        """Elements between outer channels, inner channels, rows and columns of the filter."""
+        w = self.roles.op.roles[1]
+        _, k, c, _, r, s = self.roles.space(w).strides(w)
+        return (c, k, r, s) if self.roles.direction == "dgrad" else (k, c, r, s)
+
+    @property
+    def image_channels_last(self) -> bool:
+        """Channels are nearer to each other in memory than columns are."""
+        strides = self.roles.space(self.image).strides(self.image)
+        return 0 < strides[2] < (strides[5] or 2**62)
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """Transformed data in blocks of ``width`` tiles or channels of the result, neighbours next to each other."""
+
+    count: int  # tiles, or channels
+    width: int  # of a block
+    block: int  # elements from one block to the next
+    channel: int  # from one summed channel to the next
+    component: int
+
+    @classmethod
+    def interleaved(cls, w: Winograd, count: int, width: int) -> Panels:
+        """All components of a channel together: what a block needs that works on all of them."""
+        one = w.algorithm.components * width
+        return cls(count, width, one * w.padded_inner, one, width)
+
+    @classmethod
+    def separate(cls, w: Winograd, count: int, width: int) -> Panels:
+        """One component of all channels together."""
+        one = w.padded_inner * width
+        return cls(count, width, one * w.algorithm.components, width, one)
+
+    @property
+    def blocks(self) -> int:
+        return -(-self.count // self.width)
+
+    @property
+    def padded(self) -> int:
+        return self.blocks * self.width
+
+    @property
+    def bytes(self) -> int:
+        return self.blocks * self.block * FLOAT_BYTES

@@ -1,0 +1,1 @@
+"""Operations that become one kernel before anything else joins it."""

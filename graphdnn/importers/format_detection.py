@@ -1,0 +1,49 @@
+"""The formats that can be read, and which one a text is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from graphdnn.errors import MalformedFile
+from graphdnn.files import LARGEST_FILE, TOO_LARGE, guarded, malformed
+from graphdnn.importers import benchdnn, cudnn_frontend, miopen
+from graphdnn.importers.import_result import Imported
+from graphdnn.rules import Rule
+
+UNRECOGNISED = Rule(
+    id="import.format",
+    expected="lines of {known}",
+    reason="nothing in the text says which of them it is",
+    fix="name the format with --format",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One source: how it looks, and its reader."""
+
+    looks_like: Callable[[str], bool]
+    read: Callable[[str, bool], Imported]
+    example: str
+
+
+FORMATS: Mapping[str, Format] = {
+    "cudnn-frontend": Format(cudnn_frontend.looks_like, cudnn_frontend.read, "what str(graph) prints"),
+    "miopen": Format(miopen.looks_like, miopen.read, "MIOpenDriver convfp16 -n 64 -c 64 -H 56 -W 56 -k 64 -p 1 -q 1"),
+    "benchdnn": Format(benchdnn.looks_like, benchdnn.read, '--conv --dir=FWD_B --dt=f16 mb64ic64ih56oc64kh3ph1n"c2"'),
+}
+
+
+def read(text: str, format: str | None = None, channels_last: bool = False) -> Imported:
+    """Problems, and a rejection for each thing that is none. Raises ``MalformedFile`` when nothing says the format.
+
+    ``channels_last``: the layout where the source leaves it to the library.
+    """
+    if len(text) > LARGEST_FILE:
+        raise malformed(TOO_LARGE, "size", f"{len(text)} characters", limit=LARGEST_FILE)
+    found = format or next((name for name, row in FORMATS.items() if row.looks_like(text)), None)
+    if found is None or found not in FORMATS:
+        raise MalformedFile(UNRECOGNISED.reject("import", "format", found or "unknown", known=", ".join(FORMATS)))
+    row = FORMATS[found]
+    return guarded(lambda: row.read(text, channels_last))

@@ -1,0 +1,101 @@
+"""A lock held against this version of the library: every graph is fused and ranked again for the device it names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphdnn.device.profiles import PROFILES, DeviceSpec
+from graphdnn.engines import ENGINE_BY_NAME, Task
+from graphdnn.enums import KnobType
+from graphdnn.errors import MalformedFile, NotSupported
+from graphdnn.fusion import FusedGraph
+from graphdnn.heuristics import Choice, EngineConfig, Ranking
+from graphdnn.locks.lock_diff import Movement, compare
+from graphdnn.locks.lock_entries import entry_of
+from graphdnn.locks.lock_file import Lock, LockedGraph
+from graphdnn.pipeline import rank
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What came of it."""
+
+    movements: tuple[Movement, ...]
+    entries: tuple[LockedGraph, ...]  # as they would be locked now
+    notes: tuple[str, ...]  # what is no movement, and may explain one
+
+
+def check(lock: Lock, library: str, entries: Sequence[LockedGraph] | None = None) -> Checked:
+    """``entries``: of the lock, all of them by default."""
+    found: list[Movement] = []
+    now: list[LockedGraph] = []
+    for entry in lock.graphs if entries is None else entries:
+        try:
+            config = _config_now(entry, device_of(lock, entry.device))
+        except (MalformedFile, NotSupported) as error:
+            served = "this version does not read it" if isinstance(error, MalformedFile) else "no engine serves it"
+            why = tuple(f"{r.where}: {r.reason} [{r.rule}]" for r in error.rejections[:8])
+            found.append(Movement("graph", entry.name, "graph", served, why))
+            continue
+        found += against(entry, config)
+        now.append(entry_of(config, entry.name, entry.problem, is_planned=entry.is_planned))
+    return Checked(tuple(found), tuple(now), tuple(_notes(lock, library)))
+
+
+def against(entry: LockedGraph, config: EngineConfig) -> list[Movement]:
+    """What a configuration has differently from an entry; why includes what the engines say now."""
+    new = entry_of(config, entry.name, entry.problem, is_planned=entry.is_planned)
+    return compare(entry, new, lambda place, engine: _refusals(config, place, engine), _why_stopped(config.fused))
+
+
+def _config_now(entry: LockedGraph, device: DeviceSpec) -> EngineConfig:
+    """What the ranking chooses now; of a plan file's entry the engines that were pinned, where they still serve."""
+    ranking = rank(entry.operation_graph(), device, limits=entry.limits_of_fusion())
+    return (_pinned(entry, ranking) if entry.is_planned else None) or ranking.best
+
+
+def _pinned(entry: LockedGraph, ranking: Ranking) -> EngineConfig | None:
+    choices: list[Choice] = []
+    for op, kernel in zip(ranking.fused, entry.kernels, strict=False):
+        engine, task = ENGINE_BY_NAME.get(kernel.engine), Task(op, ranking.device)
+        if engine is None or not engine.serves(task) or not kernel.knobs.keys() <= KnobType.__members__.keys():
+            return None
+        knobs = {KnobType[name]: value for name, value in kernel.knobs.items()}
+        if engine.knob_problems(list(knobs.items())):
+            return None
+        choices.append(Choice(task, engine, engine.settings(knobs)))
+    return EngineConfig(ranking.fused, ranking.device, tuple(choices)) if len(choices) == len(ranking.fused) else None
+
+
+def device_of(lock: Lock, name: str) -> DeviceSpec:
+    """A profile as it is now; any other device as the lock describes it, so that the machine does not matter."""
+    return PROFILES.get(name) or lock.devices[name]
+
+
+def _refusals(config: EngineConfig, place: int, name: str) -> list[str]:
+    if name not in ENGINE_BY_NAME:
+        return ["no engine has this name any more"]
+    refused = ENGINE_BY_NAME[name].why_not(config.choices[place].task)
+    return [f"{r.attribute} = {r.shown_value}, expected {r.expected}: {r.reason} [{r.rule}]" for r in refused]
+
+
+def _why_stopped(fused: FusedGraph) -> dict[tuple[str, str], str]:
+    return {
+        (stop.subject, stop.rule): f"{stop.actual}, required {stop.required}; {stop.reason}"
+        for stop in fused.stopped_by
+    }
+
+
+def _notes(lock: Lock, library: str) -> list[str]:
+    notes = [f"locked by version {lock.library}, this is {library}"] if lock.library != library else []
+    for name, spec in lock.devices.items():
+        now = PROFILES.get(name, spec).to_json()
+        changed = [f"{key} {value}, then {now[key]}" for key, value in spec.to_json().items() if now[key] != value]
+        notes += [f"the profile {name} changed: {'; '.join(changed)}"] if changed else []
+    return notes
+
+
+def updated(lock: Lock, checked: Checked, library: str) -> Lock:
+    """The lock with everything as it is now."""
+    return lock.with_graphs(checked.entries, {n: device_of(lock, n) for n in lock.devices}, library)

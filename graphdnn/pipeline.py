@@ -1,0 +1,111 @@
+"""The whole pipeline in one function: graph -> fusion -> heuristics -> engine -> plan."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from itertools import count
+from typing import Protocol
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.device_selection import device_spec
+from graphdnn.engines import engines_of
+from graphdnn.engines.engine import sort_needs
+from graphdnn.enums import HeurMode
+from graphdnn.fusion import NO_LIMITS, FusedGraph, Limits, fuse
+from graphdnn.graph.operation_graph import OperationGraph
+from graphdnn.heuristics import Filters, Ranking, mode_of
+from graphdnn.heuristics.filters import UNFILTERED
+from graphdnn.plan import ExecutionPlan, class_of
+
+# The rankings asked for last: an equal graph is neither fused nor ranked again. Mode B is left out: it lists every knob
+# value.
+_MOST = 256
+_rankings: OrderedDict[tuple[object, ...], Ranking] = OrderedDict()
+_guard = threading.Lock()
+# Devices, modes and limits that were asked for have numbers, which take less to look up than they do. Each holds its
+# device spec, so that the identity in the key stays its own.
+_MOST_ASKERS = 64
+_askers: dict[tuple[object, ...], tuple[int, DeviceSpec]] = {}
+_next = count()  # a number is not given again when they are forgotten
+
+
+def _forget() -> None:
+    """In the child of a fork: a thread that is not there may hold the lock, or one of a ranking's."""
+    global _guard  # noqa: PLW0603
+    _guard = threading.Lock()
+    _rankings.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
+
+
+class Records(Protocol):
+    """What was measured before: a ``graphdnn.tuning.Database``."""
+
+    def ranking(self, fused: FusedGraph, device: DeviceSpec, mode: HeurMode, filters: Filters) -> Ranking:
+        """A ranking that begins with the recorded winner, where there is one."""
+
+
+def prepare(device: DeviceSpec | str | None = None) -> DeviceSpec:
+    """Load what plans for a device take, its engines and its driver, before the first plan does; returns the device.
+
+    Loading takes a tenth of a second for a GPU and nothing the second time. A plan then takes milliseconds.
+    """
+    spec = device_spec(device)
+    sort_needs(engines_of(spec.kind))
+    class_of(spec.kind).prepare(spec)
+    return spec
+
+
+def rank(
+    graph: OperationGraph,
+    device: DeviceSpec | str | None = None,
+    mode: HeurMode = HeurMode.A,
+    filters: Filters | None = None,
+    limits: Limits = NO_LIMITS,
+    tuned: Records | None = None,
+) -> Ranking:
+    """Fuse a graph and rank its engine configurations on a device; with ``tuned``, a recorded winner comes first."""
+    spec, mode, filters = device_spec(device), mode_of(mode), filters or UNFILTERED
+    if tuned is not None:
+        return tuned.ranking(fuse(graph, limits), spec, mode, filters)
+    if mode is HeurMode.B:
+        return Ranking(fuse(graph, limits), spec, mode, filters)
+    likeness = graph.likeness  # names and origins too, which are shown in reports
+    key = graph.name, likeness.number, likeness.extents, _asker(spec, mode, filters, limits)
+    with _guard:
+        kept = _rankings.get(key)
+        if kept is not None:
+            _rankings.move_to_end(key)
+            return kept
+    made = Ranking(fuse(graph, limits), spec, mode, filters)
+    with _guard:
+        kept = _rankings.setdefault(key, made)
+        while len(_rankings) > _MOST:
+            _rankings.popitem(last=False)
+    return kept
+
+
+def _asker(spec: DeviceSpec, mode: HeurMode, filters: Filters, limits: Limits) -> int:
+    key = id(spec), mode, filters, limits
+    found = _askers.get(key)
+    if found is None:
+        if len(_askers) >= _MOST_ASKERS:
+            _askers.clear()
+        found = _askers.setdefault(key, (next(_next), spec))
+    return found[0]
+
+
+def build(
+    graph: OperationGraph,
+    device: DeviceSpec | str | None = None,
+    mode: HeurMode = HeurMode.A,
+    filters: Filters | None = None,
+    limits: Limits = NO_LIMITS,
+    tuned: Records | None = None,
+) -> ExecutionPlan:
+    """A plan for the best configuration. Raises ``NotSupported`` with every engine's reasons when there is none."""
+    return ExecutionPlan(rank(graph, device, mode, filters, limits, tuned).best)

@@ -1,0 +1,104 @@
+"""Met: the arrays that a plan's executions were given, known again by identity and by where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from graphdnn.plan.execution_plan import Remembered
+
+if TYPE_CHECKING:
+    from graphdnn.plan.launch_block import Block
+
+Ids = tuple[int, ...]
+Addresses = tuple[int, ...]
+
+MOST = 16  # places that a plan knows; networks have their memory from pools, which give a layer the same few
+_NO_WORKSPACE = Remembered(()), 0
+
+
+class Place:
+    """Where the arrays of an execution lie."""
+
+    __slots__ = ("addresses", "blocks", "ids", "scratch")
+
+    def __init__(self, addresses: Addresses, ids: Ids, blocks: list[Block]) -> None:
+        """``ids``: of the arrays that lay there last. ``blocks``: everybody's until arrays lie there again."""
+        self.addresses = addresses
+        self.ids = ids
+        self.blocks = blocks
+        self.scratch: tuple[Remembered, int] = _NO_WORKSPACE  # checked with these arrays, and its address
+
+
+class ArraySet:
+    """Arrays by identity, which are not kept alive. What asks for one of them gets None when it is gone."""
+
+    __slots__ = ("place", "references")
+
+    def __init__(self, references: Sequence[Callable[[], Any]], place: Place) -> None:
+        self.references = references
+        self.place = place
+
+
+class Met:
+    """Places by the addresses of their arrays, and by the identity of arrays that came again, which cannot move.
+
+    Sets are found by the ids of their arrays, which may be other arrays' by then: who finds one asks its references.
+    """
+
+    __slots__ = ("_free", "_is_light", "_sets", "known", "nothing", "places")
+
+    def __init__(self, free: list[Block], count: int, *, is_light: bool) -> None:
+        """``free``: blocks that may hold any addresses. ``count``: arrays of an execution. ``is_light``: a block takes
+        little memory, and none on the device, so places may have blocks of their own.
+        """
+        self._free = free
+        self._is_light = is_light
+        self.places: dict[Addresses, Place] = {}
+        self._sets: dict[Ids, ArraySet] = {}
+        self.nothing = ArraySet((_nobody,) * count, Place((), (), free))  # which no arrays are
+        self.known: Callable[[Ids], ArraySet | None] = self._sets.get
+
+    def place(self, arrays: Sequence[Any], ids: Ids, addresses: Addresses, *, are_fixed: bool) -> Place:
+        """Of arrays that were checked. Where some lie again, they get blocks of their own, which stay filled in.
+
+        ``are_fixed``: they keep their addresses for life, as CuPy's do.
+        """
+        place = self.places.get(addresses)
+        if place is None:
+            if len(self.places) >= MOST:
+                self._forget()
+            place = self.places[addresses] = Place(addresses, ids, self._free)
+            return place
+        if self._is_light and place.blocks is self._free:
+            place.blocks = []
+        if ids != place.ids:
+            place.ids = ids
+        elif are_fixed:
+            if len(self._sets) >= MOST:
+                self._sets.clear()
+            self._sets[ids] = ArraySet(tuple(map(ref, arrays)), place)
+        return place
+
+    def _forget(self) -> None:
+        """All of them; blocks that nobody uses just now are everybody's again."""
+        places, self.places = self.places, {}
+        self._sets.clear()
+        for place in places.values():
+            blocks = place.blocks
+            if blocks is self._free:
+                continue
+            place.blocks = self._free  # of the thread whose last arrays lie there
+            with suppress(IndexError):  # one by one: another thread may be taking the same ones
+                while len(self._free) < MOST:
+                    self._free.append(blocks.pop())
+
+
+def _nobody() -> object:
+    return _nobody
+
+
+def is_of_cupy(array: Any) -> bool:
+    return type(array).__module__.partition(".")[0] == "cupy"

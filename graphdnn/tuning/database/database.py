@@ -1,0 +1,361 @@
+"""Database: what was tuned, to be used again: by problem, device, driver, and the library's version and text."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from graphdnn import debug_log
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.enums import HeurMode
+from graphdnn.errors import BadParam, MalformedFile
+from graphdnn.files import graph_from_json, graph_to_json, malformed
+from graphdnn.fusion import FusedGraph
+from graphdnn.graph.operation_graph import OperationGraph
+from graphdnn.heuristics import Filters, Ranking
+from graphdnn.rules import Rule
+from graphdnn.storage import cache_directory
+from graphdnn.tuning.database import sqlite_file
+from graphdnn.tuning.database.environment import PLACES, Setup, setup_of, texts_of, version
+from graphdnn.tuning.database.problem_key import problem_key
+from graphdnn.tuning.database.record import COLUMNS, ChoiceEntry, Record, entries_of, from_row, to_row
+from graphdnn.tuning.result import Tuned, Verdict
+
+KIND = Rule(
+    id="tuning.database.kind",
+    expected="a Database, its file, or True for the one beside the kernel cache",
+    reason="times are read from it, and kept in it",
+    fix="pass one of these, or leave it out",
+)
+_NAMES = ", ".join(COLUMNS)
+_MARKS = ", ".join("?" * len(COLUMNS))
+_GROUP = "problem = ? AND device = ? AND driver = ? AND version = ? AND texts = ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A tuned graph."""
+
+    key: str
+    name: str
+    kernels: str
+
+    def __str__(self) -> str:
+        return self.name or self.kernels
+
+
+class Database:
+    """A file of records, or memory where there is no file. Threads share one; processes open their own."""
+
+    def __init__(self, path: Path | str | None = None) -> None:
+        """``path`` None: beside the kernel cache (GRAPHDNN_CACHE_DIR)."""
+        folder = cache_directory() if path is None else None
+        wanted = Path(path) if path is not None else None if folder is None else folder / sqlite_file.FILE_NAME
+        self._guard = threading.RLock()
+        self._connection, self.path = sqlite_file.opened(wanted)
+        self.damaged: list[MalformedFile] = []  # entries that were met and not used
+
+    @classmethod
+    def on(cls, connection: sqlite_file.Connection) -> Database:
+        """On a connection that is there."""
+        made = cls.__new__(cls)
+        made._guard, made._connection, made.path, made.damaged = threading.RLock(), connection, None, []
+        return made
+
+    def close(self) -> None:
+        with self._guard, suppress(sqlite3.Error):
+            self._connection.close()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # Writing.
+
+    def add(self, tuned: Tuned, *, replace_earlier: bool = False) -> Record | None:
+        """Every candidate that was timed, beside what is known of the same problem and setup: of a configuration the
+        better time stays, and what turned out to be wrong goes. Returns the record that is still ahead of this
+        tuning's winner, if there is one. ``replace_earlier``: all of that goes.
+        """
+        config = tuned.best
+        fused, key = config.fused, problem_key(config.fused)
+        setup, now = setup_of(config.device), int(time.time())
+        timed = [t for t in tuned if t.verdict in (Verdict.FASTEST, Verdict.TIED, Verdict.SLOWER) and t.interval]
+        records = []
+        for place, trial in enumerate(timed):
+            interval = trial.interval
+            assert interval is not None
+            low, high = min(trial.samples), max(trial.samples)
+            if interval.high != float("inf"):
+                low, high = interval.low, interval.high
+            records.append(
+                Record(
+                    key.text, setup, entries_of(trial.config, key), trial.name, place, trial.predicted,
+                    interval.median, low, high, len(trial.samples), trial.config.workspace_size, now,
+                )
+            )  # fmt: skip
+        faulty = frozenset(entries_of(t.config, key) for t in tuned if t.verdict.is_fault)
+        problem = Problem(key.text, fused.graph.name, _kernels(fused)), graph_to_json(fused.graph)
+        if replace_earlier:
+            self.put(records, [problem])
+            return None
+        ((_, kept),) = self.combine(records, [problem], faulty) or [((), records)]
+        first = kept[0]
+        return None if any((r.choices, r.median) == (first.choices, first.median) for r in records) else first
+
+    def combine(
+        self,
+        records: Iterable[Record],
+        problems: Iterable[tuple[Problem, str]],
+        faulty: frozenset[tuple[ChoiceEntry, ...]] = frozenset(),
+    ) -> list[tuple[Sequence[Record], Sequence[Record]]]:
+        """Records beside what is known: of a configuration the better time stays, and what is ``faulty`` goes. For each
+        tuning what was known, and what is now; empty where nothing could be written. What other processes write
+        comes before or after all of it.
+        """
+        problems = tuple(problems)
+        groups: dict[tuple[str, Setup], list[Record]] = {}
+        for record in records:
+            groups.setdefault(record.key, []).append(record)
+        found: list[tuple[Sequence[Record], Sequence[Record]]] = []
+
+        def combined() -> None:
+            found.clear()
+            for key, now in groups.items():
+                before = self.of(*key)
+                found.append((before, _better([r for r in before if r.choices not in faulty], now)))
+            self._put([r for _, after in found for r in after], problems)
+
+        return found if self._written(combined) else []
+
+    def put(self, records: Iterable[Record], problems: Iterable[tuple[Problem, str]]) -> None:
+        """Records of whole tunings in one transaction; each tuning replaces the one of its key."""
+        records, problems = tuple(records), tuple(problems)
+        self._written(lambda: self._put(records, problems))
+
+    def _written(self, work: Callable[[], None]) -> bool:
+        """``work`` as one transaction.
+
+        A file that broke in the meantime is opened again, which sets it aside; what cannot be written is said.
+        """
+        with self._guard:
+            try:
+                with self._writing():
+                    work()
+            except sqlite3.Error:
+                self.close()
+                self._connection, self.path = sqlite_file.opened(self.path)
+                try:
+                    with self._writing():
+                        work()
+                except sqlite3.Error as error:
+                    self._say(error)
+                    return False
+        return True
+
+    def _put(self, records: Sequence[Record], problems: Sequence[tuple[Problem, str]]) -> None:
+        for problem, graph in problems:
+            row = problem.key, problem.name, problem.kernels, graph
+            self._connection.execute("INSERT OR REPLACE INTO problems VALUES (?, ?, ?, ?)", row)
+        for problem_text, setup in dict.fromkeys(r.key for r in records):
+            self._connection.execute(f"DELETE FROM times WHERE {_GROUP}", _group(problem_text, setup))
+        rows = [to_row(r) for r in records]
+        self._connection.executemany(f"INSERT OR REPLACE INTO times ({_NAMES}) VALUES ({_MARKS})", rows)
+
+    def remove(self, keys: Iterable[tuple[str, Setup]]) -> None:
+        """Whole tunings, and graphs that nothing is known of any more."""
+        with self._guard, self._writing():
+            for problem, setup in keys:
+                self._connection.execute(f"DELETE FROM times WHERE {_GROUP}", _group(problem, setup))
+            self._connection.execute("DELETE FROM problems WHERE key NOT IN (SELECT problem FROM times)")
+
+    def remove_damaged(self) -> int:
+        """Entries and graphs that cannot be used; how many there were."""
+        with self._guard:
+            graphs = [key for key in self.problems() if self.graph(key) is None]
+            with self._writing():
+                bad = [rowid for rowid, row in self._rows("") if isinstance(row, MalformedFile)]
+                self._connection.executemany("DELETE FROM times WHERE rowid = ?", [(rowid,) for rowid in bad])
+                self._connection.executemany("DELETE FROM problems WHERE key = ?", [(key,) for key in graphs])
+        return len(bad) + len(graphs)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+            raise
+
+    # Reading.
+
+    def records(self) -> list[Record]:
+        """All that are sound, tuning by tuning, the fastest first; ``damaged`` gets the others."""
+        return self._sound("ORDER BY problem, device, driver, version, texts, place")
+
+    def find(self, fused: FusedGraph, device: DeviceSpec) -> list[Record]:
+        """What is known of a graph on a device, by this driver, version and text; the fastest first."""
+        return self.of(problem_key(fused).text, setup_of(device))
+
+    def of(self, problem: str, setup: Setup) -> list[Record]:
+        return self._sound(f"WHERE {_GROUP} ORDER BY place", _group(problem, setup))
+
+    def ranking(self, fused: FusedGraph, device: DeviceSpec, mode: HeurMode, filters: Filters) -> Ranking:
+        """The recorded winner first, where there is one that this version has and the filters let through."""
+        from graphdnn.tuning.database.recorded_ranking import RecordedRanking
+
+        return RecordedRanking(self, fused, device, mode, filters)
+
+    def problems(self) -> dict[str, Problem]:
+        """Every tuned graph by its key."""
+        with self._guard:
+            rows = self._select("SELECT key, name, kernels FROM problems")
+        return {key: Problem(key, name, kernels) for key, name, kernels in rows if _are_texts(key, name, kernels)}
+
+    def graph(self, key: str) -> OperationGraph | None:
+        """A tuned graph; None when it is not there, or not sound."""
+        text = self.graph_text(key)
+        try:
+            return None if text is None else graph_from_json(text)
+        except MalformedFile as error:
+            self.damaged.append(error)
+            return None
+
+    def graph_text(self, key: str) -> str | None:
+        with self._guard:
+            rows = self._select("SELECT graph FROM problems WHERE key = ?", (key,))
+        return next((row[0] for row in rows if isinstance(row[0], str)), None)
+
+    def is_current(self, setup: Setup) -> bool:
+        """Whether this version, with the text that it has now, could have measured it (on whatever driver)."""
+        return setup.version == version() and setup.texts in map(texts_of, PLACES)
+
+    def integrity(self) -> list[str]:
+        with self._guard:
+            return sqlite_file.integrity(self._connection)
+
+    def _sound(self, rest: str, values: tuple[str, ...] = ()) -> list[Record]:
+        self.damaged, found = [], []
+        with self._guard:
+            for _, row in self._rows(rest, values):
+                if isinstance(row, Record):
+                    found.append(row)
+                else:
+                    self.damaged.append(row)
+        return found
+
+    def _rows(self, rest: str, values: tuple[str, ...] = ()) -> Iterator[tuple[int, Record | MalformedFile]]:
+        for rowid, *row in self._select(f"SELECT rowid, {_NAMES} FROM times {rest}", values):
+            try:
+                yield rowid, from_row(row)
+            except MalformedFile as error:
+                yield rowid, error
+
+    def _select(self, statement: str, values: tuple[str, ...] = ()) -> list[tuple[Any, ...]]:
+        """The rows; none from a file that breaks while it is read."""
+        try:
+            return self._connection.rows(statement, values)
+        except sqlite3.Error as error:
+            self._say(error)
+            return []
+
+    def _say(self, error: sqlite3.Error) -> None:
+        debug_log.say("tuning", f"{self.path or 'the database in memory'}: {error}")
+
+
+_opened: dict[Path | None, Database] = {}
+
+
+def default_database() -> Database:
+    """The database beside the kernel cache, opened once."""
+    folder = cache_directory()
+    if folder not in _opened:
+        _opened[folder] = Database()
+    return _opened[folder]
+
+
+def database_of(given: Any) -> Any:
+    """By what names it: its file, or True for the one beside the kernel cache. What ranks is one."""
+    if given is True:
+        return default_database()
+    if isinstance(given, (str, Path)):
+        return Database(given)
+    if not hasattr(given, "ranking"):
+        raise BadParam(KIND.reject("AUTOTUNE", "database", given))
+    return given
+
+
+def _better(earlier: Sequence[Record], now: Sequence[Record]) -> list[Record]:
+    """The faster record of each configuration, in the order of times; of equals what was measured last. Where the
+    fastest is this tuning's, the winner that it named among those that tie with it goes first.
+    """
+    known = {r.choices: r for r in earlier}
+    for record in now:
+        other = known.get(record.choices, record)
+        known[record.choices] = min(record, other, key=lambda r: (r.median, -r.measured))
+    order = sorted(known.values(), key=lambda r: (r.median, r in earlier))
+    winner = min(now, key=lambda r: r.place)
+    if order[0] in now:
+        order.sort(key=lambda r: r != winner)
+    return [replace(r, place=place) for place, r in enumerate(order)]
+
+
+def _group(problem: str, setup: Setup) -> tuple[str, ...]:
+    return problem, setup.device, setup.driver, setup.version, setup.texts
+
+
+def _kernels(fused: FusedGraph) -> str:
+    return "; ".join(op.name for op in fused)
+
+
+def _are_texts(*values: object) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+__all__ = ["Database", "Problem", "database_of", "default_database"]
+
+
+UNREADABLE = Rule(
+    id="tuning.database.unreadable",
+    expected="a tuning database of schema {schema}",
+    reason="the file cannot be read: {detail}",
+    fix="check the path; a database in use can be read too",
+)
+
+
+def merged(database: Database, path: Path) -> tuple[int, int, int]:
+    """(tunings of which something is taken over, tunings left, damaged entries).
+
+    Raises ``MalformedFile`` for what is no database.
+    """
+    try:
+        source = Database.on(sqlite_file.opened_to_read(path))
+    except (OSError, sqlite3.Error, sqlite_file.DamagedError) as error:
+        raise _unreadable(path, str(error)) from None
+    with source:
+        records, problems = source.records(), source.problems()
+        damaged = len(source.damaged)
+        wanted: list[tuple[Problem, str]] = []
+        for key in dict.fromkeys(r.problem for r in records):
+            problem, graph = problems.get(key), source.graph(key)
+            if problem is not None and graph is not None:
+                wanted.append((problem, source.graph_text(key) or ""))
+    found = database.combine(records, wanted)
+    taken = sum(list(before) != list(after) for before, after in found)
+    return taken, len(found) - taken, damaged
+
+
+def _unreadable(path: Path, detail: str) -> MalformedFile:
+    return malformed(UNREADABLE, "file", str(path), schema=sqlite_file.SCHEMA, detail=detail)

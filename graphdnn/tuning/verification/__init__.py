@@ -1,0 +1,1 @@
+"""Results of candidates, compared with the oracle."""

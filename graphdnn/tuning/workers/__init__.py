@@ -1,0 +1,1 @@
+"""The processes that compile and measure candidates, and the tuner's side of them."""

@@ -1,0 +1,215 @@
+"""The three directions of a convolution, as the queries and searches for algorithms see them.
+
+Each C function of a direction takes its tensors in one order: two that are read, the convolution, the one that is
+written; so the queries are written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from graphdnn.errors import GraphdnnError
+from graphdnn.v6.algorithms import brings_memory, determinism, members
+from graphdnn.v6.calls.convolution import prepare_data, prepare_filter, prepare_forward
+from graphdnn.v6.convolution_query import Question
+from graphdnn.v6.descriptor_checks import entries
+from graphdnn.v6.descriptor_values import Convolution, Descriptor, Filter, Handle, Tensor
+from graphdnn.v6.enums import (
+    cudnnConvolutionBwdDataAlgo_t,
+    cudnnConvolutionBwdFilterAlgo_t,
+    cudnnConvolutionFwdAlgo_t,
+    cudnnMathType_t,
+    cudnnStatus_t,
+)
+from graphdnn.v6.errors import CudnnError, legacy_status
+from graphdnn.v6.layouts import filter_strides, size_of
+from graphdnn.v6.perf_structs import (
+    cudnnConvolutionBwdDataAlgoPerf_t,
+    cudnnConvolutionBwdFilterAlgoPerf_t,
+    cudnnConvolutionFwdAlgoPerf_t,
+)
+from graphdnn.v6.prepared_call import Prepared
+from graphdnn.v6.thread_state import current_stream, listening
+from graphdnn.v6.version_profiles import outside
+
+Values = tuple[Any, Any, Convolution, Any]
+Perf = cudnnConvolutionFwdAlgoPerf_t | cudnnConvolutionBwdDataAlgoPerf_t | cudnnConvolutionBwdFilterAlgoPerf_t
+_RUNS = 3
+_LONG = 0.1  # seconds: a run that takes longer is not repeated
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One direction. ``places``: which of the two read tensors and the written one (0, 1, 2) are x, w and y."""
+
+    name: str
+    algorithms: type[IntEnum]
+    perf: Callable[..., Any]
+    prepare: Callable[..., Prepared]
+    places: tuple[int, int, int]
+
+    def question(self, values: Values, algorithm: IntEnum) -> Question:
+        tensors = (values[0], values[1], values[3])
+        x, w, y = (tensors[i] for i in self.places)
+        return Question(x, w, values[2], y, algorithm)
+
+
+PASSES = (
+    Pass("Forward", cudnnConvolutionFwdAlgo_t, cudnnConvolutionFwdAlgoPerf_t, prepare_forward, (0, 1, 2)),
+    Pass("BackwardData", cudnnConvolutionBwdDataAlgo_t, cudnnConvolutionBwdDataAlgoPerf_t, prepare_data, (2, 0, 1)),
+    Pass("BackwardFilter", cudnnConvolutionBwdFilterAlgo_t, cudnnConvolutionBwdFilterAlgoPerf_t, prepare_filter,
+         (0, 2, 1)),
+)  # fmt: skip
+
+
+def values_of(*descriptors: Descriptor) -> Values:
+    a, b, conv, c = (d.value for d in descriptors)
+    return a, b, conv, c
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An algorithm for a convolution: its plan, or the status with which it is refused."""
+
+    algorithm: IntEnum
+    call: Prepared | None
+    status: cudnnStatus_t = cudnnStatus_t.CUDNN_STATUS_SUCCESS
+
+    @property
+    def memory(self) -> int:
+        """Bytes of workspace that a caller is asked for."""
+        return 0 if self.call is None else workspace_of(self.call, self.algorithm)
+
+
+def workspace_of(call: Prepared, algorithm: IntEnum) -> int:
+    """Bytes of workspace that a caller is asked for."""
+    return 0 if brings_memory(algorithm) else call.plan.workspace_size
+
+
+def candidates(direction: Pass, where: str, handle: Handle, values: Values) -> Iterator[Candidate]:
+    """Every algorithm of the direction. Raises for descriptors that do not fit together."""
+    for algorithm in members(direction.algorithms):
+        try:
+            call = direction.prepare(handle, *values, algorithm, 1.0, 0.0, where)
+        except GraphdnnError as error:
+            status = legacy_status(error.rejections[0].status)
+            if status is not cudnnStatus_t.CUDNN_STATUS_NOT_SUPPORTED or _concerns_all(error):
+                raise
+            yield Candidate(algorithm, None, status)
+        else:
+            yield Candidate(algorithm, call)
+
+
+def _concerns_all(error: GraphdnnError) -> bool:
+    """Whether another algorithm would be refused as well."""
+    return not all(r.rule.startswith(("v6.algorithm", "v6.profile")) for r in error.rejections)
+
+
+def ranked(direction: Pass, where: str, handle: Handle, values: Values) -> list[Candidate]:
+    """Algorithms that compute: those that the tables of 6.0 list before others, each by predicted time."""
+
+    def order(candidate: Candidate) -> tuple[bool, float]:
+        assert candidate.call is not None
+        listed = not outside(where, direction.question(values, candidate.algorithm))
+        return not listed, candidate.call.plan.config.predicted_seconds
+
+    usable = [c for c in candidates(direction, where, handle, values) if c.call is not None]
+    return sorted(usable, key=order)
+
+
+def best(direction: Pass, where: str, handle: Handle, values: Values, limit: int | None) -> Candidate:
+    """The first whose workspace fits the limit; the smallest where none fits: calls allocate what they miss."""
+    found = ranked(direction, where, handle, values)
+    if not found:
+        refused = next(candidates(direction, where, handle, values))
+        direction.prepare(handle, *values, refused.algorithm, 1.0, 0.0, where)  # raises with the reasons
+    fitting = [c for c in found if limit is None or c.memory <= limit]
+    return fitting[0] if fitting else min(found, key=lambda c: c.memory)
+
+
+def guessed(direction: Pass, where: str, handle: Handle, values: Values, count: int) -> tuple[int, tuple[Perf, ...]]:
+    """(how many, results) in the order of the heuristics, nothing run: the time is -1."""
+    entries(where, 1, requestedAlgoCount=count)
+    everything = list(candidates(direction, where, handle, values))
+    usable = ranked(direction, where, handle, values)
+    order = [c.algorithm for c in usable]
+    rest = [c for c in everything if c.algorithm not in order]
+    results = tuple(_perf(direction, values, c, c.status, -1.0) for c in (*usable, *rest)[:count])
+    return len(results), results
+
+
+def timed(direction: Pass, where: str, handle: Handle, values: Values, count: int, data: tuple[Any, ...] | None,
+          workspace: Any = None, limit: int | None = None) -> tuple[int, tuple[Perf, ...]]:  # fmt: skip
+    """(how many, results) by measured time; what cannot run stands behind, with its status and the time -1.
+
+    ``data``: what is read, and what is written over; None allocates on the device. ``limit``: bytes of ``workspace``;
+    None allocates as much as each asks for.
+    """
+    results = []
+    for candidate in candidates(direction, where, handle, values):
+        status, seconds = candidate.status, None
+        if candidate.call is not None and limit is not None and candidate.memory > limit:
+            status = cudnnStatus_t.CUDNN_STATUS_ALLOC_FAILED
+        elif candidate.call is not None:
+            data = candidate.call.new_data() if data is None else data
+            status, seconds = _measured(candidate.call, data, workspace, limit or 0)
+        results.append(_perf(direction, values, candidate, status, -1.0 if seconds is None else seconds * 1e3))
+    results.sort(key=lambda r: (r.status is not cudnnStatus_t.CUDNN_STATUS_SUCCESS, r.time))  # stable: -1s keep order
+    return min(count, len(results)), tuple(results[:count])
+
+
+def _measured(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int) -> tuple[cudnnStatus_t, float | None]:
+    """The fastest of a few runs behind a first one; a run that fails has a status and no time."""
+    times: list[float] = []
+    while len(times) <= _RUNS:
+        start = perf_counter()
+        try:
+            with listening(None):  # a search runs, also in a recording
+                call(data, workspace, size)
+                if call.plan.config.device.kind == "cuda":
+                    return cudnnStatus_t.CUDNN_STATUS_SUCCESS, min(_on_device(call, data, workspace, size))
+        except MemoryError:
+            return cudnnStatus_t.CUDNN_STATUS_ALLOC_FAILED, None
+        except CudnnError as error:
+            if error.status is not cudnnStatus_t.CUDNN_STATUS_EXECUTION_FAILED:
+                raise
+            return error.status, None
+        times.append(perf_counter() - start)
+        if times[-1] > _LONG:
+            break
+    return cudnnStatus_t.CUDNN_STATUS_SUCCESS, min(times)
+
+
+def _on_device(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int) -> list[float]:
+    """Seconds of the device, by its own clock."""
+    from graphdnn.plan import DevicePlan  # which loads with the first plan for a device
+
+    plan = call.plan
+    assert isinstance(plan, DevicePlan)
+    return plan.timings(lambda: call(data, workspace, size), _RUNS, current_stream())
+
+
+def _perf(direction: Pass, values: Values, candidate: Candidate, status: cudnnStatus_t, time: float) -> Any:
+    math = values[2].math_type if candidate.call is not None else cudnnMathType_t.CUDNN_DEFAULT_MATH
+    return direction.perf(
+        candidate.algorithm, status, time, candidate.memory, determinism(candidate.algorithm), math
+    )  # fmt: skip
+
+
+def samples(handle: Handle, values: Values) -> tuple[Any, ...] | None:
+    """Memory for a search that brings none; None on a device, whose plans make it."""
+    if handle.device.kind != "cpu":
+        return None
+    return tuple(np.zeros(_size(v), np.uint8) for v in (values[0], values[1], values[3]))
+
+
+def _size(value: Tensor | Filter) -> int:
+    if isinstance(value, Filter):
+        value = Tensor(value.data_type, value.dims, filter_strides(value))
+    return size_of(value)

@@ -1,0 +1,192 @@
+"""Ctrl-C and forks at any moment: what is asked for next is there as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import pytest
+from repository import ROOT
+
+from graphdnn import OperationGraph, build, fuse, rank
+from graphdnn.device_selection import device_spec
+from graphdnn.heuristics import Ranking
+from graphdnn.problem import parse
+
+CONVOLUTION = "conv x=f16[2,{c},9,9]nhwc w=f16[16,{c},3,3]nhwc pad=1 + bias + relu"
+SUM = "pointwise x=f32[4,6] + mul"
+
+without_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+
+
+class Stop(KeyboardInterrupt):
+    """What Ctrl-C raises, wherever the program is."""
+
+
+def interrupted(call: Callable[[], Any], at: int) -> int:
+    """Run a call and stop it at an event of the library; how many there were until then."""
+    seen = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal seen
+        if "graphdnn" not in frame.f_code.co_filename:
+            return None
+        seen += 1
+        if seen == at:
+            raise Stop
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except Stop:
+        pass
+    finally:
+        sys.settrace(before)
+    return seen
+
+
+@pytest.mark.parametrize("device", ["cpu", "h200"])
+def test_a_ranking_that_was_interrupted_goes_on(device: str) -> None:
+    """A ranking is kept for equal graphs, so what an interruption did to it would stay for as long as the process."""
+
+    def graph(channels: int) -> OperationGraph:
+        return parse(CONVOLUTION.format(c=channels)).build_operation_graph()
+
+    def names(channels: int) -> list[str]:
+        return [config.name for config in rank(graph(channels), device)]
+
+    events = interrupted(lambda: names(40), 0)
+    for part in range(1, 13):
+        channels = 40 + 8 * part
+        interrupted(partial(names, channels), part * events // 13)
+        alone = Ranking(fuse(graph(channels)), device_spec(device))
+        assert names(channels) == [config.name for config in alone], f"after {part} of 13 parts"
+
+
+IMPORTS = """
+import os, sys
+import networkx, numpy, pydantic
+
+def library(at, run):
+    seen = 0
+
+    def trace(frame, event, argument):
+        nonlocal seen
+        if event == "call" and "graphdnn" in frame.f_code.co_filename:
+            seen += 1
+            if seen == at:
+                raise KeyboardInterrupt
+
+    sys.settrace(trace)
+    try:
+        run()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return seen
+
+def run():
+    from graphdnn import build, v6
+    from graphdnn.problem import parse
+    build(parse(sys.argv[1]).build_operation_graph(), "cpu")
+
+def apart(at):
+    ends = os.pipe()
+    child = os.fork()
+    if child == 0:
+        seen = library(at, run)
+        run()
+        os.write(ends[1], str(seen).encode())
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, f"interrupted at call {at}"
+    return int(os.read(ends[0], 100))
+
+calls = apart(0)
+for part in range(1, 9):
+    apart(part * calls // 9)
+print(calls)
+"""
+
+
+@without_fork
+def test_an_import_that_was_interrupted_is_done_again() -> None:
+    """Modules that had begun are executed once more, and what they register is there already."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", IMPORTS, SUM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) > 1000
+
+
+@without_fork
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="functools.cached_property holds a lock while it works")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_a_thread_builds() -> None:
+    """The child waits for no lock of a thread that it does not have."""
+    graphs = [parse(CONVOLUTION.format(c=c)).build_operation_graph() for c in (3, 5, 7)]
+    for graph in graphs:
+        build(graph, "cpu")  # imports, whose locks are Python's own
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            for graph in graphs:
+                kept_rankings().clear()
+                build(graph, "cpu")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(12):
+            time.sleep(0.003)
+            child = os.fork()
+            if child == 0:
+                for graph in graphs:
+                    build(graph, "cpu")
+                os._exit(0)
+            assert ended(child), "the child waits for ever"
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_child_forgets_rankings_and_the_locks_in_them() -> None:
+    module = sys.modules["graphdnn.build"]
+    build(parse(SUM).build_operation_graph(), "cpu")
+    with module._guard:
+        module._forget()
+        assert not kept_rankings()
+        build(parse(SUM).build_operation_graph(), "cpu")
+    assert kept_rankings()
+
+
+def kept_rankings() -> Any:
+    return sys.modules["graphdnn.build"]._rankings
+
+
+def ended(child: int) -> bool:
+    """Whether a child ends by itself, and well."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        process, status = os.waitpid(child, os.WNOHANG)
+        if process:
+            return status == 0
+        time.sleep(0.01)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    return False

@@ -1,0 +1,102 @@
+"""The value flow is one way: a module imports only from rows above its own, and faces import the core, never back."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+PACKAGE = ROOT / "graphdnn"
+
+# Top to bottom. Packages are listed by their name and stand for everything inside them.
+LAYERS = (
+    ("enums", "frozen"),
+    ("attribute_names", "errors", "checks", "text", "multiprocessor"),
+    ("rules", "dtypes"),
+    ("spec",),
+    ("tensors", "convolution", "pointwise", "ordering"),
+    ("operations",),
+    ("likeness", "undecided"),
+    ("graph",),
+    ("fusion",),
+    ("device",),
+    ("cuda",),
+    ("engines", "machine"),
+    ("heuristics",),
+    ("composed", "plan"),
+    ("build", "engine_index", "files"),
+    ("oracle", "operands"),
+    ("ledger", "kernels", "trace", "certificate"),  # what a plan says of itself
+    ("repairs", "cuts", "tuning"),  # what would be better
+    ("builder", "backend"),
+    ("problem", "v6"),  # a recording of legacy calls prints a script for the builder
+    ("locks", "bundles", "importers"),
+    ("reducing",),
+    ("report",),
+    ("pytest_plugin", "cli", "__init__"),
+    ("__main__",),
+)
+ROW = {name: row for row, names in enumerate(LAYERS) for name in names}
+
+
+def _modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def _unit(path: Path) -> str:
+    first = path.relative_to(PACKAGE).parts[0]
+    return first.removesuffix(".py")
+
+
+def _imported_units(path: Path) -> set[str]:
+    units = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "graphdnn":
+            rest = node.module.split(".")[1:]
+            units |= {rest[0]} if rest else {alias.name for alias in node.names}
+        elif isinstance(node, ast.Import):
+            units |= {a.name.split(".")[1] for a in node.names if a.name.startswith("graphdnn.")}
+    return units
+
+
+def test_every_module_has_a_row() -> None:
+    assert {_unit(path) for path in _modules()} <= set(ROW)
+
+
+@pytest.mark.parametrize("path", _modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_upwards(path: Path) -> None:
+    unit = _unit(path)
+    known = {u for u in _imported_units(path) if u in ROW}
+    downward = {u for u in known if u != unit and ROW[u] >= ROW[unit]}
+    assert not downward, f"{path.name} (row {ROW[unit]}) imports {downward} from its own row or below"
+
+
+def test_import_is_light() -> None:
+    """`import graphdnn` loads neither CuPy nor networkx nor SciPy, and nothing that launches or compiles kernels."""
+    heavy = ("cupy", "networkx", "scipy", "skimage", "torch", "graphdnn.engines.cuda", "graphdnn.plan.device_plan")
+    code = f"import sys, graphdnn; print([m for m in {heavy} if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.long
+def test_import_time(tmp_path: Path) -> None:
+    """Under 130 ms of processor time more than NumPy and pydantic's models, with bytecode; median of fresh processes."""
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    code = (
+        "import time, numpy; from pydantic import BaseModel; type('Model', (BaseModel,), {})  # the first loads the rest of it\n"
+        "start = time.process_time(); import graphdnn; print(time.process_time() - start)"
+    )
+
+    def seconds() -> float:
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+        return float(run.stdout)
+
+    seconds()  # writes the bytecode
+    assert sorted(seconds() for _ in range(7))[3] < 0.130
