@@ -26,7 +26,7 @@ _WORD = 8
 
 def launch(device: DeviceSpec) -> Launch:
     text = KernelText("fingerprint", file_text("array_digest.cu"))
-    return Launch(text, "fingerprint", (_BLOCKS * device.sm_count, 1, 1), 256, Packed(bytes(_PARAMS.size), ()))
+    return Launch(text, "array_digest", (_BLOCKS * device.sm_count, 1, 1), 256, Packed(bytes(_PARAMS.size), ()))
 
 
 class Fingerprints:

@@ -28,7 +28,7 @@ _BLOCKS = 8  # of a multiprocessor
 
 def launch(device: DeviceSpec) -> Launch:
     text = KernelText("picked", file_text("array_gather.cu"))
-    return Launch(text, "picked", (_BLOCKS * device.sm_count, 1, 1), 256, Packed(bytes(_PARAMS.size), ()))
+    return Launch(text, "array_gather", (_BLOCKS * device.sm_count, 1, 1), 256, Packed(bytes(_PARAMS.size), ()))
 
 
 def lying(array: Any, axis: int) -> tuple[int, int, int]:

@@ -210,7 +210,7 @@ def test_forward_by_blocks_that_stay(case: str, monkeypatch: pytest.MonkeyPatch)
     mode, dims, kind, layout, fields = RESIDENT_CASES[case]
     op = forward(mode, dims, kind, layout, **fields)
     assert_close(op, FORWARD, values(op, shift=0.5), int(np.prod(dims)) // int(np.prod(statistics(mode, dims))))
-    assert entries == (["norm_resident"] if case == "nchw" else ["begin_resident", "norm_resident"])
+    assert entries == (["norm_persistent"] if case == "nchw" else ["begin_resident", "norm_persistent"])
 
 
 PLANES: dict[str, tuple[Extents, str, dict[str, Any]]] = {
@@ -234,7 +234,7 @@ def test_planes(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert_close(op, FORWARD, values(op, shift=3.0), int(np.prod(dims)) // dims[1])
     gradients = backward(M.BATCH_NORM, dims, kind, **{k: v for k, v in fields.items() if k != "running"})
     assert_close(gradients, BACKWARD, values(gradients), int(np.prod(dims)) // dims[1])
-    assert entries == ["norm_planes"] * 2
+    assert entries == ["norm_channel_planes"] * 2
 
 
 @emulated
@@ -254,7 +254,7 @@ def test_planes_with_what_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:
     ]  # fmt: skip
     given = values(norm) | {30: np.random.default_rng(0).standard_normal(dims)}
     assert_close(operations, FORWARD, given, 24 * 49)
-    assert entries == ["norm_planes"]
+    assert entries == ["norm_channel_planes"]
 
 
 @emulated
@@ -264,7 +264,7 @@ def test_planes_are_not_for_scales_that_change_along_a_channel(scale: Extents, m
     saved = {"mean": tensor(6, (1, 32, 1, 1), "f32"), "inv_variance": tensor(7, (1, 32, 1, 1), "f32")}
     op = forward(M.LAYER_NORM, (24, 32, 7, 7), "f16", scale=scale, **saved)
     assert_close(op, FORWARD, values(op), 24 * 49)
-    assert "norm_planes" not in entries
+    assert "norm_channel_planes" not in entries
 
 
 GROUPS: dict[str, tuple[Extents, str, dict[str, Any]]] = {
@@ -309,11 +309,11 @@ def test_groups(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     op = of_groups(dims, kind, fields)
     terms = int(np.prod(dims[2:]))
     assert_close(op, FORWARD, values(op, shift=3.0), terms)
-    assert entries == ["norm_planes"]
+    assert entries == ["norm_channel_planes"]
     entries.clear()
     gradients = of_groups(dims, kind, fields, is_backward=True)
     assert_close(gradients, BACKWARD, values(gradients), terms * dims[0])
-    assert entries[0] == "norm_planes"
+    assert entries[0] == "norm_channel_planes"
     assert "norm_sums" not in entries
 
 
@@ -353,7 +353,7 @@ def test_groups_with_what_is_fused(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     given = values(norm) | {t.uid: rng.standard_normal(t.dims) for t in (op.x, shift, residual)}
     assert_close(operations, FORWARD, given, 10 * 17 * 16)
-    assert entries == ["norm_planes"]
+    assert entries == ["norm_channel_planes"]
 
 
 @compiler
@@ -453,7 +453,7 @@ def test_backward_by_blocks_that_stay(case: str, monkeypatch: pytest.MonkeyPatch
     dims, kind, layout, fields = BACKWARD_RESIDENT_CASES[case]
     op = backward(M.BATCH_NORM, dims, kind, layout, **fields)
     assert_close(op, BACKWARD, values(op), int(np.prod(dims)))
-    assert entries[-2:] == ["begin_resident", "norm_resident"] or (case == "nchw" and entries == ["norm_resident"])
+    assert entries[-2:] == ["begin_resident", "norm_persistent"] or (case == "nchw" and entries == ["norm_persistent"])
 
 
 @emulated
@@ -462,7 +462,7 @@ def test_chains_around_blocks_that_stay(monkeypatch: pytest.MonkeyPatch) -> None
     entries = on_small_device(monkeypatch)
     test_prologue_and_epilogue(M.BATCH_NORM, (40, 16, 20, 20), "channels_last")
     test_backward_with_the_gradient_of_an_activation_before_it((40, 16, 20, 20))
-    assert entries == ["begin_resident", "norm_resident"] * 2
+    assert entries == ["begin_resident", "norm_persistent"] * 2
 
 
 WALKS: dict[str, tuple[NormMode, Extents, str, dict[str, Any]]] = {
@@ -484,7 +484,7 @@ def test_gradients_by_blocks_that_go_through_rows(case: str, monkeypatch: pytest
     mode, dims, kind, fields = WALKS[case]
     op = backward(mode, dims, kind, **fields)
     assert_close(op, BACKWARD, values(op), int(np.prod(dims)))
-    assert entries[-2:] == ["norm_row_walk", "norm_parameters"]
+    assert entries[-2:] == ["norm_row_gradient", "norm_parameters"]
 
 
 @emulated
@@ -499,7 +499,7 @@ def test_gradients_of_rows_with_an_activation_before_and_a_shortcut_behind(monke
         pointwise(PointwiseMode.ADD, dx, tensor(31, dims, "f16"), tensor(3, dims, "f16")),
     ]
     assert_close(operations, BACKWARD, values(operations), int(np.prod(dims)))
-    assert entries == ["norm_row_walk", "norm_parameters"]
+    assert entries == ["norm_row_gradient", "norm_parameters"]
 
 
 @emulated
@@ -592,15 +592,15 @@ def test_one_kernel_where_a_row_fits_and_several_where_it_does_not() -> None:
     assert entries(forward(M.LAYER_NORM, (4096, 1024), "f16"), FORWARD) == ["norm_rows"]
     assert entries(forward(M.INSTANCE_NORM, image, "f16"), FORWARD) == ["norm_rows"]
     training = forward(M.BATCH_NORM, image, "f16", "channels_last", running=True)
-    assert entries(training, FORWARD) == ["begin_resident", "norm_resident"]
-    assert entries(forward(M.BATCH_NORM, image, "f16"), FORWARD) == ["norm_resident"]
+    assert entries(training, FORWARD) == ["begin_resident", "norm_persistent"]
+    assert entries(forward(M.BATCH_NORM, image, "f16"), FORWARD) == ["norm_persistent"]
     several = forward(M.BATCH_NORM, (64, 70, 56, 56), "f16")  # a block for each row would keep half of the device idle
-    assert entries(several, FORWARD) == ["begin_resident", "norm_resident"]
+    assert entries(several, FORWARD) == ["begin_resident", "norm_persistent"]
     small = (8, 3, 112, 112)
     assert entries(forward(M.BATCH_NORM, small, "f16"), FORWARD) == ["moments", "finish_moments", "pointwise"]
     assert entries(forward(M.BATCH_NORM, image, "f16", inference=True), FORWARD) == ["pointwise"]
     rounds = backward(M.BATCH_NORM, image, "f16")
-    assert entries(rounds, BACKWARD) == ["begin_resident", "norm_resident"]
+    assert entries(rounds, BACKWARD) == ["begin_resident", "norm_persistent"]
     assert entries(backward(M.BATCH_NORM, small, "f16"), BACKWARD) == ["reduce", "reduce_splits", "norm_apply"]
     assert entries(backward(M.BATCH_NORM, (8, 64, 7, 7), "f16"), BACKWARD) == ["norm_backward_rows"]
 

@@ -250,7 +250,7 @@ APART: dict[str, tuple[ResampleSpec, tuple[int, ...], str, tuple[str, str]]] = {
 def test_gradients_of_volumes_whose_windows_lie_apart(name: str) -> None:
     """Each element is in one window at most; those in none get zeros, also beside old contents."""
     op = checked_gradient(*APART[name])
-    assert [step.entry for step in device_kernel(op, resample_backward.ENGINE).steps] == ["resample_apart_backward"]  # type: ignore[union-attr]
+    assert [step.entry for step in device_kernel(op, resample_backward.ENGINE).steps] == ["pool_disjoint_backward"]  # type: ignore[union-attr]
 
 
 @emulated
@@ -260,7 +260,7 @@ def test_pooling_of_volumes_whose_windows_lie_apart(name: str) -> None:
     x, y = tensor(1, x_dims, kind, x_layout), tensor(2, resampled_extents(x_dims, spec), kind, y_layout)
     op = ResampleForward(spec=spec, x=x, y=y)
     check(op, resample_forward.ENGINE, [x], extreme=spec.mode is MAX)
-    assert [step.entry for step in device_kernel(op, resample_forward.ENGINE).steps] == ["resample_apart"]  # type: ignore[union-attr]
+    assert [step.entry for step in device_kernel(op, resample_forward.ENGINE).steps] == ["pool_disjoint"]  # type: ignore[union-attr]
 
 
 @compiler

@@ -49,7 +49,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         constants={"THREADS": _THREADS, "RANK": conv.spatial_dims, "FLIPPED": flipped, "Item": _WORD[size]},
     )
     blocks = min(-(-count // _THREADS), _BLOCKS_PER_SM * device.sm_count)
-    return DeviceKernel(name, (Launch(text, "patches", (blocks, 1, 1), _THREADS, parameters.pack()),))
+    return DeviceKernel(name, (Launch(text, "im2col_matrix", (blocks, 1, 1), _THREADS, parameters.pack()),))
 
 
 ENGINE = cuda_engine(

@@ -1,6 +1,6 @@
 // y[c * taps + tap, n * positions + position] = what the tap reads there, as bits; zeros in the padding.
 
-extern "C" __global__ void __launch_bounds__(THREADS) patches(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS) im2col_matrix(const __grid_constant__ Params p) {
     for (unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x; i < (unsigned long long)p.count;
          i += (unsigned long long)gridDim.x * THREADS) {
         unsigned long long position = i % (unsigned long long)p.columns, tap = i / (unsigned long long)p.columns;

@@ -124,7 +124,7 @@ class Planes:
         )
         grid, packed = (-(-self.planes // self.channels) * self.parts, images, 1), parameters.pack()
         if not self.is_divided:
-            steps.add_early(Launch(text, "norm_planes", grid, self.threads, packed, self.shared))
+            steps.add_early(Launch(text, "norm_channel_planes", grid, self.threads, packed, self.shared))
             return
         joining = (self.planes, images, 1)
         steps.add_early(Launch(text, "norm_planes_parts", grid, self.threads, packed, self.shared))

@@ -1,6 +1,6 @@
 // Lines stay in shared memory: one read and one write. Where they are too many for that, a cluster of blocks divides them.
 
-extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) norm_planes(const __grid_constant__ Params p) {
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) norm_channel_planes(const __grid_constant__ Params p) {
     __shared__ Compute found[2][CHANNELS];  // sums of rows
     let_next_start();
     const Lines mine = lines_of(p, (int)blockIdx.x);

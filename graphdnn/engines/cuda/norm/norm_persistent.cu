@@ -140,7 +140,7 @@ __device__ __forceinline__ void serve(const Params& p, Count tile, const Kept& k
         }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_resident(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_persistent(const __grid_constant__ Params p) {
     extern __shared__ uint4 kept_words[];
     wait_for_launch_before();
     const Kept kept((unsigned char*)kept_words, (int)p.kept);

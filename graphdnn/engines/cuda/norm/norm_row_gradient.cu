@@ -49,7 +49,7 @@ __device__ __forceinline__ void over_rows(const Place& here, int turn, Row& row)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_walk(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(const __grid_constant__ Params p) {
     wait_for_launch_before();
     int at[RANK];
     #pragma unroll

@@ -166,5 +166,5 @@ class Residence:
         if is_split:
             steps.add_early(Launch(text, "begin_resident", (1, 1, 1), self.tile.threads, packed))
         steps.add_early(
-            Launch(text, "norm_resident", grid, self.tile.threads, packed, self.shared, is_cooperative=is_split)
+            Launch(text, "norm_persistent", grid, self.tile.threads, packed, self.shared, is_cooperative=is_split)
         )

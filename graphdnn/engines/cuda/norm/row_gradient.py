@@ -75,7 +75,7 @@ class RowWalk:
             },
         )
         packed = parameters.pack()
-        steps.add_early(Launch(text, "norm_row_walk", (self.blocks, 1, 1), tile.threads, packed))
+        steps.add_early(Launch(text, "norm_row_gradient", (self.blocks, 1, 1), tile.threads, packed))
         steps.add_early(Launch(text, "norm_parameters", (-(-rows.length // _PLACES), 1, 1), _JOINERS, packed))
 
     @property

@@ -1,7 +1,7 @@
 // What goes from layer to layer: sums of what the directions (or, without a matrix, the gates) give, thinned out by masks.
 // A thread has WIDTH neighbours.
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4) rnn_join(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 4) rnn_combine(const __grid_constant__ Params p) {
     const Count packs = (Count)p.columns / WIDTH, count = (Count)p.rows * packs;
     for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < count; i += (Count)gridDim.x * THREADS) {
         const long long row = i / packs, column = (long long)(i % packs) * WIDTH;

@@ -245,7 +245,7 @@ class Network:
         width = gcd(source.width(self.steps, *spans), target.width(self.steps, columns), _WIDEST)
         count = self.rnn.rows * columns // width
         text = kernel_text(
-            "rnn_join",
+            "rnn_combine",
             ["rnn_combine.cu"],
             parameters=parameters.text,
             functions=[],
@@ -259,7 +259,7 @@ class Network:
             },
         )
         blocks = min(-(-count // _THREADS), _BLOCKS_PER_SM * self.device.sm_count)
-        self.steps.add(Launch(text, "rnn_join", (blocks, 1, 1), _THREADS, parameters.pack()))
+        self.steps.add(Launch(text, "rnn_combine", (blocks, 1, 1), _THREADS, parameters.pack()))
 
 
 def _runs(sizes: tuple[int, ...], starts: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:

@@ -7,7 +7,7 @@ constexpr int COLUMNS = GATES * UNITS, TILES = COLUMNS / 8, PITCH = COLUMNS + 4,
 constexpr int TAIL = BLOCKS_OF_K == 1 ? 1 : BLOCKS_OF_K / 2;
 constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __grid_constant__ Params p) {
     extern __shared__ float partial[];  // [STAGED ? 1 : 2][WARPS][ROWS][PITCH], and weights
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, group = lane / 4, place = lane % 4;
     const int hidden = (int)p.hidden, steps = (int)p.steps, all = (int)p.batch, direction = (int)blockIdx.z;

@@ -189,7 +189,7 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
             "CellOut": storage(op.cy),
         },
     )
-    return Launch(text, "rnn_resident", shape.blocks, THREADS, parameters.pack(), shape.shared, is_cooperative=True)
+    return Launch(text, "rnn_persistent", shape.blocks, THREADS, parameters.pack(), shape.shared, is_cooperative=True)
 
 
 def _outputs(network: Network, op: RnnForward, layer: int) -> Values | None:

@@ -18,7 +18,7 @@ struct Row {
     float leaving, output, kept[KEPT > 0 ? KEPT : 1];
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_resident_backward(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward(const __grid_constant__ Params p) {
     extern __shared__ float partial[];  // [STAGED ? 1 : 2][WARPS][ROWS][PITCH], and weights
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, group = lane / 4, place = lane % 4;
     const int hidden = (int)p.hidden, steps = (int)p.steps, all = (int)p.batch, direction = (int)blockIdx.z;

@@ -80,7 +80,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, s
         },
     )
     return Launch(
-        text, "rnn_resident_backward", shape.blocks, THREADS, parameters.pack(), shape.shared, is_cooperative=True
+        text, "rnn_persistent_backward", shape.blocks, THREADS, parameters.pack(), shape.shared, is_cooperative=True
     )
 
 

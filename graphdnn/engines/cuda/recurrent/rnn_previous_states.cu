@@ -1,7 +1,7 @@
 // The state that each step of a direction began with, for all steps: [rows, hidden]. Blocks of a column of the grid share a
 // step; a thread has WIDTH neighbours.
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4) rnn_before(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 4) rnn_previous_states(const __grid_constant__ Params p) {
     const int hidden = (int)p.hidden, t = (int)blockIdx.x, packs = hidden / WIDTH;
     const int start = first_row(p, t), count = sequences(p, t) * packs;
     for (int i = (int)(blockIdx.y * THREADS + threadIdx.x); i < count; i += (int)gridDim.y * THREADS) {

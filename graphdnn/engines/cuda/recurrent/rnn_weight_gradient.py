@@ -95,7 +95,7 @@ def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Value
     hidden = rnn.hidden_size
     width = gcd(outputs.width(network.steps, hidden), to.width(network.steps, hidden), _WIDEST)
     text = kernel_text(
-        "rnn_before",
+        "rnn_previous_states",
         ["rnn_rows.cuh", "rnn_states.cuh", "rnn_previous_states.cu"],
         parameters=parameters.text,
         functions=[],
@@ -108,7 +108,7 @@ def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Value
         },
     )
     blocks = min(-(-rnn.batch_sizes[0] * rnn.hidden_size // (_THREADS * width)), _MOST_BLOCKS)
-    return Launch(text, "rnn_before", (len(rnn.batch_sizes), blocks, 1), _THREADS, parameters.pack())
+    return Launch(text, "rnn_previous_states", (len(rnn.batch_sizes), blocks, 1), _THREADS, parameters.pack())
 
 
 def _biases(network: Network, op: RnnBackwardWeights, pseudo: int) -> Launch:

@@ -114,7 +114,7 @@ def generate_windows_apart(op: FusedOp, steps: Steps, how: WindowsApart) -> Devi
     body = Program(op, parameters, how.x_space, "d", width=how.x_width)
     steps.finish(body, "acc", compute)
     functions.append(body.function("epilogue", f"const {compute} (&acc)[{how.x_width}]"))
-    steps.add_early(_launch(op, parameters, functions, how, "resample_apart_backward", {"WHOLE": how.is_whole}))
+    steps.add_early(_launch(op, parameters, functions, how, "pool_disjoint_backward", {"WHOLE": how.is_whole}))
     return steps.kernel(_name(op, how, "_bwd"))
 
 
@@ -122,7 +122,7 @@ def generate_pooling_apart(
     op: FusedOp, steps: Steps, how: WindowsApart, parameters: Parameters, functions: Sequence[str]
 ) -> DeviceKernel:
     """Pooling itself. ``functions``: what reads packs of x, and what writes those of y."""
-    steps.add_early(_launch(op, parameters, functions, how, "resample_apart", {}))
+    steps.add_early(_launch(op, parameters, functions, how, "pool_disjoint", {}))
     return steps.kernel(_name(op, how, ""))
 
 

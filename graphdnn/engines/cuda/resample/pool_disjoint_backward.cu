@@ -5,7 +5,7 @@
 // Nobody looks for a maximum where everybody gets a share.
 template <int V> __device__ void prologue(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 
-extern "C" __global__ void __launch_bounds__(THREADS) resample_apart_backward(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS) pool_disjoint_backward(const __grid_constant__ Params p) {
     let_next_start();
     wait_for_launch_before();
     const Count i = (Count)blockIdx.x * THREADS + threadIdx.x;

@@ -2,7 +2,7 @@
 //
 // Filters of pairs lie channels last: (k, taps of the other axes, pairs, pixel of a pair, c). A thread writes one element.
 
-extern "C" __global__ void __launch_bounds__(THREADS) pair_filters(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS) fold_filters(const __grid_constant__ Params p) {
     let_next_start();
     wait_for_launch_before();
     const unsigned int i = blockIdx.x * (unsigned int)THREADS + threadIdx.x;

@@ -132,14 +132,14 @@ def _joining(steps: Steps, p: ConvProblem, w: TensorSpec, joined: _Joined) -> La
         "stride_0": steps_of[0], "stride_1": steps_of[1], "stride_2": steps_of[2],
     })  # fmt: skip
     text = kernel_text(
-        "join_filters",
+        "pack_group_filters",
         ["pdl.cuh", "pack_group_filters.cu"],
         parameters=parameters.text,
         functions=(),
         constants={"THREADS": _THREADS, "Element": STORAGE[w.data_type]},
     )
     blocks = -(-joined.filters.elements // _THREADS)
-    return Launch(text, "join_filters", (blocks, 1, 1), _THREADS, parameters.pack())
+    return Launch(text, "pack_group_filters", (blocks, 1, 1), _THREADS, parameters.pack())
 
 
 def _diagonal(p: ConvProblem, dw: TensorSpec, joined: _Joined) -> tuple[TensorSpec, TensorSpec]:

@@ -2,7 +2,7 @@
 //
 // Joined filters lie channels last. A thread writes one element.
 
-extern "C" __global__ void __launch_bounds__(THREADS) join_filters(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS) pack_group_filters(const __grid_constant__ Params p) {
     let_next_start();
     wait_for_launch_before();
     const unsigned int i = blockIdx.x * (unsigned int)THREADS + threadIdx.x;

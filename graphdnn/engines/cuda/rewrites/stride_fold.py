@@ -157,14 +157,14 @@ def _pairing(steps: Steps, p: ConvProblem, w: TensorSpec, filters: TensorSpec) -
         "stride_0": paces[0], "stride_1": paces[1], "stride_2": paces[2],
     })  # fmt: skip
     text = kernel_text(
-        "pair_filters",
+        "fold_filters",
         ["pdl.cuh", "fold_filters.cu"],
         parameters=parameters.text,
         functions=(),
         constants={"THREADS": _THREADS, "Element": STORAGE[w.data_type]},
     )
     blocks = -(-filters.elements // _THREADS)
-    return Launch(text, "pair_filters", (blocks, 1, 1), _THREADS, parameters.pack())
+    return Launch(text, "fold_filters", (blocks, 1, 1), _THREADS, parameters.pack())
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:

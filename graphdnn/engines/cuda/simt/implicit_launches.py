@@ -63,7 +63,7 @@ def add_launches(steps: Steps, plan: Plan, residues: Sequence[Residue]) -> int:
     steps.add_early(Launch(text, "implicit_gemm", (tiles, split, len(residues)), tile.threads, packed))
     if split > 1:
         count = min(-(-packs // sum_threads), 16 * steps.device.sm_count)
-        steps.add(Launch(text, "sum_splits", (count, 1, len(residues)), sum_threads, packed))
+        steps.add(Launch(text, "reduce_splits", (count, 1, len(residues)), sum_threads, packed))
     return split
 
 

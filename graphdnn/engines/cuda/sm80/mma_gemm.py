@@ -131,7 +131,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
     steps.add(Launch(text, "mma_gemm", grid, tile.threads, packed, shared))
     if split > 1:
         count = min(-(-packs // sum_threads), 16 * steps.device.sm_count)
-        steps.add(Launch(text, "sum_splits", (count, 1, len(residues)), sum_threads, packed))
+        steps.add(Launch(text, "reduce_splits", (count, 1, len(residues)), sum_threads, packed))
 
 
 def _epilogue(body: Program, compute: str, is_split: bool) -> list[str]:

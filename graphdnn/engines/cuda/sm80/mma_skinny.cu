@@ -28,7 +28,7 @@ __device__ __forceinline__ uint4 read_often(const Element* from, bool inside) {
     return *(const uint4*)&pack;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_few(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_skinny(const __grid_constant__ Params p) {
     __shared__ float sums[WARPS][8 * COLUMNS][PITCH];
     let_next_start();
     const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4, warp = (int)threadIdx.x / 32;

@@ -112,7 +112,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         },
     )  # fmt: skip
     blocks = -(-many // (_TENSOR_LINES * block.lines))
-    steps.add_early(Launch(text, "mma_few", (blocks, 1, 1), block.threads, parameters.pack()))
+    steps.add_early(Launch(text, "mma_skinny", (blocks, 1, 1), block.threads, parameters.pack()))
     return steps.kernel(name)
 
 

@@ -87,7 +87,7 @@ class Adding:
     def launch(self, text: KernelText, packed: Packed) -> Launch:
         units = self.constants["UNITS"]
         blocks = self.sums * self._beside // (_SET * units)
-        return Launch(text, "hopper_sum", (blocks, 1, 1), 32 * self._slices * units, packed, starts_early=True)
+        return Launch(text, "split_k_reduce", (blocks, 1, 1), 32 * self._slices * units, packed, starts_early=True)
 
 
 def _power(number: int) -> int:

@@ -14,7 +14,7 @@ static __device__ __forceinline__ unsigned long long mixed(unsigned long long wo
     return word ^ (word >> 31);
 }
 
-extern "C" __global__ void __launch_bounds__(256) fingerprint(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(256) array_digest(const __grid_constant__ Params p) {
     const long long count = p.bytes / 8, step = (long long)gridDim.x * 256;
     unsigned long long sum = 0;
     #pragma unroll 4

@@ -11,7 +11,7 @@ struct Params {
     long long count;
 };
 
-extern "C" __global__ void __launch_bounds__(256) picked(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(256) array_gather(const __grid_constant__ Params p) {
     const long long whole = p.outer * p.count * p.inner, step = (long long)gridDim.x * 256;
     for (long long i = (long long)blockIdx.x * 256 + threadIdx.x; i < whole; i += step) {
         const long long row = i / p.inner, place = i - row * p.inner, outer = row / p.count;

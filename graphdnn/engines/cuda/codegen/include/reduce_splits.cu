@@ -1,5 +1,5 @@
 // Sum of the partial results of a split, in their order, and the epilogue.
-extern "C" __global__ void __launch_bounds__(SUM_THREADS) sum_splits(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(SUM_THREADS) reduce_splits(const __grid_constant__ Params p) {
     constexpr int A_KIND = A_IS_PLAIN ? CHANNEL : PIXEL;
     constexpr int B_KIND = A_IS_PLAIN ? (K_KIND == PIXEL ? FILTER : PIXEL) : CHANNEL;
     const long long all = p.results[residue()], columns = p.columns[residue()], each = p.rows[residue()] * columns;

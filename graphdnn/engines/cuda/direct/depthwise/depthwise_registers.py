@@ -101,7 +101,7 @@ def generate(
         f"conv_{roles.direction}__{tall if 'ROWS' in constants else how}__{op.name}",
         [
             *("pdl.cuh", "whole_lines.cuh", "predicated_load.cuh", "fast_division.cuh"),
-            *("dilation_phase.cuh", "depthwise_thread.cuh", f"direct_{kind}.cu"),
+            *("dilation_phase.cuh", "depthwise_thread.cuh", f"depthwise_{kind}.cu"),
         ],
         parameters=parameters.text,
         functions=[
@@ -123,5 +123,5 @@ def generate(
         },
     )  # fmt: skip
     blocks = -(-shape.problem.n * row_blocks * tiles * lanes // tile.threads)
-    steps.add_early(Launch(text, f"direct_{kind}", (blocks, 1, 1), tile.threads, parameters.pack()))
+    steps.add_early(Launch(text, f"depthwise_{kind}", (blocks, 1, 1), tile.threads, parameters.pack()))
     return steps.kernel(f"conv_{roles.direction}__{tall}__{op.name}")

@@ -22,7 +22,7 @@ __device__ __forceinline__ void ask_for_row(const Params& p, Offset line, int ro
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_rows(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_rows(const __grid_constant__ Params p) {
     let_next_start();
     const Place place(p, ROWS);
     if (!place.is_there(p)) return;

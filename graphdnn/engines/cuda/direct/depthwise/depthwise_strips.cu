@@ -14,7 +14,7 @@ __device__ __forceinline__ void ask_for(const Gathered* from) {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_strips(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_strips(const __grid_constant__ Params p) {
     let_next_start();
     const Place place(p, (int)p.segment_rows);
     if (!place.is_there(p)) return;

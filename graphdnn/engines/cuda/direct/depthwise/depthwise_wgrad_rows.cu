@@ -53,7 +53,7 @@ __device__ __forceinline__ Accumulator exact_sum(const Params& p, int part, int 
 }
 
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS)
-direct_wgrad_rows(const __grid_constant__ Params p) {
+depthwise_wgrad_rows(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     const int part = part_of_block(p), channel_block = channels_of_block(p);
     // Threads behind the last tile do the first one's work once more and keep it to themselves: one path for all.

@@ -235,7 +235,7 @@ def generate(op: FusedOp, shape: Shape, steps: Steps, tile: Rows) -> DeviceKerne
     )  # fmt: skip
     packed = parameters.pack()
     grid = (channel_blocks * tile.parts, 1, 1) if tile.joined else (channel_blocks, tile.parts, 1)
-    steps.add_early(Launch(text, "direct_wgrad_rows", grid, tile.threads, packed, tile.shared(shape)))
+    steps.add_early(Launch(text, "depthwise_wgrad_rows", grid, tile.threads, packed, tile.shared(shape)))
     if not tile.joined:
         sums = (-(-p.groups // 32), p.taps, 1)
         steps.add_early(Launch(text, "direct_wgrad_sum", sums, 32 * SLICES, packed))

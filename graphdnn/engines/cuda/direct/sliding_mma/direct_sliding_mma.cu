@@ -66,7 +66,7 @@ __device__ __forceinline__ float exact_sum(
     return sum;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_walk(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     Gathered* const slab = (Gathered*)(memory + Rows::BYTES);
     Out* const hall = (Out*)(memory + Rows::BYTES + SLAB_BYTES);

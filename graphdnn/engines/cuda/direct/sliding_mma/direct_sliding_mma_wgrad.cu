@@ -19,7 +19,7 @@ typedef Ring<Gathered, ROWS * IN_ROWS, COLUMNS, CHANNELS, 8, STAGES, PIXEL, IMAG
 typedef Ring<Gathered, ROWS, TILES * TW + 1, CHANNELS, 8, STAGES, PIXEL, GRADIENT_COLUMNS> Gradients;  // from one column to the left
 static_assert(sizeof(Gathered) == 2 && TW == 16, "products are 16 deep");
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad_walk(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma_wgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     const int channel_block = (int)blockIdx.x;
     const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4;

@@ -257,5 +257,5 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, walk: Walk) -> DeviceKerne
         },
     )  # fmt: skip
     blocks = p.n * channel_blocks * column_blocks * segments
-    steps.add(Launch(text, "direct_walk", (blocks, 1, 1), walk.threads, parameters.pack(), _shared(shape, walk)))
+    steps.add(Launch(text, "direct_sliding_mma", (blocks, 1, 1), walk.threads, parameters.pack(), _shared(shape, walk)))
     return steps.kernel(name)

@@ -230,7 +230,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: 
     )  # fmt: skip
     packed = parameters.pack()
     grid = (channel_blocks, parts, 1)
-    steps.add(Launch(text, "direct_wgrad_walk", grid, walk.threads, packed, _shared(shape, walk)))
+    steps.add(Launch(text, "direct_sliding_mma_wgrad", grid, walk.threads, packed, _shared(shape, walk)))
     sums = (-(-shape.channels_out // 32), taps, 1)
     steps.add_early(Launch(text, "direct_wgrad_sum", sums, 32 * SLICES, packed))
     return steps.kernel(name)

@@ -13,7 +13,7 @@ constexpr int FIRST = IN_PAIRS ? HEAD : 0, LAST = IN_PAIRS ? HEAD + (WINDOW - HE
 constexpr int UNROLL = WINDOW <= 24 ? WINDOW : 4;
 static_assert(TN % 4 == 0 && 4 % WIDTH == 0, "channels of a thread are neighbours by fours");
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_float(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_fp32(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     Element* const rows = (Element*)memory;
     float* const table = rows + STAGES * STAGE;

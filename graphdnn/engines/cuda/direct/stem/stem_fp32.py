@@ -145,7 +145,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     )  # fmt: skip
     across = -(-p.k // channels)
     blocks = min(p.n * row_tiles, max(1, device.sm_count * resident // across))
-    steps.add(Launch(text, "direct_stem_float", (blocks, across, 1), 32 * _WARPS, parameters.pack(), shared))
+    steps.add(Launch(text, "direct_stem_fp32", (blocks, across, 1), 32 * _WARPS, parameters.pack(), shared))
     return steps.kernel(f"conv_fprop__direct_stem_float_{how}__{op.name}")
 
 

@@ -90,7 +90,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     grid = (min(layout.tiles, device.sm_count), 1, 1)
     threads = 128 * (tile.consumers + 1)
     shared = choice.stages * (tile.stage_bytes + 16)
-    steps.add(Launch(text, "hopper_across", grid, threads, parameters.pack(), shared, starts_early=True))
+    steps.add(Launch(text, "hopper_dgrad_tf32_rs", grid, threads, parameters.pack(), shared, starts_early=True))
     return steps.kernel(name)
 
 

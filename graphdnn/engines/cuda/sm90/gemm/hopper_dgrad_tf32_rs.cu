@@ -106,7 +106,7 @@ __device__ __forceinline__ void leave_pixels(const Params& p, const Work& w, int
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_across(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_dgrad_tf32_rs(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const shared_t ring = shared_address(memory), full = ring + STAGES * (A_BYTES + B_BYTES), empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {

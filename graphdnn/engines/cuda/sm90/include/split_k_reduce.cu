@@ -8,7 +8,7 @@
 
 constexpr int UNIT_THREADS = 32 * SLICES, LANES = 4 * ROWS_OF_UNIT, BESIDE = 32 / LANES;
 
-extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, OVERLAPS ? 3 : 1) hopper_sum(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, OVERLAPS ? 3 : 1) split_k_reduce(const __grid_constant__ Params p) {
     __shared__ Pack<Accumulator, 4> kept[UNITS][SLICES][2][32];
     if (OVERLAPS) let_next_start();
     const int here = (int)threadIdx.x / UNIT_THREADS, slice = (int)threadIdx.x / 32 % SLICES, lane = (int)threadIdx.x % 32;

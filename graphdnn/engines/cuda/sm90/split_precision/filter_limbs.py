@@ -87,4 +87,4 @@ class FilterPlanes:
                 "Element": element, "Gathered": gathered,
             },
         )  # fmt: skip
-        return Launch(text, "hopper_planes_split", (-(-count // _THREADS), 1, 1), _THREADS, parameters.pack())
+        return Launch(text, "split_filter_limbs", (-(-count // _THREADS), 1, 1), _THREADS, parameters.pack())

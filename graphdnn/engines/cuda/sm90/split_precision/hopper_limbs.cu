@@ -5,7 +5,7 @@
 
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_limbs(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const shared_t ring_a = shared_address(memory), ring_b = ring_a + STAGES * A_BYTES;
     const shared_t full = ring_b + STAGES * B_BYTES, empty = full + 8 * STAGES;

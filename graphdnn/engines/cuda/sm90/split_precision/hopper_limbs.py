@@ -146,7 +146,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     blocks = min(layout.tiles * choice.parts, device.sm_count)
     shared = choice.stages * (tile.stage_bytes(kind) + 16)
     steps.add(
-        Launch(text, "hopper_planes", (blocks, 1, 1), 128 * (tile.consumers + 1), packed, shared, starts_early=True)
+        Launch(text, "hopper_limbs", (blocks, 1, 1), 128 * (tile.consumers + 1), packed, shared, starts_early=True)
     )
     if is_split:
         steps.add(adding.launch(text, packed))

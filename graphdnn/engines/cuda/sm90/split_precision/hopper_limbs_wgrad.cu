@@ -5,7 +5,7 @@
 
 constexpr int THREADS = 128 * (CONSUMERS + 1);
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_planes_wgrad(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_limbs_wgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const shared_t ring = shared_address(memory), full = ring + STAGES * STAGE_BYTES, empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {

@@ -113,7 +113,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
     grid = min(layout.tiles * choice.parts, device.sm_count)
     shared = choice.stages * (tile.stage_bytes(planes, choice.deep) + 16)
     threads = 128 * (tile.consumers + 1)
-    steps.add(Launch(text, "hopper_planes_wgrad", (grid, 1, 1), threads, packed, shared, starts_early=True))
+    steps.add(Launch(text, "hopper_limbs_wgrad", (grid, 1, 1), threads, packed, shared, starts_early=True))
     if is_split:
         steps.add(adding.launch(text, packed))
     return steps.kernel(name)

@@ -83,7 +83,7 @@ class ImagePlanes:
             constants={"THREADS": _THREADS, "PLANES": self.count, "Element": STORAGE[self.image.spec.data_type]},
         )
         blocks = min(-(-count // _THREADS), _BLOCKS * steps.device.sm_count)
-        steps.add(Launch(text, "hopper_image_planes", (blocks, 1, 1), _THREADS, parameters.pack()))
+        steps.add(Launch(text, "split_image_limbs", (blocks, 1, 1), _THREADS, parameters.pack()))
         return tuple(planes)
 
     def map(self, plane: TensorSpec, spatial: int, walk: Walk, steps: tuple[int, ...], pixels: int) -> TensorMap:

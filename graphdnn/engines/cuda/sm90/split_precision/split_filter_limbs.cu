@@ -23,7 +23,7 @@ template <class T> __device__ __forceinline__ void write_planes(unsigned char* t
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) hopper_planes_split(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS) split_filter_limbs(const __grid_constant__ Params p) {
     let_next_start();
     long long rest = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (rest >= p.count) return;

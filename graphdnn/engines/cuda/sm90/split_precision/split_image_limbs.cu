@@ -10,7 +10,7 @@ __device__ __forceinline__ void split_pair_of(int x, int y, unsigned int (&to)[P
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) hopper_image_planes(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS) split_image_limbs(const __grid_constant__ Params p) {
     let_next_start();
     const int blocks = (int)p.blocks;
     for (long long i = (long long)blockIdx.x * THREADS + threadIdx.x; i < p.count; i += (long long)gridDim.x * THREADS) {

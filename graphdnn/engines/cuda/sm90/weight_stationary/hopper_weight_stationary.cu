@@ -24,7 +24,7 @@ __device__ __forceinline__ void next_step(const Params& p, Step& step) {
     if (++step.block == (int)p.channel_blocks) step.block = 0, next_tap(p, 0, step.tap);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_held(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_weight_stationary(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const int depth = (int)p.depth[0], tiles = (int)p.tiles_m[0], across = (int)p.tiles_n;
     const shared_t filters = shared_address(memory), rings = filters + depth * B_BYTES;

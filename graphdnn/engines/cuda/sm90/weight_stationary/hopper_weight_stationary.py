@@ -105,7 +105,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     text = text_of_images(op, ending, ("held", tile, choice.stages), write)
     shared = tile.shared_bytes(shape.depth, choice.stages)
-    steps.add(Launch(text, "hopper_held", grid, tile.threads, parameters.pack(), shared, starts_early=True))
+    steps.add(Launch(text, "hopper_weight_stationary", grid, tile.threads, parameters.pack(), shared, starts_early=True))
     return steps.kernel(name)
 
 
