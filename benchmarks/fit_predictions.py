@@ -89,12 +89,12 @@ MODELS = {
     ),
     "held": Model(
         (weight_stationary_tiles,),
-        ("cuda_hopper_held",),
+        ("cuda_hopper_weight_stationary",),
         ("_PRODUCT", "_READ", "_PIXELS", "_PARTIAL", "_UNDER_WAY", "_STEP", "_BYTE_OUT", "_FILTERS"),
     ),
     "across": Model(
         (dgrad_tf32_tiles,),
-        ("cuda_hopper_across",),
+        ("cuda_hopper_dgrad_tf32",),
         ("_PRODUCT", "_BESIDE", "_TILE", "_BYTE_OUT", "_LEAVING", "_START"),
     ),
     "halo_dgrad": Model(
@@ -123,7 +123,7 @@ MODELS = {
         ("cuda_explicit_gemm", "cuda_matmul_cublas"),
         ("_SHARE", "_FLOAT_SHARE", "_START", "_OUTSIDE", "_IDLE", "_NARROW_PACE", "_ODD_ROWS", "_PACK_WORK"),
     ),
-    "few": Model((mma_skinny,), ("cuda_matmul_few",), ("_START", "_SECOND")),
+    "few": Model((mma_skinny,), ("cuda_matmul_skinny",), ("_START", "_SECOND")),
 }
 
 

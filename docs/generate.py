@@ -266,7 +266,8 @@ def _introduction_to_sums() -> str:
         ## Errors of sums
 
         How far convolutions and products of matrices with fp32 sums may be from the exact ones, as engines state it;
-        `tests/engines/cuda/test_worst_case_sums.py` and `tests/gpu/test_gpu_adversarial.py` hold them to it, with sums that cancel, grow
+        `tests/engines/cuda/test_worst_case_sums.py` and `tests/gpu/test_gpu_adversarial.py` hold them to it, with sums
+        that cancel, grow
         or descend, subnormal and huge operands, infinities and NaN. The result's own rounding comes on top, and what
         fp32 has no number for (below 2^-149)."""
     )
@@ -477,7 +478,8 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         keep or answer something. *Compared with*: PyTorch's CPU operators, or loops over the formula. *NumPy* and
         *CUDA* count the cases of these comparisons that called the function and passed: on the host
         ({legacy_runs.described("host")}), and the same cases with every call on a GPU ({legacy_runs.described("gpu")}).
-        A `state` that none of them asks for has the cases of `tests/v6/test_v6_protocol.py` and `test_v6_descriptors.py`;
+        A `state` that none of them asks for has the cases of `tests/v6/test_v6_protocol.py` and
+        `test_v6_descriptors.py`;
         descriptors are kept on the host whatever the device is (`host`). The ordinary tests run some of the cases on
         the emulator, and provoke every status of every function.
         `pytest --legacy-results FILE` writes the counts."""

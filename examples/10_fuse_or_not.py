@@ -36,7 +36,7 @@ w = graph.tensor([256, 256, 3, 3], stride=[256 * 9, 1, 3 * 256, 256], name="w")
 scale, shift = (graph.tensor([1, 256, 1, 1], name=name) for name in ("scale", "shift"))
 graph.conv_fprop(graph.relu(graph.add(graph.mul(x, scale), shift)), w, padding=[1, 1]).set_output(True)
 print(f"as it is: {graph.cuts()[2]}")
-graph.deselect_engines(["cuda_ahead"])
+graph.deselect_engines(["cuda_materialized_prologue"])
 worst = graph.cuts().best
 print(worst)
 graph.limit_fusion(forbid=worst.limits.forbid)  # one plan all the same, with a kernel on each side of the cut

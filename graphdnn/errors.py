@@ -72,7 +72,7 @@ class GraphdnnError(Exception):
 
     @property
     def ledger(self) -> Any:
-        """The refusals as a ``graphdnn.analysis.diagnostics.Ledger``, which lies further down and is loaded when it is asked for."""
+        """The refusals as a ``graphdnn.analysis.diagnostics.Ledger``. The module is loaded on first use."""
         return import_module("graphdnn.analysis.diagnostics").of_error(self)
 
     def repairs(self, device: Any = None) -> Any:

@@ -28,11 +28,11 @@ from graphdnn.problem import parse
 
 TABLE = Path(__file__).parents[2] / "tests" / "data" / "measured_h200.txt"
 _TILES = {
-    "across": dgrad_tf32_tiles.TILES,
+    "dgrad": dgrad_tf32_tiles.TILES,
     "halo_dgrad": halo_dgrad_tiles.TILES,
     "halo_wgrad": halo_wgrad_tiles.TILES,
     "halo": halo_tile_choice.TILES,
-    "held": weight_stationary_tiles.TILES,
+    "weight_stationary": weight_stationary_tiles.TILES,
 }
 _PARTS = re.compile(r"(.+?)(?:p(\d+)(c?))?$")
 _BY_LAUNCH, _BY_CLUSTER = 1, 2

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
 from graphdnn.engines.engine import Cost, Engine, Kernel, Knob, Knobs, Task
 from graphdnn.engines.numpy_blocked import ENGINE as NUMPY_BLOCKED
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
+from graphdnn.engines.renames import current_name
 
 HOST_ENGINES: tuple[Engine, ...] = (NUMPY_BLOCKED, NUMPY)
 Key = TypeVar("Key")
@@ -49,7 +50,7 @@ class _Engines(Sequence[Engine]):
 
 
 class _EnginesBy(Mapping[Key, Engine]):
-    """Every engine by a field that no two share."""
+    """Every engine by a field that no two share. An engine's earlier name finds it; iteration shows current names."""
 
     def __init__(self, key: Callable[[Engine], Key]) -> None:
         self._key = key
@@ -64,6 +65,8 @@ class _EnginesBy(Mapping[Key, Engine]):
         return self._found
 
     def __getitem__(self, key: Key) -> Engine:
+        if isinstance(key, str):
+            key = cast(Key, current_name(key))
         if not self._found:  # an engine of the host is found without loading those of devices
             for engine in HOST_ENGINES:
                 if self._key(engine) == key:

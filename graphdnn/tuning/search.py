@@ -5,8 +5,8 @@ and timed a few times. Racing: in each round every leader is timed once, in an o
 drifts hits all of them; a leader whose times are above the fastest one's in the same rounds, by the interval of the
 median of their ratios, is out. The race ends when nothing is undecided.
 
-Everything happens in a process of its own (graphdnn/tuning/workers/measurement_client.py). One that is lost takes its candidate with it, and
-the next one starts with the leaders built anew.
+Candidates run in a process of their own (graphdnn/tuning/workers/measurement_client.py). A process that dies takes its
+candidate with it, and the next process builds the leaders anew.
 """
 
 from __future__ import annotations

@@ -51,9 +51,8 @@ def autotune(
     """Candidates, each built, checked against the oracle and timed in a process of its own, best first.
 
     ``budget``: seconds in all; the first candidate is tried whatever it takes. ``any_class``: also configurations whose
-    errors are larger than those of the ranking's best (graphdnn.analysis.certificate.numeric_class). ``without``: words that no
-    configuration's name may have. ``memory``: bytes that the
-    process may grow by on a host. ``tie``: medians closer than this share of each other, with intervals that overlap,
+    errors are larger than those of the ranking's best (graphdnn.analysis.certificate.numeric_class). ``without``: words
+    that no configuration's name may have. ``memory``: bytes that the process may grow by on a host. ``tie``: medians closer than this share of each other, with intervals that overlap,
     are a tie, and the simpler one wins. ``database``: where the times are kept for ``build(graph, tuned=database)``,
     beside earlier ones that were better unless ``replace_earlier``.
     ``initializer``: see graphdnn/tuning/workers/measurement_worker.py; ``engines`` are then those that

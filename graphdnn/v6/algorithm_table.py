@@ -42,8 +42,8 @@ BWD_DATA_ALGO_FFT_TILING | 3 | same | HFD | HW | CHW | filter<=16 stride=1 dilat
 
 # Products with what taps read, none of which is written down: whichever is predicted to be the fastest.
 _IMPLICIT = (
-    "cuda_hopper_gemm", "cuda_hopper_halo", "cuda_hopper_halo_wgrad", "cuda_hopper_float", "cuda_hopper_float_wgrad",
-    "cuda_direct", "cuda_direct_wgrad", "cuda_direct_stem", "cuda_direct_stem_float",
+    "cuda_hopper_gemm", "cuda_hopper_halo", "cuda_hopper_halo_wgrad", "cuda_hopper_bf16x3", "cuda_hopper_bf16x3_wgrad",
+    "cuda_direct", "cuda_direct_wgrad", "cuda_direct_stem", "cuda_direct_stem_fp32",
     "cuda_direct_stem_dgrad", "cuda_direct_stem_wgrad", "cuda_mma_gemm", "cuda_implicit_gemm",
 )  # fmt: skip
 

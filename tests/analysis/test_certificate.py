@@ -216,7 +216,7 @@ def data_of(graph: OperationGraph, data: dict[int, Any]) -> Any:
 @pytest.mark.parametrize(
     ("engine", "kinds"),
     [("cuda_implicit_gemm", ("normal", "cancelling")), ("cuda_winograd", KINDS), ("cuda_winograd_4x4", KINDS), ("cuda_fft", ("normal", "positive", "wide")),
-     ("cuda_mma_gemm_tf32", KINDS), ("cuda_explicit_gemm", ("normal", "cancelling")), ("cuda_hopper_float", ("normal", "wide"))],
+     ("cuda_mma_gemm_tf32", KINDS), ("cuda_explicit_gemm", ("normal", "cancelling")), ("cuda_hopper_bf16x3", ("normal", "wide"))],
 )  # fmt: skip
 def test_algorithms_with_errors_of_their_own(engine: str, kinds: tuple[str, ...]) -> None:
     graph = parse("conv x=f32[2,16,12,12]nhwc w=f32[16,16,3,3]nhwc pad=1 + bias + tanh").build_operation_graph()

@@ -30,8 +30,8 @@ H200 = device_spec("h200")
 KINDS = ("normal", "positive", "cancelling")
 TAGS = ("rnn_fwd", "rnn_bwd_data", "rnn_bwd_weights")
 ENGINES = {
-    "rnn_fwd": ("cuda_rnn", "cuda_rnn_resident", "cuda_rnn_16bit"),
-    "rnn_bwd_data": ("cuda_rnn_backward_data", "cuda_rnn_resident_backward_data"),
+    "rnn_fwd": ("cuda_rnn", "cuda_rnn_persistent", "cuda_rnn_16bit"),
+    "rnn_bwd_data": ("cuda_rnn_backward_data", "cuda_rnn_persistent_backward_data"),
     "rnn_bwd_weights": ("cuda_rnn_backward_weights", "cuda_rnn_backward_weights_16bit"),
 }
 

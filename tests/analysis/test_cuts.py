@@ -213,7 +213,7 @@ def prologue() -> OperationGraph:
     return g.build_operation_graph()
 
 
-WITHOUT = ("cuda_ahead",)  # the engine that computes such chains in a launch of their own
+WITHOUT = ("cuda_materialized_prologue",)  # the engine that computes such chains in a launch of their own
 
 
 def test_a_fusion_that_hurts_is_found() -> None:

@@ -100,7 +100,7 @@ def test_the_engine_that_copies_leaves_views_alone(build: Build) -> None:
     """Chosen by hand: y lies in x, which belongs to the caller."""
     graph = graph_of(build)
     copying = next(c for c in graph.ranking if "cuda_view" not in c.name)
-    assert "cuda_movement" in copying.name
+    assert "cuda_data_movement" in copying.name
     plan = DevicePlan(copying, EmulatedRuntime())
     x = np.random.default_rng(3).standard_normal(DIMS).astype(np.float32)
     x.setflags(write=False)

@@ -21,7 +21,7 @@ from graphdnn.reducer.graph_rebuild import possible
 from graphdnn.tensors import TensorSpec
 
 H200 = device_spec("h200")
-BESIDE = ("cuda_turned", "cuda_pointwise", "cuda_norm_forward", "cuda_norm_backward")
+BESIDE = ("cuda_layout_transform", "cuda_pointwise", "cuda_norm_forward", "cuda_norm_backward")
 ENGINES = [e for e in engines_of("cuda") if e.name.startswith("cuda_hopper") or e.name in BESIDE]
 # Classes whose texts depend on extents in one way or the other: packs that rows allow, residuals that the copy unit
 # brings, results whose pixels lie in a row, patches of lines, sums that are split, stacks that are one product.

@@ -255,7 +255,7 @@ def test_strict_convolution_is_not_winograd_for_a_tenth() -> None:
     """F(4x4,3x3) is predicted a tenth faster on this layer, and its errors are six times as large."""
     graph = parse("conv x=f32[32,256,56,56]nhwc w=f32[256,256,3,3]nhwc pad=1").build_operation_graph()
     names = [config.name for config in rank(graph, "h200")]
-    assert names.index("cuda_hopper_float") < names.index("cuda_winograd_4x4")
+    assert names.index("cuda_hopper_bf16x3") < names.index("cuda_winograd_4x4")
 
 
 def test_mode_b_of_an_engine_of_many_knobs_is_short() -> None:

@@ -167,8 +167,8 @@ def test_what_declines_a_window_is_not_asked_again(monkeypatch: pytest.MonkeyPat
     images, window = (
         {engine.name for engine in asked.circle(Task(fused.operations[0], device)).engines} for fused in (known, other)
     )
-    assert not {"cuda_grouped", "cuda_direct", "cuda_joined", "cuda_direct_stem"} & window
-    assert images == window - {"cuda_turned", "cuda_paired", "cuda_apart"}
+    assert not {"cuda_grouped", "cuda_direct", "cuda_group_packing", "cuda_direct_stem"} & window
+    assert images == window - {"cuda_layout_transform", "cuda_stride_fold", "cuda_space_to_depth"}
     assert [c.name for c in Ranking(known, device)] == [c.name for c in Ranking(fuse(graphs[1]), device)]
 
 

@@ -125,7 +125,7 @@ NAMED: tuple[Named, ...] = (
     Named("wgrad x=f16[2,12,9,16] dy=f16[2,12,9,16] dw=[12,1,3,3] pad=1", "cuda_depthwise_wgrad"),
     Named("wgrad x=f16[2,24,9,11]nhwc dy=f16[2,24,9,11]nhwc dw=[24,1,3,3] pad=2 dil=2", "cuda_depthwise_wgrad"),
     Named("conv x=f16[2,3,20,20]nhwc w=f16[16,3,7,7]nhwc pad=3 stride=2 + bias + relu", "cuda_direct_stem"),
-    Named("conv x=f32[2,3,20,20]nhwc w=f32[16,3,7,7]nhwc pad=3 stride=2 + bias + relu", "cuda_direct_stem_float"),
+    Named("conv x=f32[2,3,20,20]nhwc w=f32[16,3,7,7]nhwc pad=3 stride=2 + bias + relu", "cuda_direct_stem_fp32"),
     Named("dgrad dy=f16[2,16,12,12]nhwc w=f16[16,3,7,7]nhwc dx=[2,3,24,24] pad=3 stride=2", "cuda_direct_stem_dgrad"),
     Named("wgrad x=f16[2,3,24,24]nhwc dy=f16[2,16,12,12]nhwc dw=[16,3,7,7] pad=3 stride=2", "cuda_direct_stem_wgrad"),
     # Tensor cores: one product, a sum in parts, filter gradients, a strided data gradient.
@@ -151,10 +151,13 @@ NAMED: tuple[Named, ...] = (
     Named("conv x=f16[2,1,5,9,16]nhwc w=f16[32,1,3,3,3]nhwc pad=1 spatial=3 + bias + relu", "cuda_direct_stem"),
     Named("conv x=f32[2,64,12,12]nhwc w=f32[64,64,3,3]nhwc pad=1 + bias + relu", "cuda_hopper_halo_tf32"),
     Named("conv x=f32[2,72,9,9]nhwc w=f32[200,72,1,1]nhwc + bias + relu", "cuda_hopper_halo_tf32"),
-    Named("dgrad dy=f32[2,72,12,12]nhwc w=f32[72,136,3,3]nhwc dx=[2,136,12,12] pad=1", "cuda_hopper_across"),
+    Named("dgrad dy=f32[2,72,12,12]nhwc w=f32[72,136,3,3]nhwc dx=[2,136,12,12] pad=1", "cuda_hopper_dgrad_tf32"),
     Named("wgrad x=f16[2,72,8,16]nhwc dy=f16[2,64,8,16]nhwc dw=[64,72,3,3] pad=1", "cuda_hopper_halo_wgrad"),
     # Filters that stay in shared memory.
-    Named("conv x=i8[2,64,13,12]nhwc w=i8[72,64,3,3]nhwc pad=1 stride=2 compute=i32 + bias + relu", "cuda_hopper_held"),
+    Named(
+        "conv x=i8[2,64,13,12]nhwc w=i8[72,64,3,3]nhwc pad=1 stride=2 compute=i32 + bias + relu",
+        "cuda_hopper_weight_stationary",
+    ),
     # Residues of a strided data gradient that share a copied piece of dy.
     Named(
         "dgrad dy=f16[2,72,9,7]nhwc w=f16[72,80,3,3]nhwc dx=[2,80,17,14] pad=1 stride=2 + residual",
@@ -180,16 +183,18 @@ NAMED: tuple[Named, ...] = (
         "cuda_grouped_wgrad",
         {"TILE_ROWS": 4, "KERNEL_CFG": 2},
     ),
-    Named("matmul a=f16[70,200] b=f16[200,1] + bias", "cuda_matmul_few"),
+    Named("matmul a=f16[70,200] b=f16[200,1] + bias", "cuda_matmul_skinny"),
     # Groups joined to fill a product; the gradient of a small window.
-    Named("conv x=f16[2,32,9,11]nhwc w=f16[32,8,3,3]nhwc pad=1", "cuda_joined"),
-    Named("conv x=f16[2,16,9,12]nhwc w=f16[32,16,3,3]nhwc pad=1 stride=2", "cuda_paired"),
+    Named("conv x=f16[2,32,9,11]nhwc w=f16[32,8,3,3]nhwc pad=1", "cuda_group_packing"),
+    Named("conv x=f16[2,16,9,12]nhwc w=f16[32,16,3,3]nhwc pad=1 stride=2", "cuda_stride_fold"),
     # Windows side by side: their lines as images, and lines that keep their stride.
-    Named("conv x=f16[2,3,32,48]nhwc w=f16[24,3,16,16]nhwc stride=16 + bias", "cuda_apart"),
-    Named("dgrad dy=f16[2,24,3,5]nhwc w=f16[24,16,4,4]nhwc dx=[2,16,12,20] stride=4", "cuda_apart"),
-    Named("wgrad x=f16[2,16,6,8]nhwc dy=f16[2,24,3,4]nhwc dw=[24,16,2,2] stride=2", "cuda_apart"),
-    Named("dgrad dy=f32[2,24,3,5]nhwc w=f32[24,16,4,4]nhwc dx=[2,16,12,20] stride=4 + bias", "cuda_apart_tf32"),
-    Named("conv x=f32[2,3,32,48]nhwc w=f32[24,3,16,16]nhwc stride=16 + bias", "cuda_apart_float"),
+    Named("conv x=f16[2,3,32,48]nhwc w=f16[24,3,16,16]nhwc stride=16 + bias", "cuda_space_to_depth"),
+    Named("dgrad dy=f16[2,24,3,5]nhwc w=f16[24,16,4,4]nhwc dx=[2,16,12,20] stride=4", "cuda_space_to_depth"),
+    Named("wgrad x=f16[2,16,6,8]nhwc dy=f16[2,24,3,4]nhwc dw=[24,16,2,2] stride=2", "cuda_space_to_depth"),
+    Named(
+        "dgrad dy=f32[2,24,3,5]nhwc w=f32[24,16,4,4]nhwc dx=[2,16,12,20] stride=4 + bias", "cuda_space_to_depth_tf32"
+    ),
+    Named("conv x=f32[2,3,32,48]nhwc w=f32[24,3,16,16]nhwc stride=16 + bias", "cuda_space_to_depth_bf16x3"),
     Named("resample:7:small", "cuda_resample_backward"),
     # A padded copy of the image; bytes in fours; a sum in parts.
     Named("conv x=f32[16,9,16,16] w=f32[256,9,11,11] pad=5", "cuda_implicit_gemm"),
@@ -206,10 +211,10 @@ NAMED: tuple[Named, ...] = (
     Named("dgrad dy=f32[2,8,9,9] w=f32[8,8,3,3] dx=[2,8,9,9] pad=1", "cuda_explicit_gemm"),
     Named("matmul a=f32[1,16,4096] b=f32[1,4096,16] + bias", "cuda_matmul_simt"),
     # Gradients of filters as planes of 16 bits.
-    Named("wgrad x=f32[2,20,9,11]nhwc dy=f32[2,24,9,11]nhwc dw=[24,20,3,3] pad=1", "cuda_hopper_float_wgrad"),
+    Named("wgrad x=f32[2,20,9,11]nhwc dy=f32[2,24,9,11]nhwc dw=[24,20,3,3] pad=1", "cuda_hopper_bf16x3_wgrad"),
     Named(
         "wgrad x=i16[2,20,9,11]nhwc dy=i16[2,24,9,11]nhwc dw=[24,20,3,3] pad=1 compute=i64 out=i64",
-        "cuda_hopper_integer_wgrad",
+        "cuda_hopper_int_limbs_wgrad",
     ),
     # Sums of long rows in parts, norms whose blocks stay on the device, norms of short planes, norms in parts.
     Named("reduce add x=f32[2,40000] y=[2,1]"),
@@ -246,9 +251,9 @@ NAMED: tuple[Named, ...] = (
     Named("rnn_fwd", "cuda_rnn"),
     Named("rnn_bwd_data", "cuda_rnn_backward_data"),
     Named("rnn_bwd_weights", "cuda_rnn_backward_weights"),
-    Named("rnn_fwd f16", "cuda_rnn_resident"),
+    Named("rnn_fwd f16", "cuda_rnn_persistent"),
     Named("rnn_fwd f16", "cuda_rnn_16bit"),
-    Named("rnn_bwd_data f16", "cuda_rnn_resident_backward_data"),
+    Named("rnn_bwd_data f16", "cuda_rnn_persistent_backward_data"),
     Named("rnn_bwd_weights f16", "cuda_rnn_backward_weights_16bit"),
     Named("ctc_loss"),
 )

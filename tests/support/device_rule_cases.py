@@ -116,8 +116,8 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         for rule, case in halo_cases(name)
     },
     **{f"cuda_hopper_attention.{rule}": case for rule, case in hopper_attention_cases()},
-    **{f"cuda_hopper_across.{rule}": case for rule, case in across_cases()},
-    **{f"cuda_hopper_held.{rule}": case for rule, case in held_cases()},
+    **{f"cuda_hopper_dgrad_tf32.{rule}": case for rule, case in across_cases()},
+    **{f"cuda_hopper_weight_stationary.{rule}": case for rule, case in held_cases()},
     **{f"cuda_hopper_halo_wgrad.{rule}": case for rule, case in halo_wgrad_cases()},
     **{
         f"{name}.{rule}": case
@@ -130,12 +130,12 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         for engine, other in (
             ("cuda_grid_sample", "patches"),
             ("cuda_grid_sample_backward", "patches"),
-            ("cuda_patches", "grid_sample"),
+            ("cuda_im2col", "grid_sample"),
             ("cuda_rnn", "patches"),
             ("cuda_rnn_16bit", "rnn_bwd_data"),
             ("cuda_ctc_loss", "patches"),
-            ("cuda_rnn_resident", "patches"),
-            ("cuda_rnn_resident_backward_data", "rnn_fwd"),
+            ("cuda_rnn_persistent", "patches"),
+            ("cuda_rnn_persistent_backward_data", "rnn_fwd"),
             ("cuda_rnn_backward_data", "rnn_fwd"),
             ("cuda_rnn_backward_weights", "rnn_fwd"),
             ("cuda_rnn_backward_weights_16bit", "rnn_fwd"),
@@ -143,7 +143,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     },
     "cuda_grid_sample.layout": declined("cuda_grid_sample", in_bits("grid_sample"), H200),
     "cuda_grid_sample_backward.layout": declined("cuda_grid_sample_backward", in_bits("grid_sample_bwd"), H200),
-    "cuda_patches.layout": declined("cuda_patches", in_bits("patches"), H200),
+    "cuda_im2col.layout": declined("cuda_im2col", in_bits("patches"), H200),
     "cuda_ctc_loss.layout": declined(
         "cuda_ctc_loss",
         extension(
@@ -158,7 +158,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         H200,
     ),
     "cuda_rnn.layout": declined("cuda_rnn", by_value("rnn_fwd", "x"), H200),
-    "cuda_rnn_resident.layout": declined("cuda_rnn_resident", by_value("rnn_fwd", "x"), H200),
+    "cuda_rnn_persistent.layout": declined("cuda_rnn_persistent", by_value("rnn_fwd", "x"), H200),
     **{
         f"{engine}.layout": declined(engine, by_value(tag, "x"), H200)
         for engine, tag in (("cuda_rnn_16bit", "rnn_fwd"), ("cuda_rnn_backward_weights_16bit", "rnn_bwd_weights"))
@@ -168,12 +168,12 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         for engine, tag in (("cuda_rnn_16bit", "rnn_fwd"), ("cuda_rnn_backward_weights_16bit", "rnn_bwd_weights"))
         for rule, kind, arithmetic in (("types", "f32", "f32"), ("arithmetic", "f16", "f64"))
     },
-    "cuda_rnn_resident_backward_data.layout": declined(
-        "cuda_rnn_resident_backward_data", by_value("rnn_bwd_data", "dy"), H200
+    "cuda_rnn_persistent_backward_data.layout": declined(
+        "cuda_rnn_persistent_backward_data", by_value("rnn_bwd_data", "dy"), H200
     ),
     **{
         f"{engine}.{rule}": declined(engine, op, H200)
-        for engine, tag in (("cuda_rnn_resident", "rnn_fwd"), ("cuda_rnn_resident_backward_data", "rnn_bwd_data"))
+        for engine, tag in (("cuda_rnn_persistent", "rnn_fwd"), ("cuda_rnn_persistent_backward_data", "rnn_bwd_data"))
         for rule, op in too_large(tag).items()
     },
     "cuda_rnn_backward_data.layout": declined("cuda_rnn_backward_data", by_value("rnn_bwd_data", "dy"), H200),
@@ -181,16 +181,16 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     "cuda_norm_forward.direction": declined("cuda_norm_forward", operation("norm_bwd"), H200),
     "cuda_norm_backward.direction": declined("cuda_norm_backward", operation("norm_fwd"), H200),
     "cuda_implicit_gemm.coordinates": declined("cuda_implicit_gemm", distant(), H200),
-    **{f"cuda_widened.{rule}": case for rule, case in widened_cases()},
-    **{f"cuda_ahead.{rule}": case for rule, case in ahead_cases()},
-    **{f"cuda_turned.{rule}": case for rule, case in turned_cases()},
-    **{f"cuda_joined.{rule}": case for rule, case in joined_cases()},
+    **{f"cuda_fp8_upcast.{rule}": case for rule, case in widened_cases()},
+    **{f"cuda_materialized_prologue.{rule}": case for rule, case in ahead_cases()},
+    **{f"cuda_layout_transform.{rule}": case for rule, case in turned_cases()},
+    **{f"cuda_group_packing.{rule}": case for rule, case in joined_cases()},
     **{
         f"{engine}.{rule}": case
-        for engine in ("cuda_apart", "cuda_apart_tf32", "cuda_apart_float")
+        for engine in ("cuda_space_to_depth", "cuda_space_to_depth_tf32", "cuda_space_to_depth_bf16x3")
         for rule, case in apart_cases(engine)
     },
-    **{f"cuda_paired.{rule}": case for rule, case in paired_cases()},
+    **{f"cuda_stride_fold.{rule}": case for rule, case in paired_cases()},
     **{
         f"{engine}.{rule}": case
         for engine in ("cuda_depthwise", "cuda_depthwise_wgrad")
@@ -199,9 +199,9 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     **{
         f"{name}.{rule}": case
         for name, kinds in {
-            "cuda_hopper_float_wgrad": ("f32", "f16"),
-            "cuda_hopper_float_wgrad_tf32": ("f32", "f16"),
-            "cuda_hopper_integer_wgrad": ("i16", "f32"),
+            "cuda_hopper_bf16x3_wgrad": ("f32", "f16"),
+            "cuda_hopper_bf16x2_wgrad": ("f32", "f16"),
+            "cuda_hopper_int_limbs_wgrad": ("i16", "f32"),
         }.items()
         for rule, case in planes_wgrad_cases(name, *kinds)
     },
@@ -212,7 +212,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     },
     **{
         f"{name}.{rule}": case
-        for name in ("cuda_hopper_integers", "cuda_hopper_float")
+        for name in ("cuda_hopper_int_limbs", "cuda_hopper_bf16x3")
         for rule, case in planes_cases(name)
     },
     **{

@@ -110,26 +110,26 @@ def in_bits(tag: str) -> Operation:
 def widened_cases() -> Iterator[tuple[str, Case]]:
     """Rules of the convolutions of fp8 through copies in 16 bits."""
     conv = "conv x={}[1,16,9,9] w=e4m3[16,16,3,3]"
-    yield "data_type", declined("cuda_widened", parse(conv.format("f32")).build_operation_graph().operations, H200)
+    yield "data_type", declined("cuda_fp8_upcast", parse(conv.format("f32")).build_operation_graph().operations, H200)
     between = tensor(13, IMAGE, data_type="e4m3", is_virtual=True)
     filter, result = tensor(2, (4, 4, 1, 1), data_type="e4m3"), tensor(3, IMAGE, data_type="f16")
     first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
-    yield "copies", declined("cuda_widened", (first, operation("conv_fprop", x=between, w=filter, y=result)), H200)
+    yield "copies", declined("cuda_fp8_upcast", (first, operation("conv_fprop", x=between, w=filter, y=result)), H200)
 
 
 def ahead_cases() -> Iterator[tuple[str, Case]]:
     """Rules of the convolutions behind a chain that is computed ahead."""
-    yield "prologue", declined("cuda_ahead", operation("conv_fprop"), H200)
+    yield "prologue", declined("cuda_materialized_prologue", operation("conv_fprop"), H200)
     between = tensor(13, IMAGE, data_type="f64", is_virtual=True)
     filter, result = tensor(2, (4, 4, 1, 1), data_type="f64"), tensor(3, IMAGE, data_type="f64")
     first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
     conv = operation("conv_fprop", x=between, w=filter, y=result, conv=convolution(compute_type="f64"))
-    yield "rest", declined("cuda_ahead", (first, conv), H200)
+    yield "rest", declined("cuda_materialized_prologue", (first, conv), H200)
 
 
 def turned_cases() -> Iterator[tuple[str, Case]]:
     """Rules of the convolutions whose images are turned first."""
-    engine, conv = "cuda_turned", "conv x={}[1,4,8,8]{} w={}[4,1,3,3]"
+    engine, conv = "cuda_layout_transform", "conv x={}[1,4,8,8]{} w={}[4,1,3,3]"
 
     def asked(kind: str, layout: str, exit: str = "") -> Case:
         text = conv.format(kind, layout, kind) + exit
@@ -173,7 +173,7 @@ def depthwise_cases(engine: str) -> Iterator[tuple[str, Case]]:
 
 def joined_cases() -> Iterator[tuple[str, Case]]:
     """Rules of the convolutions whose groups are joined."""
-    engine = "cuda_joined"
+    engine = "cuda_group_packing"
 
     def asked(text: str) -> Case:
         return declined(engine, parse(text).build_operation_graph().operations, H200)
@@ -188,7 +188,7 @@ def joined_cases() -> Iterator[tuple[str, Case]]:
 
 def apart_cases(engine: str) -> Iterator[tuple[str, Case]]:
     """Rules of the convolutions whose windows lie side by side."""
-    kind = "f16" if engine == "cuda_apart" else "f32"
+    kind = "f16" if engine == "cuda_space_to_depth" else "f32"
 
     def asked(text: str) -> Case:
         return declined(engine, parse(text.replace("T[", f"{kind}[")).build_operation_graph().operations, H200)
@@ -202,7 +202,7 @@ def apart_cases(engine: str) -> Iterator[tuple[str, Case]]:
 
 def paired_cases() -> Iterator[tuple[str, Case]]:
     """Rules of the convolutions whose pixels are taken in pairs."""
-    engine = "cuda_paired"
+    engine = "cuda_stride_fold"
 
     def asked(text: str) -> Case:
         return declined(engine, parse(text).build_operation_graph().operations, H200)

@@ -150,7 +150,7 @@ def across_cases() -> Iterator[tuple[str, Case]]:
     """Rules of the data gradients whose filters come through registers."""
 
     def asked(text: str, device: DeviceSpec = H200) -> Case:
-        return declined("cuda_hopper_across", parse(text).build_operation_graph().operations, device)
+        return declined("cuda_hopper_dgrad_tf32", parse(text).build_operation_graph().operations, device)
 
     def dgrad(kind: str = "f32", c: int = 16, more: str = "pad=1") -> str:
         return f"dgrad dy={kind}[1,16,9,9]nhwc w={kind}[16,{c},3,3]nhwc dx=[1,16,9,9] {more}"
@@ -165,7 +165,7 @@ def across_cases() -> Iterator[tuple[str, Case]]:
     first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
     yield (
         "prologue",
-        declined("cuda_hopper_across", (first, operation("conv_dgrad", dy=between, w=filter, dx=result)), H200),
+        declined("cuda_hopper_dgrad_tf32", (first, operation("conv_dgrad", dy=between, w=filter, dx=result)), H200),
     )
     yield "walk", asked("dgrad dy=f32[1,16,9,9]nhwc w=f32[16,16,301,1]nhwc dx=[1,16,309,9]")
     yield "residues", asked("dgrad dy=f32[1,16,3,3]nhwc w=f32[16,16,4,4]nhwc dx=[1,16,12,12] stride=4")
@@ -176,7 +176,7 @@ def held_cases() -> Iterator[tuple[str, Case]]:
     """Rules of the forward convolutions whose filters stay in shared memory."""
 
     def asked(text: str, device: DeviceSpec = H200) -> Case:
-        return declined("cuda_hopper_held", parse(text).build_operation_graph().operations, device)
+        return declined("cuda_hopper_weight_stationary", parse(text).build_operation_graph().operations, device)
 
     def conv(kind: str = "f16", filter: int = 3, channels: int = 16, more: str = "pad=1", layout: str = "nhwc") -> str:
         x, w = f"x={kind}[1,16,9,9]{layout}", f"w={kind}[16,{channels},{filter},{filter}]{layout}"
@@ -191,7 +191,7 @@ def held_cases() -> Iterator[tuple[str, Case]]:
     first = operation("pointwise", x=tensor(11, IMAGE), b=tensor(12, IMAGE), y=between)
     filter, result = tensor(2, (4, 4, 1, 1), data_type="f16"), tensor(3, IMAGE)
     last = operation("conv_fprop", x=between, w=filter, y=result)
-    yield "prologue", declined("cuda_hopper_held", (first, last), H200)
+    yield "prologue", declined("cuda_hopper_weight_stationary", (first, last), H200)
     yield "walk", asked(conv(more="pad=1 stride=9"))
     yield "layout", asked(conv(layout=""))
     yield "filter", asked("conv x=f16[1,512,9,9]nhwc w=f16[64,512,3,3]nhwc pad=1")

@@ -107,8 +107,8 @@ def from_text(text: str, device: str) -> Callable[[], Task]:
 NEED_CASES: dict[str, Callable[[], Task]] = {
     **{rule: from_text(text, device) for rule, device, text in _lines()},
     "cuda_hopper_matmul_fp8_fast.batch": lambda: _task(_stacks_apart()),
-    "cuda_matmul_few.lines": lambda: _task(_by_columns(40)),
-    "cuda_matmul_few.prologue": lambda: _task(_by_columns(8, is_behind=True)),
+    "cuda_matmul_skinny.lines": lambda: _task(_by_columns(40)),
+    "cuda_matmul_skinny.prologue": lambda: _task(_by_columns(8, is_behind=True)),
     "cuda_resample_forward.coordinates": lambda: _task(_uneven()),
     "cuda_resample_forward.direction": lambda: _task([operation("resample_bwd")]),
     "cuda_resample_backward.direction": lambda: _task([operation("resample_fwd")]),
@@ -121,14 +121,14 @@ INSEPARABLE: dict[str, tuple[tuple[str, ...], str]] = {
             (f"{engine}.hidden_size", f"{engine}.types", f"{engine}.size"),
             "vectors are of bytes and scalars by value of one element, and neither is what the engine multiplies",
         )
-        for engine in ("cuda_rnn_resident", "cuda_rnn_resident_backward_data")
+        for engine in ("cuda_rnn_persistent", "cuda_rnn_persistent_backward_data")
     },
     **{
         f"{engine}.hidden_size": (
             (f"{engine}.size",),
             "a hidden size that blocks do not divide evenly leaves no way to divide the layer among them",
         )
-        for engine in ("cuda_rnn_resident", "cuda_rnn_resident_backward_data")
+        for engine in ("cuda_rnn_persistent", "cuda_rnn_persistent_backward_data")
     },
     **{
         f"{engine}.layout": ((f"{engine}.types",), "vectors are of bytes, and the engine multiplies 16-bit types")

@@ -45,7 +45,9 @@ EDITS: tuple[Row, ...] = (
         "extents.order", "operands whose extents are in the order of NHWC, of RSCK, of a transposed matrix",
         order_edits.axes_in_order, *_SHAPES,
     ),
-    _legal("ports.exchange", "two operands that were exchanged change places", order_edits.exchanged, "*.rank", *_SHAPES),
+    _legal(
+        "ports.exchange", "two operands that were exchanged change places", order_edits.exchanged, "*.rank", *_SHAPES
+    ),
     _legal("extents.one", "one extent of one tensor becomes what the others say", extent_edits.one_extent, *_SHAPES),
     _legal("extents.as_another", "a tensor gets the extents of another one", extent_edits.extents_of_another, *_SHAPES),
     _legal(
@@ -88,7 +90,8 @@ EDITS: tuple[Row, ...] = (
         layout_edits.tensor_layout,
     ),
     _faster(
-        "layout.operation", "all tensors of an operation channels last, or row-major", layout_edits.operation_layout, *_ORDER
+        "layout.operation", "all tensors of an operation channels last, or row-major", layout_edits.operation_layout,
+        *_ORDER
     ),
     _faster("layout.graph", "all tensors of the graph channels last, or row-major", layout_edits.graph_layout, *_ORDER),
     _legal("layout.alignment", "16 bytes of alignment", layout_edits.alignment, "tensor.alignment"),
@@ -112,7 +115,9 @@ EDITS: tuple[Row, ...] = (
         "graph.drop", "an operation whose results nothing reads is left out", attribute_edits.drop_operation,
         "graph.virtual.unread",
     ),
-    _legal("ports.rename", "a tensor in the port that the mode has", attribute_edits.pointwise_ports, "pointwise.port.*"),
+    _legal(
+        "ports.rename", "a tensor in the port that the mode has", attribute_edits.pointwise_ports, "pointwise.port.*"
+    ),
     _faster(
         "ports.swap", "the operands of a commutative operation change places", attribute_edits.swap_operands,
         "fuse.*", "*.operands",

@@ -1,8 +1,8 @@
 """Reference: what a graph should compute on the tuner's operands, worked out once for all candidates.
 
-Where that takes long and images, or channels, are treated apart (graphdnn/tuning/verification/graph_slices.py), a few are worked out
-first, on which every candidate is judged, and goes on from part to part while there is time. On all that are there in
-the end the winner is judged once more. Where candidates run on a GPU this goes on in threads beside the search, for
+A long reference whose images or channels are independent (graphdnn/tuning/verification/graph_slices.py) is computed in
+slices. Every candidate is judged on the first slices; further slices are computed while there is time, and the winner is
+judged once more on all of them. Where candidates run on a GPU this goes on in threads beside the search, for
 the host is idle there; on a host that would disturb what is timed, so the oracle works before the first candidate does.
 """
 

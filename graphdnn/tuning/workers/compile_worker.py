@@ -1,4 +1,4 @@
-"""The process that compiles ahead: texts into the kernel cache. ``main()``, started by graphdnn/tuning/workers/worker_process.py.
+"""The process that compiles ahead: texts into the kernel cache. ``main()``, started by ``worker_process``.
 
 It knows texts and the compiler, neither graphs nor engines: loading those would take longer than the first kernel does.
 For the same reason the package's own start is left out (``isolation.COMPILER``). Kernels are compiled beside each

@@ -1,4 +1,4 @@
-"""The bench: the process that candidates run in, and which of their plans it has (graphdnn/tuning/workers/worker_process.py)."""
+"""The tuner's side of the process that candidates run in, and which of their plans that process has."""
 
 from __future__ import annotations
 

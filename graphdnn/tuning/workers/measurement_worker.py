@@ -1,6 +1,6 @@
-"""The process that builds, runs and times candidates: ``main([INITIALIZER])``, started by graphdnn/tuning/workers/worker_process.py.
+"""The process that builds, runs and times candidates: ``main([INITIALIZER])``, started by ``worker_process``.
 
-It answers one message after another (graphdnn/tuning/workers/protocol.py) and does nothing on its own, so that whatever a
+It answers one message after another (``protocol``) and does nothing on its own, so that whatever a
 candidate does to it ends with this process. The tuner starts it, watches the clock, and ends it.
 
 INITIALIZER names a module that is imported first, and whose ``register()`` is called: the way to bring engines of

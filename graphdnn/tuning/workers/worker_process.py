@@ -22,7 +22,8 @@ from graphdnn.tuning.workers.protocol import Message, receive, send
 _ROOT = str(Path(__file__).resolve().parents[3])
 # What the processes run. Modules are those of this process; whatever lies in the current folder is none of them.
 # While they are loaded no garbage is collected: there is none.
-BENCH = "import gc, sys; gc.disable(); sys.path[:1] = []; from graphdnn.tuning.workers.measurement_worker import main; main(sys.argv[1:])"
+_MAIN = "from graphdnn.tuning.workers.measurement_worker import main; main(sys.argv[1:])"
+BENCH = f"import gc, sys; gc.disable(); sys.path[:1] = []; {_MAIN}"
 # The driver takes a fifth of a second to start, and needs nobody meanwhile.
 BENCH_OF_GPU = f"""
 import contextlib, ctypes, threading

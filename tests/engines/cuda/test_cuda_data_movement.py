@@ -1,4 +1,4 @@
-"""Engine ``cuda_movement`` on the emulator against the host, bit by bit, and its text through NVRTC."""
+"""Engine ``cuda_data_movement`` on the emulator against the host, bit by bit, and its text through NVRTC."""
 
 from __future__ import annotations
 

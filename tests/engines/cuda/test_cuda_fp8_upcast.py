@@ -68,7 +68,7 @@ def test_what_is_computed_ahead_is_not_copied() -> None:
     op = fused(graph.build_operation_graph().operations)
     assert op.prologue
     (reason,) = ENGINE.why_not(Task(op, device_spec("h200")))
-    assert reason.rule == "cuda_widened.copies"
+    assert reason.rule == "cuda_fp8_upcast.copies"
 
 
 @emulated
@@ -84,6 +84,6 @@ def test_what_is_chosen() -> None:
     """Full sums unless shorter ones are allowed; never the engines without tensor cores, where there are products."""
     graph = parse("conv x=e4m3[32,256,56,56]nhwc w=e4m3[256,256,3,3]nhwc pad=1 out=f16 + bias").build_operation_graph()
     for device in ("h200", "a100"):
-        assert Ranking(fuse(graph), device_spec(device)).best.name == "cuda_widened"
+        assert Ranking(fuse(graph), device_spec(device)).best.name == "cuda_fp8_upcast"
     kernel = device_kernel(graph.operations, ENGINE)
     assert len(kernel.steps) == 3  # two copies

@@ -37,4 +37,4 @@ def test_what_is_chosen(what: str) -> None:
         "conv": "conv x=f16[64,256,56,56]nhwc w=f16[256,8,3,3]nhwc pad=1 stride=2 + bias + relu",
         "dgrad": "dgrad dy=f16[64,256,28,28]nhwc w=f16[256,8,3,3]nhwc dx=[64,256,56,56] pad=1 stride=2",
     }[what]
-    first_choice(OperationGraph.of(operations(text)), "cuda_joined", H200)
+    first_choice(OperationGraph.of(operations(text)), "cuda_group_packing", H200)

@@ -100,7 +100,10 @@ def _best(text: str) -> str:
 
 def test_what_is_chosen() -> None:
     """Layers along one axis; others have engines that read them as they lie."""
-    assert _best("conv x=f16[16,512,1000]nhwc w=f16[512,1,31] pad=15 + bias + swish") == "cuda_turned"
-    assert _best("conv x=f16[8,144,16,56,56]nhwc w=f16[64,144,3,1,1]nhwc pad=1,0,0 + bias + relu") == "cuda_turned"
+    assert _best("conv x=f16[16,512,1000]nhwc w=f16[512,1,31] pad=15 + bias + swish") == "cuda_layout_transform"
+    assert (
+        _best("conv x=f16[8,144,16,56,56]nhwc w=f16[64,144,3,1,1]nhwc pad=1,0,0 + bias + relu")
+        == "cuda_layout_transform"
+    )
     assert _best("conv x=f16[32,672,14,14]nhwc w=f16[672,1,5,5] pad=2 + bias + relu") == "cuda_direct"
     assert _best("conv x=f16[64,256,14,14] w=f16[256,256,3,3] pad=1 + bias + relu") == "cuda_hopper_gemm"

@@ -81,18 +81,18 @@ def test_gradients() -> None:
 @pytest.mark.parametrize("device", ["h200", "l40s"])
 def test_what_is_chosen(device: str) -> None:
     graph, spec = behind((64, 256, 28, 28), 256), device_spec(device)
-    kernel = first_choice(graph, "cuda_ahead", spec)
+    kernel = first_choice(graph, "cuda_materialized_prologue", spec)
     assert any(isinstance(step, Launch) and step.text.name.startswith("pointwise__") for step in kernel.steps)
 
 
 def test_without_a_chain_there_is_nothing_to_do() -> None:
     graph = OperationGraph.of(operations("conv x=f16[1,16,6,6] w=f16[16,16,3,3]"))
-    assert "cuda_ahead" not in {config.name for config in Ranking(fuse(graph), device_spec("h200"))}
+    assert "cuda_materialized_prologue" not in {config.name for config in Ranking(fuse(graph), device_spec("h200"))}
 
 
 def test_lines_are_told_with_the_plans_operations() -> None:
     """Operation 0 of the convolution's text is not operation 0 of the plan."""
     plan = build(behind((64, 256, 28, 28), 256), "h200")
-    assert plan.name == "cuda_ahead"
+    assert plan.name == "cuda_materialized_prologue"
     numbers = {line.operation.label() for line in plan.source_lines[0]}
     assert {"conv_fprop", "mul", "relu_fwd", "add"} <= numbers

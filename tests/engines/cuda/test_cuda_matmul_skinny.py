@@ -61,4 +61,4 @@ def linear(rows: int, columns: int, depth: int) -> OperationGraph:
 @pytest.mark.parametrize("rows", [1, 4, 16])
 def test_what_is_chosen(rows: int) -> None:
     """Linear layers of language models, a few tokens at a time."""
-    first_choice(linear(rows, 4096, 4096), "cuda_matmul_few", H200)
+    first_choice(linear(rows, 4096, 4096), "cuda_matmul_skinny", H200)

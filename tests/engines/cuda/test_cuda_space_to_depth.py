@@ -90,7 +90,7 @@ def test_operands_that_repeat_along_a_piece_of_a_line() -> None:
     x, dy = graph.tensor([2, 8, 4, 6], [192, 1, 48, 8]), graph.tensor([2, 16, 2, 3], [96, 1, 48, 16])
     dw = graph.conv_wgrad(x, dy, stride=[2, 2]).set_dim([16, 8, 2, 2]).set_stride([32, 1, 16, 8])
     graph.add(dw, graph.tensor([16, 1, 2, 2])).set_output(True).set_stride([32, 1, 16, 8])
-    assert _rules(graph) == ["cuda_apart.layout"]
+    assert _rules(graph) == ["cuda_space_to_depth.layout"]
 
 
 def test_filters_that_are_read_again_stay_as_they_are() -> None:
@@ -98,7 +98,7 @@ def test_filters_that_are_read_again_stay_as_they_are() -> None:
     x, w = graph.tensor([8, 8, 4, 4], [128, 1, 32, 8]), graph.tensor([8, 8, 2, 2], [32, 1, 16, 8])
     y = graph.conv_fprop(x, w, stride=[2, 2])
     graph.add(y, w).set_output(True)
-    assert _rules(graph) == ["cuda_apart.layout"]
+    assert _rules(graph) == ["cuda_space_to_depth.layout"]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_filters_that_are_read_again_stay_as_they_are() -> None:
     ],
 )
 def test_what_is_chosen(text: str) -> None:
-    assert Ranking(fuse(OperationGraph.of(operations(text))), H200).best.name == "cuda_apart"
+    assert Ranking(fuse(OperationGraph.of(operations(text))), H200).best.name == "cuda_space_to_depth"
 
 
 @compiler

@@ -31,7 +31,7 @@ def test_results(text: str) -> None:
 
 
 def test_what_is_chosen() -> None:
-    assert Ranking(fuse(OperationGraph.of(operations(DOWN))), H200).best.name == "cuda_paired"
+    assert Ranking(fuse(OperationGraph.of(operations(DOWN))), H200).best.name == "cuda_stride_fold"
 
 
 def test_filters_that_are_read_again_stay_as_they_are() -> None:
@@ -41,7 +41,7 @@ def test_filters_that_are_read_again_stay_as_they_are() -> None:
     y = graph.conv_fprop(x, w, padding=[1, 1], stride=[2, 2])
     graph.add(y, w).set_output(True)
     (op,) = fuse(graph.build_operation_graph())
-    assert [r.rule for r in ENGINE.why_not(Task(op, H200))] == ["cuda_paired.layout"]
+    assert [r.rule for r in ENGINE.why_not(Task(op, H200))] == ["cuda_stride_fold.layout"]
 
 
 @compiler

@@ -69,7 +69,7 @@ def test_filters_of_joined_groups(strides: tuple[int, ...]) -> None:
     y, z = s.virtual(dims, "f32"), s.tensor(dims, "f16", "packed")
     s.add(ConvForward(x=x, w=w, y=y, conv=convolution(pre_paddings=(1, 1), post_paddings=(1, 1))))
     binary(s, M.ADD, y, w, z, "f32")
-    assert "cuda_joined" in on_every_engine(s.problem(exact=True))
+    assert "cuda_group_packing" in on_every_engine(s.problem(exact=True))
 
 
 @emulated

@@ -1,4 +1,4 @@
-"""Engine ``cuda_movement``: concat, slice, transpose and reshape as copies of bits.
+"""Engine ``cuda_data_movement``: concat, slice, transpose and reshape as copies of bits.
 
 Pieces whose sides have common axes are moved by the kernels of movement_launches.py; ``general`` finds each element by
 itself (layouts that have no common axes, parts of bytes, scalars passed by value).
@@ -104,9 +104,9 @@ def _add_side(parameters: Parameters, name: str, side: Side) -> None:
 
 ENGINE = cuda_engine(
     id=40,
-    name="cuda_movement",
+    name="cuda_data_movement",
     summary="concat, slice, transpose, reshape: wide copies, tiles in shared memory where the order of axes changes",
-    needs=(needs_rule("cuda_movement.operation", "movement"),),
+    needs=(needs_rule("cuda_data_movement.operation", "movement"),),
     cost=lambda task, knobs: memory_cost(task),
     generate=lambda op, device, knobs: generate(op, device),
     is_general=True,

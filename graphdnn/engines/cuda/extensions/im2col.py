@@ -1,4 +1,4 @@
-"""Engine ``cuda_patches``: what the positions of a convolution read, as a matrix."""
+"""Engine ``cuda_im2col``: what the positions of a convolution read, as a matrix."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
 ENGINE = cuda_engine(
     id=48,
-    name="cuda_patches",
+    name="cuda_im2col",
     summary="the matrix of what each tap of a convolution reads",
-    needs=extension_needs("cuda_patches", Patches.tag),
+    needs=extension_needs("cuda_im2col", Patches.tag),
     cost=lambda task, knobs: memory_cost(task),
     generate=lambda op, device, knobs: generate(op, device),
     is_general=True,

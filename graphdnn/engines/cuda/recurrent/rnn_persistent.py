@@ -1,4 +1,4 @@
-"""Engine ``cuda_rnn_resident``: recurrent networks of 16-bit data on tensor cores, matrices kept in registers.
+"""Engine ``cuda_rnn_persistent``: recurrent networks of 16-bit data on tensor cores, matrices kept in registers.
 
 A layer is one launch: each block has some units and some sequences, keeps its part of the state's matrix, and reads the
 states that other blocks write as soon as they are there.
@@ -41,7 +41,7 @@ _REGISTERS = 200  # for operands and sums
 _FILL_BLOCKS_PER_SM = 8
 _STEP = 2.4e-6  # seconds, as measured on an H200
 GROWTH = 2.0**13  # of errors: values of 16 bits are handed on where others hand on FLOAT
-_ID = "cuda_rnn_resident"
+_ID = "cuda_rnn_persistent"
 FILES = ("mma.cuh", "rnn_rows.cuh", "rnn_states.cuh", "rnn_cells.cuh", "rnn_exchange.cuh", "rnn_operands.cuh")
 
 

@@ -1,7 +1,7 @@
-"""Engine ``cuda_rnn_resident_backward_data``: gradients of recurrent networks of 16-bit data on tensor cores.
+"""Engine ``cuda_rnn_persistent_backward_data``: gradients of recurrent networks of 16-bit data on tensor cores.
 
-Blocks are those of ``cuda_rnn_resident``. They hand on the gradients of what entered the gates in 16 bits, and what is
-made of them for the layer below reads the same; ``kept_gradients`` has them as they were before that rounding.
+Work is divided as in ``cuda_rnn_persistent``. Blocks exchange the gradients of the gates' inputs in 16 bits, and the
+layer below reads the rounded values; ``kept_gradients`` has the values before that rounding.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Cell, RnnBackwardData
 from graphdnn.operations.rnn_spec import KEPT_GRADIENTS, RnnSpec
 
-_ID = "cuda_rnn_resident_backward_data"
+_ID = "cuda_rnn_persistent_backward_data"
 _STEP = 3.4e-6  # seconds, as measured on an H200
 
 

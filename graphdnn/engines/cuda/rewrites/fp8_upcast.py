@@ -1,4 +1,4 @@
-"""Engine ``cuda_widened``: convolutions and products of fp8, alone or beside 16-bit floats, through copies in 16 bits.
+"""Engine ``cuda_fp8_upcast``: convolutions and matrix products of fp8 operands, through copies in 16 bits.
 
 Both fp8 types lie within fp16 and within bfloat16, so the copies lose nothing, and sums are those of 16-bit operands:
 in fp32, where tensor cores that multiply fp8 keep 14 digits. A copy moves three bytes for an element, which is little
@@ -130,12 +130,12 @@ def _is_product(task: Task) -> bool:
 
 ENGINE = cuda_engine(
     id=62,
-    name="cuda_widened",
+    name="cuda_fp8_upcast",
     summary="convolutions and matrix products of fp8 through copies in 16 bits, on tensor cores, with sums in fp32",
     needs=(
-        needs_rule("cuda_widened.operation", "conv", "matmul"),
+        needs_rule("cuda_fp8_upcast.operation", "conv", "matmul"),
         kind_need(
-            "cuda_widened.data_type",
+            "cuda_fp8_upcast.data_type",
             "data_type",
             _types,
             OneOf(*_PAIRS),
@@ -144,7 +144,7 @@ ENGINE = cuda_engine(
             when=_is_product,
         ),
         need(
-            "cuda_widened.copies",
+            "cuda_fp8_upcast.copies",
             "operation",
             lambda task: task.op.name,
             Equals("what an engine for 16-bit floats on tensor cores serves"),

@@ -1,4 +1,4 @@
-"""Engine ``cuda_joined``: groups of few channels on tensor cores, several groups as one with zeros in its filters.
+"""Engine ``cuda_group_packing``: several groups of few channels become one group with zeros in its filters.
 
 The copy unit brings 64 channels at a time, and a product of 64 columns takes as long as one of fewer: groups of 8 to 56
 channels leave most of both unused. Filters that read the channels of several groups, zeros but for their own, make
@@ -166,13 +166,13 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 ENGINE = cuda_engine(
     id=93,
-    name="cuda_joined",
+    name="cuda_group_packing",
     summary="groups of few channels on tensor cores: several groups as one, with zeros in filters, which spread NaN",
     needs=(
-        needs_rule("cuda_joined.operation", "conv"),
-        prologue_need("cuda_joined", is_convolution),
+        needs_rule("cuda_group_packing.operation", "conv"),
+        prologue_need("cuda_group_packing", is_convolution),
         window_need(
-            "cuda_joined.groups",
+            "cuda_group_packing.groups",
             "groups",
             lambda task: problem_of(task).groups,
             AtLeast(2),
@@ -181,7 +181,7 @@ ENGINE = cuda_engine(
             when=is_convolution,
         ),
         window_need(
-            "cuda_joined.channels",
+            "cuda_group_packing.channels",
             "w.dims[1]",
             lambda task: max(problem_of(task).c, problem_of(task).k),
             AtMost(4 * _ROW),
@@ -190,7 +190,7 @@ ENGINE = cuda_engine(
             when=lambda task: is_convolution(task) and problem_of(task).groups > 1,
         ),
         need(
-            "cuda_joined.operands",
+            "cuda_group_packing.operands",
             "operation",
             lambda task: task.op.name,
             Equals(
@@ -203,7 +203,7 @@ ENGINE = cuda_engine(
             ),
         ),
         need(
-            "cuda_joined.size",
+            "cuda_group_packing.size",
             "w.dims",
             lambda task: max((j.filters.elements for j in _choices(task.op)), default=0),
             AtMost(INT_MAX),
@@ -212,7 +212,7 @@ ENGINE = cuda_engine(
             when=_is_ours,
         ),
         need(
-            "cuda_joined.rest",
+            "cuda_group_packing.rest",
             "operation",
             lambda task: task.op.name,
             Equals("what an engine for tensor cores of compute capability 9.0 serves with joined filters"),

@@ -1,4 +1,4 @@
-"""Engine ``cuda_turned``: convolutions of images that lie with their pixels as neighbours, or along one axis.
+"""Engine ``cuda_layout_transform``: convolutions of images that lie with their pixels as neighbours, or along one axis.
 
 The kernels for few channels in a group and for first layers read images with two spatial axes and channels next to
 each other, and so does, faster, the one for tensor cores before compute capability 9.0. One axis, or three of which a
@@ -181,12 +181,12 @@ def _least(task: Task) -> float:
 
 ENGINE = cuda_engine(
     id=92,
-    name="cuda_turned",
+    name="cuda_layout_transform",
     summary="convolutions along one axis, two of three, or with pixels as neighbours: as planes with channels last",
     needs=(
-        needs_rule("cuda_turned.operation", "conv"),
+        needs_rule("cuda_layout_transform.operation", "conv"),
         kind_need(
-            "cuda_turned.prologue",
+            "cuda_layout_transform.prologue",
             "prologue",
             lambda task: len(task.op.prologue),
             Equals(0),
@@ -195,7 +195,7 @@ ENGINE = cuda_engine(
             when=is_convolution,
         ),
         kind_need(
-            "cuda_turned.exit",
+            "cuda_layout_transform.exit",
             "exit",
             lambda task: 0 if task.op.exit is None else 1,
             Equals(0),
@@ -204,7 +204,7 @@ ENGINE = cuda_engine(
             when=is_convolution,
         ),
         image_need(
-            "cuda_turned.layout",
+            "cuda_layout_transform.layout",
             "strides",
             lambda task: "as those engines take them",
             Equals("pixels next to each other, or one spatial axis, and an address for each element"),
@@ -213,7 +213,7 @@ ENGINE = cuda_engine(
             when=lambda task: is_convolution(task) and _is_alone(task) and not _is_turned(task),
         ),
         need(
-            "cuda_turned.rest",
+            "cuda_layout_transform.rest",
             "operation",
             lambda task: task.op.name,
             Equals("what an engine for planes with channels last serves"),

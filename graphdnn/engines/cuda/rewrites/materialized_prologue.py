@@ -1,4 +1,4 @@
-"""Engine ``cuda_ahead``: convolutions behind a chain of pointwise operations, which is computed first, into memory.
+"""Engine ``cuda_materialized_prologue``: the pointwise prologue of a convolution is computed first, into memory.
 
 The engines that copy operands to shared memory as they lie decline a prologue, for nothing passes through registers on
 its way to the tensor cores, or because taps share what was loaded. One more pass over the operand is little beside the
@@ -87,12 +87,12 @@ def _is_behind_a_chain(task: Task) -> bool:
 
 ENGINE = cuda_engine(
     id=77,
-    name="cuda_ahead",
+    name="cuda_materialized_prologue",
     summary="convolutions behind pointwise operations: these first, then an engine that takes operands as they lie",
     needs=(
-        needs_rule("cuda_ahead.operation", "conv"),
+        needs_rule("cuda_materialized_prologue.operation", "conv"),
         kind_need(
-            "cuda_ahead.prologue",
+            "cuda_materialized_prologue.prologue",
             "prologue",
             lambda task: len(task.op.prologue),
             AtLeast(1),
@@ -101,7 +101,7 @@ ENGINE = cuda_engine(
             when=lambda task: isinstance(task.op.anchor, ConvolutionOperation),
         ),
         need(
-            "cuda_ahead.rest",
+            "cuda_materialized_prologue.rest",
             "operation",
             lambda task: task.op.name,
             Equals("what an engine for tensor cores, or for narrow groups, serves without its prologue"),

@@ -1,4 +1,4 @@
-"""Engine ``cuda_apart``: convolutions whose windows lie side by side, as convolutions of fewer taps and more channels.
+"""Engine ``cuda_space_to_depth``: convolutions whose windows do not overlap, with fewer taps and more channels.
 
 Where windows move by as many pixels as a filter has taps (patch embeddings, merged patches, transposed convolutions
 that enlarge an image), no pixel is in two windows. With channels last, the pixels of a window along a line are
@@ -269,7 +269,7 @@ def _engine(id: int, name: str, summary: str, types: Pairs, engines: tuple[Engin
 
 ENGINE = _engine(
     101,
-    "cuda_apart",
+    "cuda_space_to_depth",
     "windows side by side on tensor cores: a window's pixels of a line as one pixel of more channels",
     EXACT_PAIRS,
     _EXACT,
@@ -277,7 +277,7 @@ ENGINE = _engine(
 )
 ENGINE_TF32 = _engine(
     102,
-    "cuda_apart_tf32",
+    "cuda_space_to_depth_tf32",
     "the same of fp32, operands rounded to TF32; only where that is allowed",
     TF32_PAIRS,
     _TF32,
@@ -285,7 +285,7 @@ ENGINE_TF32 = _engine(
 )
 ENGINE_FLOAT = _engine(
     103,
-    "cuda_apart_float",
+    "cuda_space_to_depth_bf16x3",
     "the same of fp32 in three parts of 16 bits, on the tensor cores of compute capability 9.0",
     TF32_PAIRS,
     _FLOAT,

@@ -1,4 +1,4 @@
-"""Engine ``cuda_paired``: every second pixel of few channels on tensor cores, two neighbours as one of twice as many.
+"""Engine ``cuda_stride_fold``: a stride of 2 over few channels; two neighbouring pixels become one of twice the channels.
 
 The copy unit takes three times as long for a pixel that does not fill 128 bytes. Where windows move by two pixels, the
 pixels 2i and 2i + 1 of a line are one of twice the channels, as they lie, and windows move by one: a filter of three
@@ -175,19 +175,19 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 ENGINE = cuda_engine(
     id=97,
-    name="cuda_paired",
+    name="cuda_stride_fold",
     summary="every second pixel of few channels on tensor cores: pixels in pairs, zeros in filters, which spread NaN",
     needs=(
-        needs_rule("cuda_paired.operation", "conv"),
+        needs_rule("cuda_stride_fold.operation", "conv"),
         direction_need(
-            "cuda_paired",
+            "cuda_stride_fold",
             _TAG,
             reason="windows of the image move from pair to pair: gradients have other windows",
             when=lambda task: is_convolution(task) and task.op.main.tag != _TAG,
         ),
-        prologue_need("cuda_paired", is_convolution),
+        prologue_need("cuda_stride_fold", is_convolution),
         image_need(
-            "cuda_paired.stride",
+            "cuda_stride_fold.stride",
             "conv.filter_strides",
             lambda task: (problem_of(task).stride, problem_of(task).dilation, problem_of(task).input),
             Equals("a stride of 2 and no dilation along even lines of one group, two or three axes"),
@@ -196,7 +196,7 @@ ENGINE = cuda_engine(
             when=lambda task: _is_forward(task) and not _moves_by_two(task),
         ),
         image_need(
-            "cuda_paired.channels",
+            "cuda_stride_fold.channels",
             "x.dims[1]",
             lambda task: problem_of(task).c * ELEMENTS[convolution_of(task).roles[0].data_type].bytes,
             AtMost(_ROW // 2),
@@ -205,7 +205,7 @@ ENGINE = cuda_engine(
             when=lambda task: _is_forward(task) and _moves_by_two(task),
         ),
         need(
-            "cuda_paired.layout",
+            "cuda_stride_fold.layout",
             "strides",
             lambda task: convolution_of(task).roles[0].strides,
             Equals("channels of two pixels one after the other, operands that nothing else reads, no sum at the end"),
@@ -214,7 +214,7 @@ ENGINE = cuda_engine(
             when=lambda task: _is_forward(task) and _moves_by_two(task) and not _lies_in_pairs(task),
         ),
         need(
-            "cuda_paired.size",
+            "cuda_stride_fold.size",
             "w.dims",
             lambda task: _paired(task.op).filters.elements,
             AtMost(INT_MAX),
@@ -223,7 +223,7 @@ ENGINE = cuda_engine(
             when=_is_ours,
         ),
         need(
-            "cuda_paired.rest",
+            "cuda_stride_fold.rest",
             "operation",
             lambda task: task.op.name,
             Equals("what an engine for tensor cores of compute capability 9.0 serves with pairs"),

@@ -1,4 +1,4 @@
-"""Engine ``cuda_matmul_few``: matrix products of which one side has few lines, on tensor cores of warps.
+"""Engine ``cuda_matmul_skinny``: matrix products of which one side has few lines, on tensor cores of warps.
 
 What counts is one pass over the large operand, the weights of a linear layer as a rule. It goes from memory to
 registers and to the tensor cores, without shared memory in between (mma_skinny.cu); the sum over k is divided among a
@@ -160,12 +160,12 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 ENGINE = cuda_engine(
     id=98,
-    name="cuda_matmul_few",
+    name="cuda_matmul_skinny",
     summary="matrix products of which one side has at most 16 lines, 16-bit floats with neighbours along k",
     needs=(
-        needs_rule("cuda_matmul_few.operation", "matmul"),
+        needs_rule("cuda_matmul_skinny.operation", "matmul"),
         kind_need(
-            "cuda_matmul_few.types",
+            "cuda_matmul_skinny.types",
             "data_type",
             _types,
             OneOf(*FLOAT_PAIRS),
@@ -174,7 +174,7 @@ ENGINE = cuda_engine(
             when=_is_matmul,
         ),
         kind_need(
-            "cuda_matmul_few.compute_type",
+            "cuda_matmul_skinny.compute_type",
             "matmul.compute_type",
             lambda task: task.op.main.compute_type,
             OneOf(DataType.FLOAT, DataType.HALF, DataType.BFLOAT16),
@@ -183,7 +183,7 @@ ENGINE = cuda_engine(
             when=_is_multiplied,
         ),
         kind_need(
-            "cuda_matmul_few.prologue",
+            "cuda_matmul_skinny.prologue",
             "prologue",
             lambda task: len(task.op.prologue),
             Equals(0),
@@ -192,7 +192,7 @@ ENGINE = cuda_engine(
             when=_is_matmul,
         ),
         image_need(
-            "cuda_matmul_few.batch",
+            "cuda_matmul_skinny.batch",
             "c.dims",
             lambda task: task.op.main.tensors()["c"].extents[:-2],
             Each(Equals(1)),
@@ -201,7 +201,7 @@ ENGINE = cuda_engine(
             when=_is_multiplied,
         ),
         need(
-            "cuda_matmul_few.lines",
+            "cuda_matmul_skinny.lines",
             "c.dims",
             lambda task: _sides(task.op).lines[0],
             AtMost(_FEW),
@@ -210,7 +210,7 @@ ENGINE = cuda_engine(
             when=_is_multiplied,
         ),
         need(
-            "cuda_matmul_few.layout",
+            "cuda_matmul_skinny.layout",
             "strides",
             _misplaced,
             Empty("neighbours along k, a multiple of eight of them, and lines at multiples of 16 bytes"),

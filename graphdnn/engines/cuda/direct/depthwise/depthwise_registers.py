@@ -1,6 +1,6 @@
 """Depthwise kernels without shared memory, fprop and dgrad with unit stride: what all of them are told.
 
-A thread (depthwise_thread.cuh) owns a few channels of a few columns; what it does with rows is the kernel's own (rows.py,
+A thread (depthwise_thread.cuh) owns a few channels of a few columns. Each kernel has its own use of rows (rows.py,
 strips.py). How far columns are apart is a number of the text: another batch, height or width compiles nothing, another
 number of channels does.
 """

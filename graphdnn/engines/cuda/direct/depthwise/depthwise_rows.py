@@ -1,6 +1,6 @@
 """Depthwise fprop and dgrad by short blocks without shared memory: which convolutions, how work is divided, the kernel.
 
-The kernel is depthwise_rows.cu (threads.py). It begins and ends sooner than blocks that walk down an image, and keeps what
+The kernel is depthwise_rows.cu. It begins and ends sooner than blocks that walk down an image, and keeps what
 is under way close together in memory; a thread's filters have to fit into registers.
 """
 

@@ -1,4 +1,4 @@
-"""Engine ``cuda_direct_stem_float``: the first layer of a network forward in fp32, on the ordinary units."""
+"""Engine ``cuda_direct_stem_fp32``: the first layer of a network forward in fp32, on the ordinary units."""
 
 from __future__ import annotations
 
@@ -162,12 +162,12 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 ENGINE = cuda_engine(
     id=22,
-    name="cuda_direct_stem_float",
+    name="cuda_direct_stem_fp32",
     summary="first layers, forward: an image of 1 to 4 channels in fp32, channels last",
     needs=(
-        *stem_needs("cuda_direct_stem_float", _TAG, _TYPES, volumes=True),
+        *stem_needs("cuda_direct_stem_fp32", _TAG, _TYPES, volumes=True),
         need(
-            "cuda_direct_stem_float.row",
+            "cuda_direct_stem_fp32.row",
             "x.dims[3]",
             lambda task: Plan.of(problem_of(task), task.device, 1, 0).shared(slices_of(problem_of(task))[0]),
             lambda task: AtMost(task.device.shared_memory - RESERVED),

@@ -18,7 +18,7 @@ from graphdnn.engines.engine import Task, need
 from graphdnn.operations import ConvBackwardData
 from graphdnn.rules import Constraint
 
-_NAME = "cuda_hopper_across"
+_NAME = "cuda_hopper_dgrad_tf32"
 
 
 def _is_multiplied(task: Task) -> bool:

@@ -1,4 +1,4 @@
-"""Engine ``cuda_hopper_across``: data gradients of fp32 in TF32, filters as they lie (hopper_dgrad_tf32_rs.cu).
+"""Engine ``cuda_hopper_dgrad_tf32``: data gradients of fp32 in TF32, filters as they lie (hopper_dgrad_tf32_rs.cu).
 
 | direction | rows      | columns | k               | rows from             | columns from |
 |-----------|-----------|---------|-----------------|-----------------------|--------------|
@@ -107,7 +107,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 ENGINE = cuda_engine(
     id=83,
-    name="cuda_hopper_across",
+    name="cuda_hopper_dgrad_tf32",
     summary="fp32 data gradients on the same tensor cores in TF32, filters read across the summed axis as they lie",
     needs=NEEDS,
     cost=_cost,

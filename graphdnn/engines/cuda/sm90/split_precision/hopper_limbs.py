@@ -1,4 +1,4 @@
-"""Engines ``cuda_hopper_integers`` and ``cuda_hopper_float``: wide integers and floats on tensor cores.
+"""Engines ``cuda_hopper_int_limbs`` and ``cuda_hopper_bf16x3``: wide integers and floats on tensor cores.
 
 Operands wider than what tensor cores multiply are split into planes (planes_kinds.py); products of planes are
 convolutions whose sums are joined (hopper_limbs.cu). The gathered operand is copied as it is and split in
@@ -186,9 +186,9 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 INTEGERS = cuda_engine(
     id=57,
-    name="cuda_hopper_integers",
+    name="cuda_hopper_int_limbs",
     summary="exact convolutions of wide integers by their bytes, on the tensor cores of compute capability 9.0",
-    needs=planes_needs("cuda_hopper_integers", is_float=False),
+    needs=planes_needs("cuda_hopper_int_limbs", is_float=False),
     cost=_cost,
     generate=generate,
     knobs=(TILE, STAGES, PARTS),
@@ -198,9 +198,9 @@ INTEGERS = cuda_engine(
 )
 FLOATS = cuda_engine(
     id=58,
-    name="cuda_hopper_float",
+    name="cuda_hopper_bf16x3",
     summary="fp32 convolutions in three parts of 16 bits, on the tensor cores of compute capability 9.0",
-    needs=planes_needs("cuda_hopper_float", is_float=True),
+    needs=planes_needs("cuda_hopper_bf16x3", is_float=True),
     cost=_cost,
     generate=generate,
     knobs=(TILE, STAGES, PARTS),

@@ -1,4 +1,4 @@
-"""Engines ``cuda_hopper_float_wgrad``, its ``_tf32``, ``cuda_hopper_integer_wgrad``: filter gradients in 16-bit planes.
+"""Engines ``cuda_hopper_bf16x3_wgrad``, ``bf16x2_wgrad`` and ``int_limbs_wgrad``: filter gradients by 16-bit limbs.
 
 Tensor cores read operands across the axis that is summed over only where they have 16 bits, and both of a filter
 gradient's lie so. Both images are split into planes by launches of their own (wgrad_schemes.py); their products
@@ -154,9 +154,9 @@ def _engine(id: int, name: str, scheme_of: SchemeOf, types: Constraint, summary:
 
 ENGINE = _engine(
     63,
-    "cuda_hopper_float_wgrad",
+    "cuda_hopper_bf16x3_wgrad",
     lambda op: Floats(3),
-    floats_need("cuda_hopper_float_wgrad"),
+    floats_need("cuda_hopper_bf16x3_wgrad"),
     "fp32 filter gradients in three parts of 16 bits, on the tensor cores of compute capability 9.0",
     numerical_notes=(NumericalNote.TENSOR_CORE,),
     sum_error=SumError(4, 1, restart=128, floor=2.0**-133),
@@ -164,9 +164,9 @@ ENGINE = _engine(
 # Offered only where the note is allowed: 16 of the operands' 24 digits.
 ENGINE_TF32 = _engine(
     64,
-    "cuda_hopper_float_wgrad_tf32",
+    "cuda_hopper_bf16x2_wgrad",
     lambda op: Floats(2),
-    floats_need("cuda_hopper_float_wgrad_tf32"),
+    floats_need("cuda_hopper_bf16x2_wgrad"),
     "the same in two parts, more exact than TF32; only where that is allowed",
     numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
     sum_error=SumError(2.0**11, 1, floor=2.0**-133, drift=0.12),
@@ -174,9 +174,9 @@ ENGINE_TF32 = _engine(
 )
 INTEGERS = _engine(
     82,
-    "cuda_hopper_integer_wgrad",
+    "cuda_hopper_int_limbs_wgrad",
     _integers,
-    integers_need("cuda_hopper_integer_wgrad"),
+    integers_need("cuda_hopper_int_limbs_wgrad"),
     "exact filter gradients of bytes and INT16 by their bytes, on the tensor cores of compute capability 9.0",
     numerical_notes=(NumericalNote.TENSOR_CORE,),
 )

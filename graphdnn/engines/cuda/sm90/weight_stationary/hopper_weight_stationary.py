@@ -1,4 +1,4 @@
-"""Engine ``cuda_hopper_held``: forward convolutions whose filters stay in shared memory (hopper_weight_stationary.cu).
+"""Engine ``cuda_hopper_weight_stationary``: forward convolutions whose filters stay in shared memory.
 
 | direction | rows  | columns   | k               | rows from  | columns from |
 |-----------|-------|-----------|-----------------|------------|--------------|
@@ -105,7 +105,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     text = text_of_images(op, ending, ("held", tile, choice.stages), write)
     shared = tile.shared_bytes(shape.depth, choice.stages)
-    steps.add(Launch(text, "hopper_weight_stationary", grid, tile.threads, parameters.pack(), shared, starts_early=True))
+    steps.add(
+        Launch(text, "hopper_weight_stationary", grid, tile.threads, parameters.pack(), shared, starts_early=True)
+    )
     return steps.kernel(name)
 
 
@@ -137,7 +139,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 ENGINE = cuda_engine(
     id=94,
-    name="cuda_hopper_held",
+    name="cuda_hopper_weight_stationary",
     summary="forward convolutions of 16-bit floats and bytes, channels last, whose filters stay in shared memory",
     needs=NEEDS,
     cost=_cost,

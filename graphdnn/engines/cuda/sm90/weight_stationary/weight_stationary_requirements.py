@@ -18,7 +18,7 @@ from graphdnn.engines.engine import Task, image_need
 from graphdnn.operations import ConvForward
 from graphdnn.rules import Constraint
 
-_NAME = "cuda_hopper_held"
+_NAME = "cuda_hopper_weight_stationary"
 
 
 def _is_multiplied(task: Task) -> bool:
