@@ -14,13 +14,13 @@ Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
 _EVERYWHERE = ("self", "compute_data_type", "name")  # said once, above the tables
 _SECTIONS = {  # title -> the module, and what else belongs there; a method stands where it is named first
     "Tensors": ("", ("tensor", "tensor_like", "tensor_scalar", "query_tensor_attributes_of_uid")),
-    "Operations": ("operations", ()),
-    "Attention": ("attention", ()),
-    "Normalizations": ("norms", ()),
-    "Extension operations": ("extensions", ()),
+    "Operations": ("operation_methods", ()),
+    "Attention": ("attention_methods", ()),
+    "Normalizations": ("norm_methods", ()),
+    "Extension operations": ("extension_methods", ()),
     "Asking": ("inside", ("explain", "fused", "ranking", "refusals", "repairs", "cuts")),
-    "Building and choosing": ("planning", ("limit_fusion", "autotune", "validate", "build_operation_graph")),
-    "Running": ("running", ()),
+    "Building and choosing": ("plan_selection", ("limit_fusion", "autotune", "validate", "build_operation_graph")),
+    "Running": ("execution", ()),
 }
 _RECURRENT = """\
 A recurrent network is described once, for its three operations; `rnn.weight_count` says how many weights there are,

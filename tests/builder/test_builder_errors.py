@@ -191,7 +191,7 @@ def test_integers_are_integers(call: Callable[[Graph], Any]) -> None:
 def test_origins_are_kept_in_operations() -> None:
     g = graph()
     conv_bias_relu(g)
-    assert all(op.origin.startswith("builder_graphs.py:") for op in g.build_operation_graph().operations)
+    assert all(op.origin.startswith("builder_fixtures.py:") for op in g.build_operation_graph().operations)
 
 
 def test_operands_that_do_not_fit() -> None:

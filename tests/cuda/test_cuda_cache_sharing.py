@@ -64,7 +64,7 @@ LOADS = """
 import sys
 from pathlib import Path
 from graphdnn.cuda import nvrtc
-from graphdnn.cuda.cache import KernelCache
+from graphdnn.cuda.kernel_cache import KernelCache
 from graphdnn.cuda.nvrtc import Compiled, KernelText
 nvrtc.version = lambda: (13, 0)
 nvrtc.compile_text = lambda kernel, arch: Compiled(kernel.text.encode() * 1000, "log", 0.0)

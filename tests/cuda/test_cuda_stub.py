@@ -37,7 +37,7 @@ def stubbed(stub: Path, code: str, **settings: object) -> Any:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CUDA")}
     environment |= {"PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": str(stub)}
     environment |= {f"STUB_{name}": str(value) for name, value in settings.items()}
-    script = "import ctypes, json\nfrom graphdnn.cuda import driver, nvrtc, present\nnvrtc.version = lambda: (13, 0)\n"
+    script = "import ctypes, json\nfrom graphdnn.cuda import device_query, driver_api, nvrtc\nnvrtc.version = lambda: (13, 0)\n"
     run = subprocess.run(
         [sys.executable, "-c", script + dedent(code)], capture_output=True, text=True, env=environment, timeout=120
     )
@@ -51,12 +51,12 @@ def test_a_glance_says_what_the_bindings_say(stub: Path, settings: dict[str, int
     """Or nothing, where they would refuse."""
     code = """
         import sys
-        from graphdnn.cuda.glance import NUMBERS, glance
+        from graphdnn.cuda.device_probe import NUMBERS, glance
         seen = [glance(), glance(1)]
         loaded = "cuda.bindings.driver" in sys.modules
         def asked(ordinal):
             try:
-                return present.present_device(ordinal)
+                return device_query.present_device(ordinal)
             except Exception:
                 return None
         same = [one == other for one, other in zip(seen, (asked(None), asked(1)))]
@@ -76,13 +76,13 @@ def test_a_glance_says_what_the_bindings_say(stub: Path, settings: dict[str, int
 @on_the_stub
 def test_stub_devices(stub: Path) -> None:
     code = """
-        driver.make_current(1)
-        driver.make_current(1)
-        spec = present.present_device()
-        print(json.dumps([driver.available(), driver.device_count(), driver.current_device(), spec.to_json(),
-                          driver.memory_info(), driver.is_capturing(7), driver.is_capturing(0),
-                          driver.pointer_device(64), [driver.pointer_device(1 << bits) for bits in (40, 41)],
-                          driver.driver_version()]))
+        driver_api.make_current(1)
+        driver_api.make_current(1)
+        spec = device_query.present_device()
+        print(json.dumps([driver_api.available(), driver_api.device_count(), driver_api.current_device(), spec.to_json(),
+                          driver_api.memory_info(), driver_api.is_capturing(7), driver_api.is_capturing(0),
+                          driver_api.pointer_device(64), [driver_api.pointer_device(1 << bits) for bits in (40, 41)],
+                          driver_api.driver_version()]))
     """
     why, count, current, spec, memory, capturing, not_capturing, host, device, version = stubbed(stub, code, DEVICES=2)
     assert (why, count, current) == ("", 2, 1)
@@ -93,7 +93,7 @@ def test_stub_devices(stub: Path) -> None:
 
 @on_the_stub
 def test_stub_without_a_device(stub: Path) -> None:
-    code = "print(json.dumps(driver.available()))"
+    code = "print(json.dumps(driver_api.available()))"
     assert "CUDA_ERROR_NO_DEVICE" in stubbed(stub, code, INIT=100)
     assert "CUDA_ERROR_UNKNOWN" not in stubbed(stub, code, DEVICES=0)
     assert "does not start" in stubbed(stub, code, INIT=999)
@@ -107,11 +107,11 @@ LAUNCH = """
         found = Launch()
         ctypes.CDLL("libcuda.so.1").stub_launch(ctypes.byref(found))
         return {n: list(v) if hasattr(v, "__len__") else v for n, v in ((n, getattr(found, n)) for n, _ in Launch._fields_)}
-    driver.make_current(0)
-    module = driver.load(b"\\x7fELF" + bytes(60))
+    driver_api.make_current(0)
+    module = driver_api.load(b"\\x7fELF" + bytes(60))
     function = module.function("scale", 100_000)
-    params = driver.aligned_buffer(256)
-    prepared = driver.PreparedLaunch(function, (70_000, 2, 3), (128, 2, 1), 100_000, params, kernel="scale", plan="p")
+    params = driver_api.aligned_buffer(256)
+    prepared = driver_api.PreparedLaunch(function, (70_000, 2, 3), (128, 2, 1), 100_000, params, kernel="scale", plan="p")
 """
 
 
@@ -143,7 +143,7 @@ def test_stub_launch_attributes(stub: Path, cooperative: bool, early: bool) -> N
     """CU_LAUNCH_ATTRIBUTE_COOPERATIVE is 2, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION 6."""
     code = f"""
         how = {{"is_cooperative": {cooperative}, "starts_early": {early}}}
-        driver.PreparedLaunch(function, (1, 1, 1), (32, 1, 1), 0, params, **how).launch(0)
+        driver_api.PreparedLaunch(function, (1, 1, 1), (32, 1, 1), 0, params, **how).launch(0)
         print(json.dumps([last()["attribute_count"], last()["flags"]]))
     """
     assert stubbed(stub, dedent(LAUNCH) + dedent(code)) == [cooperative + early, 4 * cooperative + 64 * early]
@@ -174,11 +174,11 @@ def test_stub_modules(stub: Path) -> None:
             found = (ctypes.c_int * 3)()
             ctypes.CDLL("libcuda.so.1").stub_calls(found)
             return list(found)
-        facts = [calls(), driver.load(b"\\x7fELF" + bytes(60)) is module]
+        facts = [calls(), driver_api.load(b"\\x7fELF" + bytes(60)) is module]
         facts += [module.function("scale") == function, module.function("scale", 1000) == function, calls()]
-        driver.load(b"\\x7fELF" + bytes(61)).function("small", 48 * 1024 - 32)
-        driver.make_current(1)
-        driver.load(b"\\x7fELF" + bytes(60))
+        driver_api.load(b"\\x7fELF" + bytes(61)).function("small", 48 * 1024 - 32)
+        driver_api.make_current(1)
+        driver_api.load(b"\\x7fELF" + bytes(60))
         print(json.dumps([*facts, calls()]))
     """
     facts = stubbed(stub, dedent(LAUNCH) + dedent(code), DEVICES=2)
@@ -189,7 +189,7 @@ def test_stub_modules(stub: Path) -> None:
 def test_stub_static_shared_memory_counts(stub: Path) -> None:
     """48 KiB are what a block may have unasked in all: the stub's functions have 32 bytes of their own."""
     code = """
-        driver.load(b"\\x7fELF" + bytes(61)).function("more", 48 * 1024 - 31)
+        driver_api.load(b"\\x7fELF" + bytes(61)).function("more", 48 * 1024 - 31)
         found = (ctypes.c_int * 3)()
         ctypes.CDLL("libcuda.so.1").stub_calls(found)
         print(found[2])
@@ -199,12 +199,12 @@ def test_stub_static_shared_memory_counts(stub: Path) -> None:
 
 ERRORS = {
     "launch": ("prepared.launch(3)", 700, "kernel scale of plan p: cuLaunchKernelEx"),
-    "synchronize": ("driver.synchronize(3)", 700, "cuStreamSynchronize"),
-    "pointer": ("driver.pointer_device(0x77777777)", 700, "cuPointerGetAttribute"),
-    "cubin": ("driver.load(b'no cubin', 'gemm')", 200, "kernel gemm: cuModuleLoadData"),
+    "synchronize": ("driver_api.synchronize(3)", 700, "cuStreamSynchronize"),
+    "pointer": ("driver_api.pointer_device(0x77777777)", 700, "cuPointerGetAttribute"),
+    "cubin": ("driver_api.load(b'no cubin', 'gemm')", 200, "kernel gemm: cuModuleLoadData"),
     "entry": ("module.function('absent')", 500, "kernel absent: cuModuleGetFunction"),
     "shared": ("module.function('scale', 10**6)", 1, "cuFuncSetAttribute"),
-    "device": ("driver.make_current(8)", 101, "cuDeviceGet"),
+    "device": ("driver_api.make_current(8)", 101, "cuDeviceGet"),
 }
 
 
@@ -215,7 +215,7 @@ def test_stub_errors(stub: Path, name: str) -> None:
     script = f"""
         try:
             {call}
-        except driver.CudaError as error:
+        except driver_api.CudaError as error:
             print(json.dumps([error.code, error.is_sticky, str(error)]))
     """
     answered = stubbed(stub, dedent(LAUNCH) + dedent(script), LAUNCH=700)

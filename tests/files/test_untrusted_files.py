@@ -46,14 +46,14 @@ READERS = {
 def test_the_watch_sees(tmp_path: Path) -> None:
     """A reader that does what none may do is caught at it."""
     code = f"""
-import os, strangers
+import os, untrusted_files
 os.chdir({str(tmp_path)!r})
-strangers.LONGEST = 0.02
-strangers._line = lambda text, rng: b"other"
-watch = strangers.Watch()
+untrusted_files.LONGEST = 0.02
+untrusted_files._line = lambda text, rng: b"other"
+watch = untrusted_files.Watch()
 for reader in ({", ".join(READERS)}):
-    source = strangers.Source(("{{}}",), lambda text: text == b"{{}}" or reader(text), is_json=False)
-    print(strangers.run("fake", source, 1, 0, watch).wrong)
+    source = untrusted_files.Source(("{{}}",), lambda text: text == b"{{}}" or reader(text), is_json=False)
+    print(untrusted_files.run("fake", source, 1, 0, watch).wrong)
 """
     ended = _python("-c", code)
     lines = ended.stdout.splitlines()

@@ -166,7 +166,7 @@ def test_a_fork_while_a_thread_builds() -> None:
 
 
 def test_a_child_forgets_rankings_and_the_locks_in_them() -> None:
-    module = sys.modules["graphdnn.build"]
+    module = sys.modules["graphdnn.pipeline"]
     build(parse(SUM).build_operation_graph(), "cpu")
     with module._guard:
         module._forget()
@@ -176,7 +176,7 @@ def test_a_child_forgets_rankings_and_the_locks_in_them() -> None:
 
 
 def kept_rankings() -> Any:
-    return sys.modules["graphdnn.build"]._rankings
+    return sys.modules["graphdnn.pipeline"]._rankings
 
 
 def ended(child: int) -> bool:

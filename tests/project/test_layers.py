@@ -40,6 +40,7 @@ LAYERS = (
     ("problem", "v6"),  # a recording of legacy calls prints a script for the builder
     ("locks", "bundles", "importers"),
     ("reducer",),
+    ("certificate", "repairs", "report", "reducing"),  # earlier places of modules, for imports that were documented
     ("pytest_plugin", "cli", "__init__"),
     ("__main__",),
 )

@@ -65,7 +65,7 @@ def planes_wgrad_cases(engine: str, of: str, other: str) -> Iterator[tuple[str, 
 
 def planes_cases(engine: str) -> Iterator[tuple[str, Case]]:
     """Rules of the products of planes: of wide integers, and of fp32."""
-    kind, other, compute = ("f32", "f16", "") if engine.endswith("float") else ("i16", "i8", " compute=i32 out=i32")
+    kind, other, compute = ("f32", "f16", "") if engine.endswith("bf16x3") else ("i16", "i8", " compute=i32 out=i32")
 
     def asked(text: str, device: DeviceSpec = H200) -> Case:
         return declined(engine, parse(text + compute).build_operation_graph().operations, device)
@@ -84,7 +84,7 @@ def planes_cases(engine: str) -> Iterator[tuple[str, Case]]:
     yield "residues", asked(f"dgrad dy={kind}[1,16,3,3]nhwc w={kind}[16,16,4,4]nhwc dx=[1,16,12,12] stride=4")
     # Groups of 16 channels: less than a block of floats. Of 3 integers: not whole pieces.
     narrow = f"conv x={kind}[1,6,9,9]nhwc w={kind}[4,3,3,3]nhwc"
-    yield "groups", asked(conv(kind, 32) if engine.endswith("float") else narrow)
+    yield "groups", asked(conv(kind, 32) if engine.endswith("bf16x3") else narrow)
 
 
 def hopper_matmul_cases(engine: str) -> Iterator[tuple[str, Case]]:

@@ -203,7 +203,7 @@ def emulated() -> Iterator[EmulatedRuntime]:
         patch.setattr("graphdnn.plan.device_plan.CudaRuntime", lambda device: made)
         patch.setattr(plan_cache, "_kept", type(plan_cache._kept)())
         patch.setattr(device_memory, "_copiers", type(device_memory._copiers)())
-        patch.setattr(device_memory.driver, "synchronize", lambda stream: None)
+        patch.setattr(device_memory.driver_api, "synchronize", lambda stream: None)
         yield made
 
 

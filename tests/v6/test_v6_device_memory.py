@@ -107,7 +107,7 @@ def test_strides_and_streams(handle: Any, runtime: EmulatedRuntime) -> None:
 def test_kept_memory_is_bounded(handle: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[int] = []
     monkeypatch.setattr(device_memory, "_MOST_KEPT", 1)
-    monkeypatch.setattr(device_memory.driver, "synchronize", waited.append)
+    monkeypatch.setattr(device_memory.driver_api, "synchronize", waited.append)
     monkeypatch.setattr(device_memory, "_thread", device_memory._Thread())
     v6.cudnnSetStream(handle, 5)
     for extent in (1, 2, 3):

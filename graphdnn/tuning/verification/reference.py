@@ -1,8 +1,8 @@
 """Reference: what a graph should compute on the tuner's operands, worked out once for all candidates.
 
 A long reference whose images or channels are independent (graphdnn/tuning/verification/graph_slices.py) is computed in
-slices. Every candidate is judged on the first slices; further slices are computed while there is time, and the winner is
-judged once more on all of them. Where candidates run on a GPU this goes on in threads beside the search, for
+slices. Every candidate is judged on the first slices; further slices are computed while there is time, and the winner
+is judged once more on all of them. Where candidates run on a GPU this goes on in threads beside the search, for
 the host is idle there; on a host that would disturb what is timed, so the oracle works before the first candidate does.
 """
 

@@ -38,7 +38,7 @@ import sys, types
 sys.path[:1] = []
 package = sys.modules["graphdnn"] = types.ModuleType("graphdnn")
 package.__path__ = [{os.path.join(_ROOT, "graphdnn")!r}]
-from graphdnn.tuning.compiler import main
+from graphdnn.tuning.workers.compile_worker import main
 main()"""
 _SMALL = 32 * 1024  # bytes that a pipe takes without waiting for its reader
 _CLOSING = 5.0  # seconds that it may take

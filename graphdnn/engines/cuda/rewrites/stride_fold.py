@@ -1,4 +1,4 @@
-"""Engine ``cuda_stride_fold``: a stride of 2 over few channels; two neighbouring pixels become one of twice the channels.
+"""Engine ``cuda_stride_fold``: stride 2 over few channels; two neighbouring pixels become one pixel.
 
 The copy unit takes three times as long for a pixel that does not fill 128 bytes. Where windows move by two pixels, the
 pixels 2i and 2i + 1 of a line are one of twice the channels, as they lie, and windows move by one: a filter of three

@@ -69,7 +69,7 @@ class Held:
         return 128 * (self.consumers + 1)
 
     def keeps(self, kept_bytes: int) -> bool:
-        """Whether registers hold the epilogue's column operands beside the accumulators (hopper_weight_stationary.cu)."""
+        """Whether registers hold the epilogue's column operands beside the accumulators, as in the kernel."""
         return self.bn // 2 + self.bn // 16 * kept_bytes + _OTHER_REGISTERS <= self.registers[0]
 
     def shared_bytes(self, depth: int, stages: int) -> int:

@@ -1,0 +1,4 @@
+"""The earlier place of ``graphdnn.analysis.certificate``."""
+
+from graphdnn.analysis.certificate import *  # noqa: F403
+from graphdnn.analysis.certificate import __all__ as __all__
