@@ -226,7 +226,7 @@ def test_stub_errors(stub: Path, name: str) -> None:
 @on_the_stub
 def test_stub_doctor(stub: Path) -> None:
     code = """
-        from graphdnn.cli import doctor
+        from graphdnn.cli.commands import doctor
         print(json.dumps([[f.name, f.state, f.detail] for f in (*doctor.gpu(), doctor.cuda_engines())]))
     """
     found = {name: (state, detail) for name, state, detail in stubbed(stub, code)}
