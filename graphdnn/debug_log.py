@@ -11,6 +11,8 @@ import os
 import sys
 from importlib import import_module
 
+from graphdnn.escaped import escaped
+
 PROFILER = "NVTX_INJECTION64_PATH"  # set by Nsight's tools for the process that they watch
 VERBOSE, DEBUG = "GRAPHDNN_VERBOSE", "GRAPHDNN_DEBUG"
 
@@ -84,7 +86,7 @@ def say(about: str, what: str) -> None:
 def _write(*fields: object, repeat: str = "") -> None:
     if sys.stderr is None:
         return  # a windowed process
-    text = ",".join(" ".join(str(field).replace(",", ";").split()) for field in ("graphdnn", *fields))
+    text = ",".join(escaped(" ".join(str(field).replace(",", ";").split())) for field in ("graphdnn", *fields))
     text += f",{repeat}" if repeat else ""
     try:
         print(text, file=sys.stderr, flush=True)

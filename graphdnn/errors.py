@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from graphdnn.enums import Status, shown
+from graphdnn.escaped import escaped, escaped_lines
 
 _LONGEST_VALUE = 160
 
@@ -34,14 +35,15 @@ class Rejection:
     @property
     def shown_value(self) -> str:
         value = self.value
-        text = value if isinstance(value, str) else shown(value)
+        text = escaped(value if isinstance(value, str) else shown(value))
         return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
 
     def __str__(self) -> str:
         return (
-            f"{self.where}: {self.attribute} = {self.shown_value}, expected {self.expected}\n"
-            f"  why: {self.reason}\n"
-            f"  fix: {self.fix}   [{self.rule}, {self.status.c_name}]"
+            f"{escaped(self.where)}: {escaped(self.attribute)} = {self.shown_value}, "
+            f"expected {escaped_lines(self.expected)}\n"
+            f"  why: {escaped_lines(self.reason)}\n"
+            f"  fix: {escaped_lines(self.fix)}   [{self.rule}, {self.status.c_name}]"
         )
 
     def to_json(self) -> dict[str, object]:

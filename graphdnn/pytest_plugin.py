@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from graphdnn.builder import Graph
+from graphdnn.cuda.private import beginning
 from graphdnn.device.profiles import PROFILES
 from graphdnn.errors import NotInitialized
 from graphdnn.fusion import FusedGraph, fuse
@@ -165,5 +166,6 @@ def _alone(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(FileNotFoundError):
-            mark.unlink()
+        if beginning(mark, 1) == b"":  # a mark is empty: what holds something is not one
+            with suppress(FileNotFoundError):
+                mark.unlink()

@@ -23,6 +23,7 @@ from graphdnn.attribute_names import AttributeName
 from graphdnn.dtypes import data_type_of
 from graphdnn.enums import AttributeType, CEnum, DataType, DescriptorType, Status
 from graphdnn.errors import Rejection, error_for
+from graphdnn.escaped import escaped
 from graphdnn.rules import Constraint, Rule, violations
 
 if TYPE_CHECKING:
@@ -228,11 +229,11 @@ def where_of(cls: type[Spec], fields: Mapping[str, Any]) -> str:
     """``CONVOLUTION 'name' (file.py:3)`` from whatever identifies the spec."""
     words = [cls.kind()]
     if fields.get("name"):
-        words.append(f"'{fields['name']}'")
+        words.append(f"'{escaped(str(fields['name']))}'")
     if isinstance(fields.get("uid"), int):
         words.append(f"uid {fields['uid']}")
     if fields.get("origin"):
-        words.append(f"({fields['origin']})")
+        words.append(f"({escaped(str(fields['origin']))})")
     return " ".join(words)
 
 

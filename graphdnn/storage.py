@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 TEMPORARY = ".tmp"
+OWN = ".graphdnn-"  # what names of temporary files begin with
 
 
 def cache_directory() -> Path | None:
@@ -24,9 +25,12 @@ def cache_directory() -> Path | None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Under another name first: whoever looks for ``path`` finds nothing or all of it, after a crash as well."""
+    """Under another name first: whoever looks for ``path`` finds nothing or all of it, after a crash as well.
+
+    What lies at ``path`` is replaced: whether it may be is the caller's to know.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem[:16]}-", suffix=TEMPORARY, dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=f"{OWN}{path.stem[:16]}-", suffix=TEMPORARY, dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

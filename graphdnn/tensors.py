@@ -16,6 +16,7 @@ from graphdnn.checks import AtLeast, Each, Equals, InRange, LengthIn, MultipleOf
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DataType, DescriptorType, Status, TensorReordering
+from graphdnn.escaped import escaped
 from graphdnn.rules import Constraint
 from graphdnn.spec import INT64_MAX, ElementType, Int64, Int64s, Number, Refused, Spec, attr
 
@@ -276,4 +277,4 @@ class TensorSpec(Spec):
 
     def label(self) -> str:
         """``x (uid 1)`` for messages."""
-        return f"{self.name} (uid {self.uid})" if self.name else f"uid {self.uid}"
+        return f"{escaped(self.name)} (uid {self.uid})" if self.name else f"uid {self.uid}"

@@ -1,10 +1,12 @@
-"""Plain text for a terminal or a pipe: tables, units, indentation. ASCII only."""
+"""Plain text for a terminal or a pipe: tables, units, indentation. ASCII only, names of a file aside."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
 from difflib import get_close_matches
+
+from graphdnn.escaped import escaped, escaped_lines
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -48,7 +50,7 @@ def indented(text: str, by: str = "  ") -> str:
 
 def shortened(text: str, limit: int) -> str:
     """On one line, its middle left out where it is longer than ``limit``."""
-    line = " ".join(text.split())
+    line = escaped(" ".join(text.split()))
     half = (limit - 5) // 2
     return line if len(line) <= limit else f"{line[:half]} ... {line[-half:]}"
 
@@ -58,7 +60,7 @@ def facts(rows: Sequence[tuple[str, str]], by: str = "  ") -> str:
     column = max(len(label) for label, _ in rows) + 2
     return "\n".join(
         textwrap.fill(
-            text, _WIDTH, initial_indent=by + label.ljust(column), subsequent_indent=by + " " * column,
+            escaped_lines(text), _WIDTH, initial_indent=by + label.ljust(column), subsequent_indent=by + " " * column,
             break_long_words=False, break_on_hyphens=False,
         )
         for label, text in rows
@@ -81,7 +83,7 @@ def narrowed(head: Sequence[str], rows: Sequence[Sequence[str]], column: int, wi
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
     """Aligned columns, those in ``right`` to the right; no line ends in spaces."""
-    lines = [head, *rows] if any(head) else list(rows)
+    lines = [[escaped(cell) for cell in line] for line in ([head, *rows] if any(head) else rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
 
     def shown(line: Sequence[str]) -> str:

@@ -253,7 +253,7 @@ class Nodes:
 
     def natural_type(self, tensor: Tensor) -> DataType:
         """The type an open tensor gets: that of the arithmetic that makes it."""
-        for node in self._nodes:
+        for node in reversed(self._nodes):  # most often the last one
             if tensor in node.outputs.values():
                 if node.cls in MOVEMENT:
                     moved = node.inputs()[0]

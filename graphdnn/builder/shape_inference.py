@@ -18,6 +18,7 @@ from graphdnn.builder.tensor import Tensor
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.enums import DataType
 from graphdnn.errors import BadParam
+from graphdnn.escaped import escaped
 from graphdnn.operations import (
     Concat,
     Operation,
@@ -86,7 +87,7 @@ class Node:
 
     @property
     def where(self) -> str:
-        label = f"{self.cls.tag} '{self.name}'" if self.name else self.cls.tag
+        label = f"{self.cls.tag} '{escaped(self.name)}'" if self.name else self.cls.tag
         return placed(label, self.origin)
 
 

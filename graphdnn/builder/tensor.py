@@ -9,6 +9,7 @@ from typing import Any
 from graphdnn.dtypes import data_type_of
 from graphdnn.enums import DataType, Status, TensorReordering
 from graphdnn.errors import BadParam, NotInitialized, NotSupported
+from graphdnn.escaped import escaped
 from graphdnn.rules import Rule
 from graphdnn.spec import ATTR_REFUSED, ATTR_TYPE
 from graphdnn.tensors import TensorSpec
@@ -60,7 +61,7 @@ class Tensor:
 
     @property
     def where(self) -> str:
-        label = f"tensor '{self.name}'" if self.name else "tensor"
+        label = f"tensor '{escaped(self.name)}'" if self.name else "tensor"
         return f"{label} ({self.origin})" if self.origin else label
 
     def __repr__(self) -> str:

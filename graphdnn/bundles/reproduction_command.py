@@ -7,8 +7,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from graphdnn.bundles.bundle import NOT_RUN, Bundle
+from graphdnn.bundles.bundle import BUNDLE_FORMAT, NOT_RUN, Bundle
 from graphdnn.bundles.verified_run import plan_bundle
+from graphdnn.cuda.private import beginning
 from graphdnn.errors import GraphdnnError
 from graphdnn.files import digest_of
 from graphdnn.graph.operation_graph import OperationGraph
@@ -16,6 +17,7 @@ from graphdnn.heuristics import EngineConfig, Ranking
 from graphdnn.problem.printer import problem_text
 from graphdnn.storage import write_whole
 
+_HEAD = 200  # bytes in which a bundle says what it is
 FOLDER = "GRAPHDNN_BUNDLES"  # where failures, and plans that verbose lines are about, are kept as bundles
 
 
@@ -30,6 +32,8 @@ def save(bundle: Bundle, where: Path) -> Path:
         {"choices": bundle.plan["choices"], "device": bundle.plan["device"], "ending": bundle.ending.verdict}
     )
     path = where / f"{bundle.graph().key[:12]}-{plan[:8]}-{bundle.seed}.json"
+    if os.path.lexists(path) and BUNDLE_FORMAT.encode() not in (beginning(path, _HEAD) or b""):
+        raise FileExistsError(17, f"{path.name} in it is no bundle of yours, and is left as it is")
     if bundle.ending.verdict != NOT_RUN or not path.exists():
         write_whole(path, bundle.to_json().encode())
     return path

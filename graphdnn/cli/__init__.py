@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 
 from graphdnn.cli.exit_codes import MEANINGS, Exit, exit_code, print_rejections
 from graphdnn.enums import Status
@@ -40,6 +41,7 @@ _CODES = f"exit codes: {'; '.join(f'{int(code)} {meaning}' for code, meaning in 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
+    _print_anything()
     try:
         return int(_dispatch(argv))
     except GraphdnnError as error:
@@ -69,6 +71,13 @@ def _suggest(error: GraphdnnError) -> None:
         repairs = error.repairs("cpu")  # the device decides how fast it is, not what is legal
         if repairs:
             print(f"would be accepted: {repairs[0].words}; graphdnn repair lists what else", file=sys.stderr)
+
+
+def _print_anything() -> None:
+    """What a terminal has no characters for is written as Python would: a file's names may hold any."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _nobody_reads() -> None:

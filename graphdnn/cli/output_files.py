@@ -27,14 +27,14 @@ def write_file(path: Path, text: str) -> None:
         if path.is_dir():
             raise IsADirectoryError(21, "this is a folder")
         if path.exists() and not path.is_file():
-            with path.open("w", encoding="utf-8") as stream:
+            with path.open("w", encoding="utf-8", errors="backslashreplace") as stream:
                 stream.write(text)
             return
         target = Path(os.path.realpath(path))
         if not target.parent.is_dir():
             raise FileNotFoundError(2, f"there is no folder {target.parent}")
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
-        write_whole(target, text.encode())
+        write_whole(target, text.encode("utf-8", "backslashreplace"))
         target.chmod(mode)
     except BrokenPipeError:
         raise

@@ -1,22 +1,25 @@
 """The file of one compiled kernel: a fixed head, what it was made from, the compiler's log, the cubin.
 
-    "GDNNKRN1" | SHA-256 of the rest | three sizes, little-endian 64-bit | manifest (JSON) | log | cubin
+    "GDNNKRN2" | HMAC-SHA-256 of the rest | three sizes, little-endian 64-bit | manifest (JSON) | log | cubin
 
-The manifest holds everything that decides the cubin, the text included; its hash is the key, and the key is the
-file's name. So a file can be checked by itself, and one that was cut off, altered or renamed is never used.
+The manifest holds everything that decides the cubin, the text included; its hash is the file's name. The code of the
+rest is made with the folder's secret, so it binds the cubin to text, options and device: a file that was cut off,
+altered, renamed, or written by somebody without the secret is never used.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MAGIC = b"GDNNKRN1"
-FORMAT = 1
+FAMILY = b"GDNNKRN"  # entries of every version begin with it
+MAGIC = FAMILY + b"2"
+FORMAT = 2
 SUFFIX = ".kernel"
 _SIZES = struct.Struct("<QQQ")
 _FIELDS = {"name", "architecture", "nvrtc", "options", "text"}
@@ -52,19 +55,20 @@ def key_of_bytes(manifest: bytes) -> str:
     return hashlib.sha256(manifest).hexdigest()
 
 
-def packed(entry: Entry) -> bytes:
+def packed(entry: Entry, secret: bytes) -> bytes:
+    """The file's content, with the code that ``secret`` gives."""
     manifest, log = plain(entry.manifest), entry.log.encode()
     rest = _SIZES.pack(len(manifest), len(log), len(entry.cubin)) + manifest + log + entry.cubin
-    return MAGIC + hashlib.sha256(rest).digest() + rest
+    return MAGIC + hmac.digest(secret, rest, "sha256") + rest
 
 
-def unpacked(data: bytes, known: tuple[Manifest, bytes] | None = None) -> Entry:
+def unpacked(data: bytes, secret: bytes, known: tuple[Manifest, bytes] | None = None) -> Entry:
     """Read what ``packed`` wrote. Raises ``Damaged``. ``known``: a manifest that may be in it."""
     if data[: len(MAGIC)] != MAGIC:
         raise Damaged("it is no entry of this format")
     rest = data[_HEAD:]
-    if data[len(MAGIC) : _HEAD] != hashlib.sha256(rest).digest():
-        raise Damaged("its content does not give the hash that it carries")
+    if not hmac.compare_digest(data[len(MAGIC) : _HEAD], hmac.digest(secret, rest, "sha256")):
+        raise Damaged("its content does not give the code that it carries")
     try:
         sizes = _SIZES.unpack_from(rest)
         if sum(sizes) + _SIZES.size != len(rest):

@@ -1,17 +1,25 @@
-"""The folder of compiled kernels from outside: what is in it, whether it is whole, and keeping it small."""
+"""The folder of compiled kernels from outside: what is in it, whether it is whole, and keeping it small.
+
+The folder may hold other files. One is removed only where its name and its first bytes say that it is an entry.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from graphdnn.cuda.cache_entry import SUFFIX, Damaged, Entry, Manifest, key_of, unpacked
-from graphdnn.storage import TEMPORARY
+from graphdnn.cuda.cache_entry import FAMILY, SUFFIX, Damaged, Entry, Manifest, key_of, unpacked
+from graphdnn.cuda.private import beginning, folder_key, read_private
+from graphdnn.storage import OWN, TEMPORARY
 
+_NAME = re.compile(r"[0-9a-f]{64}" + re.escape(SUFFIX))
+_TEMPORARY_NAME = re.compile(r"\.[\w-]+" + re.escape(TEMPORARY))
+_NOTES = b'{"format": 1, "libraries": '  # what notes of libraries begin with, which the folder holds as well
 _ABANDONED = 3600.0  # seconds after which a temporary file has no writer any more
 
 
@@ -39,15 +47,20 @@ class Pruned:
 
 def stored(folder: Path) -> list[Stored]:
     """Every entry, the one used last first; none where there is no folder."""
-    return sorted(_files(folder, SUFFIX), key=lambda s: (-s.used, s.path.name))
+    return sorted(_files(folder, _NAME), key=lambda s: (-s.used, s.path.name))
 
 
 def opened(path: Path, known: tuple[Manifest, bytes] | None = None) -> Entry:
-    """The entry in a file. Raises ``Damaged`` for what is no entry, ``OSError`` for what cannot be read.
+    """The entry in a file. Raises ``Damaged`` for what is no entry, ``OSError`` for what cannot be read, and
+    ``Untrusted`` among these for what another user may have written.
 
     ``known``: the manifest that gave the file its name, as it is written.
     """
-    entry = unpacked(path.read_bytes(), known)
+    content = read_private(path)
+    secret = folder_key(path.parent)
+    if secret is None:
+        raise Damaged("the folder has no key that it could be checked with")
+    entry = unpacked(content, secret, known)
     if known is not None and entry.manifest is known[0]:
         return entry
     if key_of(entry.manifest) != path.name.removesuffix(SUFFIX):
@@ -56,11 +69,11 @@ def opened(path: Path, known: tuple[Manifest, bytes] | None = None) -> Entry:
 
 
 def is_damaged(file: Stored) -> bool:
-    """Whether the file can be read and holds no entry."""
+    """Whether the file can be read, is graphdnn's, and holds no entry."""
     try:
         opened(file.path)
     except Damaged:
-        return True
+        return is_own(file.path)
     except OSError:
         return False  # gone, or not ours to judge
     return False
@@ -79,8 +92,25 @@ def prune(folder: Path, limit_bytes: int, older_than: float | None = None, *, ro
             gone.append(file)
         else:
             kept += file.bytes
-    gone += [file for file in _files(folder, TEMPORARY) if now - file.used > _ABANDONED]
+    gone += [file for file in _files(folder, _TEMPORARY_NAME) if now - file.used > _ABANDONED]
     return replace(_removed(gone), left=kept)
+
+
+def is_own(path: Path) -> bool:
+    """Whether a file in the folder is one that graphdnn wrote there, whole or not. An empty one holds nothing."""
+    head = beginning(path, max(len(FAMILY), len(_NOTES)))
+    if head is None:
+        return False
+    if _NAME.fullmatch(path.name):
+        return head == b"" or head.startswith(FAMILY)
+    if not _TEMPORARY_NAME.fullmatch(path.name):
+        return False
+    return head.startswith((FAMILY, _NOTES)) or (head == b"" and path.name.startswith(OWN))
+
+
+def may_be_written(path: Path) -> bool:
+    """Whether an entry may be put there: there is nothing, or what is there is one."""
+    return not os.path.lexists(path) or is_own(path)
 
 
 def remove_damaged(folder: Path) -> Pruned:
@@ -92,12 +122,14 @@ def _removed(files: list[Stored]) -> Pruned:
     done = []
     for file in files:
         with contextlib.suppress(OSError):
+            if not is_own(file.path):
+                continue
             file.path.unlink()
             done.append(file.bytes)
     return Pruned(len(done), sum(done))
 
 
-def _files(folder: Path, suffix: str) -> Iterator[Stored]:
+def _files(folder: Path, names: re.Pattern[str]) -> Iterator[Stored]:
     try:
         listing = os.scandir(folder)
     except OSError:
@@ -105,6 +137,6 @@ def _files(folder: Path, suffix: str) -> Iterator[Stored]:
     with listing:
         for item in listing:
             with contextlib.suppress(OSError):  # removed since
-                if item.name.endswith(suffix) and item.is_file(follow_symlinks=False):
+                if names.fullmatch(item.name) and item.is_file(follow_symlinks=False):
                     status = item.stat(follow_symlinks=False)
                     yield Stored(Path(item.path), status.st_size, status.st_mtime)

@@ -17,8 +17,9 @@ from typing import Literal
 from graphdnn import debug_log
 from graphdnn.cuda import nvrtc
 from graphdnn.cuda.cache_entry import SUFFIX, Damaged, Entry, Manifest, key_of, key_of_bytes, manifest_of, packed, plain
-from graphdnn.cuda.cache_maintenance import opened, prune
+from graphdnn.cuda.cache_maintenance import is_own, may_be_written, opened, prune
 from graphdnn.cuda.nvrtc import KernelText
+from graphdnn.cuda.private import FIX, Untrusted, distrust, made_key
 from graphdnn.frozen import frozen
 from graphdnn.storage import cache_directory, write_whole
 
@@ -98,7 +99,7 @@ class KernelCache:
         if (version := list(nvrtc.version())) != manifest["nvrtc"]:  # another compiler than loaded here before
             manifest = {**manifest, "nvrtc": version}
             key = key_of(manifest)
-        self._write(key, packed(Entry(manifest, made.log, made.cubin)))
+        self._write(key, Entry(manifest, made.log, made.cubin))
         return *self._keep(key, made.cubin, made.log), "compiled"
 
     def _keep(self, key: str, cubin: bytes, log: str) -> tuple[bytes, str]:
@@ -117,14 +118,18 @@ class KernelCache:
 
     def _read(self, key: str, manifest: tuple[Manifest, bytes] | None) -> Entry | None:
         path = self._path(key)
-        if path is None:
+        if path is None or not self._is_trusted(path.parent):
             return None
         try:
             entry = opened(path, manifest)
         except Damaged as error:
             debug_log.say("kernel cache", f"{path} is compiled again: {error}")
             with contextlib.suppress(OSError):
-                path.unlink()
+                if is_own(path):
+                    path.unlink()
+            return None
+        except Untrusted as error:
+            debug_log.say("kernel cache", f"{path} is not used: {error.strerror}")
             return None
         except OSError:
             return None
@@ -132,11 +137,28 @@ class KernelCache:
             os.utime(path)  # the time of the last use, by which old ones go
         return entry
 
-    def _write(self, key: str, data: bytes) -> None:
+    def _is_trusted(self, folder: Path) -> bool:
+        """Whether what the folder holds can be believed; one that cannot is left alone, which is said once."""
+        why = distrust(folder)
+        if why is not None:
+            debug_log.say("kernel cache", f"{folder} is not used; {why}: kernels stay in memory; fix: {FIX}")
+        return why is None
+
+    def _write(self, key: str, entry: Entry) -> None:
         path = self._path(key)
-        if path is None or not self._writable or len(data) > self.limit_bytes:
+        if path is None or not self._writable or not self._is_trusted(path.parent):
+            return
+        if len(entry.cubin) > self.limit_bytes:
             return
         try:
+            data = packed(entry, made_key(path.parent))
+            if len(data) > self.limit_bytes:
+                return
+            if not may_be_written(path):
+                debug_log.say(
+                    "kernel cache", f"{path} is not graphdnn's and is left as it is: the kernel stays in memory"
+                )
+                return
             write_whole(path, data)
         except OSError as error:
             self._writable = False

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from graphdnn.cuda.private import beginning, distrust, read_private
 from graphdnn.storage import cache_directory, write_whole
 
 _FORMAT = 1
@@ -73,7 +74,7 @@ def keep(name: str, version: tuple[int, int] | None = None) -> None:
         status = os.stat(path)
         note = Note(path, status.st_size, status.st_mtime_ns, version)
         notes = _notes(file)
-        if notes.get(name) != note:
+        if notes.get(name) != note and _may_be_written(file):
             notes[name] = note
             content = {"format": _FORMAT, "libraries": {key: asdict(value) for key, value in notes.items()}}
             write_whole(file, json.dumps(content).encode())
@@ -94,15 +95,24 @@ def _file() -> Path | None:
 
 @cache
 def _notes(file: Path) -> dict[str, Note]:
-    """The notes that hold. What is malformed is as good as absent."""
+    """The notes that hold. What is malformed, or may be another user's, is as good as absent."""
+    if distrust(file.parent) is not None:
+        return {}
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_private(file))
         if content["format"] != _FORMAT:
             return {}
         notes = {str(name): _note(fields) for name, fields in content["libraries"].items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
     return {name: note for name, note in notes.items() if note.holds()}
+
+
+def _may_be_written(file: Path) -> bool:
+    """Whether there is nothing, or notes, in a folder of this user's."""
+    if distrust(file.parent) is not None:
+        return False
+    return not os.path.lexists(file) or (beginning(file, 11) or b"") in (b"", b'{"format": ')
 
 
 def _note(fields: Any) -> Note:

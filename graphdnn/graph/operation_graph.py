@@ -13,6 +13,7 @@ from typing import Any
 
 from graphdnn.enums import Status
 from graphdnn.errors import Rejection, raise_if
+from graphdnn.escaped import escaped
 from graphdnn.graph.structure_key import Likeness, likeness_of
 from graphdnn.graph.traversal import Successors, loop, parts, topological
 from graphdnn.operations import Operation
@@ -106,7 +107,7 @@ class OperationGraph:
     def of(cls, operations: Iterable[Operation], name: str = "") -> OperationGraph:
         """Check and freeze. Raises ``BadParam`` or ``NotSupported`` with every problem of the graph."""
         given = tuple(operations)
-        where = f"OPERATIONGRAPH '{name}'" if name else "OPERATIONGRAPH"
+        where = f"OPERATIONGRAPH '{escaped(name)}'" if name else "OPERATIONGRAPH"
         raise_if(_not_operations(given, where), given)
         tensors, producer, found = _collect(given, where)
         consumers = _consumers(given)

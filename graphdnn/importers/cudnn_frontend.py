@@ -7,7 +7,8 @@ open are worked out as they are there. Floats are the eight hexadecimal digits o
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from graphdnn.builder import Graph, Tensor
@@ -85,25 +86,40 @@ class _Reading:
             raise wrong("nodes", type(nodes).__name__, "a list")
         self._nodes = [object_at(f"nodes[{i}]", node) for i, node in enumerate(nodes)]
         self._tensors: dict[str, Tensor] = {}
+        self._seen = 0  # of these, when nodes that wait were looked at last
 
     def graph(self) -> OperationGraph:
         written = {
             self._key(ref) for node in self._nodes for ref in object_at("outputs", node.get("outputs") or {}).values()
         }
-        waiting = list(enumerate(self._nodes))
+        waiting = {i: self._reads(node) & written for i, node in enumerate(self._nodes)}  # for what
+        readers: dict[str, list[int]] = {}
+        for i, keys in waiting.items():
+            for key in keys:
+                readers.setdefault(key, []).append(i)
         while waiting:
-            ready = [item for item in waiting if not (self._reads(item[1]) & written) - self._tensors.keys()]
+            ready = sorted(i for i in self._freed(waiting, readers) if not waiting[i])
             if not ready:
-                names = ", ".join(str(i) for i, _ in waiting)
                 raise Refusal(
-                    VALUE, "nodes", names, expected="no node that waits for itself", detail="these wait for each other",
-                    fix="give the output that closes the loop a name of its own",
+                    VALUE, "nodes", ", ".join(map(str, waiting)), expected="no node that waits for itself",
+                    detail="these wait for each other", fix="give the output that closes the loop a name of its own",
                 )  # fmt: skip
-            for i, node in ready:
-                self._add(i, node)
-            waiting = [item for item in waiting if item not in ready]
+            for i in ready:
+                del waiting[i]
+                self._add(i, self._nodes[i])
         built = self._graph.build_operation_graph()
         return OperationGraph.of((op.model_copy(update={"origin": ""}) for op in built.operations), name=built.name)
+
+    def _freed(self, waiting: dict[int, set[str]], readers: dict[str, list[int]]) -> Iterable[int]:
+        """Nodes that may go next: each is looked at again only when something that it waits for is there."""
+        known = len(self._tensors)
+        fresh, self._seen = islice(self._tensors, self._seen, None), known
+        freed = [] if known else list(waiting)
+        for key in fresh:
+            for i in readers.pop(key, ()):
+                waiting[i].discard(key)
+                freed.append(i)
+        return set(freed)
 
     def _key(self, ref: Any) -> str:
         if not isinstance(ref, (str, int)) or isinstance(ref, bool) or str(ref) not in self._described:

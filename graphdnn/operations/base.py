@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from graphdnn.checks import Check, Equals, OneOf
 from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS, INTEGER_COMPUTE
 from graphdnn.enums import DataType, Status
+from graphdnn.escaped import escaped
 from graphdnn.rules import Constraint
 from graphdnn.spec import Attr, ExtensionPort, Spec
 from graphdnn.tensors import TensorSpec, may_overlap
@@ -78,7 +79,7 @@ class Operation(Spec):
 
     def label(self) -> str:
         """``conv_fprop 'conv1'`` for reports."""
-        return f"{self.tag} '{self.name}'" if self.name else self.tag
+        return f"{self.tag} '{escaped(self.name)}'" if self.name else self.tag
 
     def line(self) -> str:
         """``conv_fprop 'conv1': x (uid 1) HALF, w (uid 2) HALF -> y (uid 3) HALF``."""

@@ -13,6 +13,7 @@ from graphdnn.checks import Equals, InRange, OneOf
 from graphdnn.dtypes import BOOLEANS, COMPUTE, INTEGER_COMPUTE
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DataType, DescriptorType, NanPropagation, PointwiseMode, Status
+from graphdnn.escaped import escaped
 from graphdnn.operations.base import (
     Extents,
     Operation,
@@ -303,4 +304,4 @@ class PointwiseOperation(Operation):
 
     def label(self) -> str:
         mode = self.spec.mode.name.lower()
-        return f"{mode} '{self.name}'" if self.name else mode
+        return f"{mode} '{escaped(self.name)}'" if self.name else mode

@@ -18,7 +18,6 @@ _ELSEWHERE = {
     "maxpool": "pool max", "max_pool2d": "pool max", "avgpool": "pool avg", "avg_pool2d": "pool avg",
 }  # fmt: skip  # what operations are called elsewhere
 _IN_PYTHON = ("softmax", "log_softmax", "attention", "sdpa", "lstm", "gru", "rnn")
-_PLUS = re.compile(r"\+(?![^()]*\))")  # not the sign of an exponent in parentheses
 
 
 def parse(text: str) -> Graph:
@@ -51,12 +50,23 @@ def _split(text: str) -> list[Part]:
     """The operation with its words, the steps, and what follows the arrow (empty without one)."""
     end = text.find("->")
     main = len(text) if end < 0 else end
-    cuts = [0, *(place for match in _PLUS.finditer(text[:main]) for place in match.span()), main]
+    cuts = [0, *(place for at in _pluses(text[:main]) for place in (at, at + 1)), main]
     parts = [Part.of(text, start, stop) for start, stop in zip(cuts[::2], cuts[1::2], strict=True)]
     exit = Part.of(text, len(text) if end < 0 else end + 2, len(text))
     if end >= 0 and not exit:
         raise refuse(SYNTAX, "exit", "nothing", text, expected="reduce operator [extents] after ->", rest="nothing")
     return [*parts, exit]
+
+
+def _pluses(text: str) -> list[int]:
+    """Where a step begins: at each +, the sign of an exponent in parentheses aside. From the end, in one pass."""
+    found, is_inside = [], False
+    for at in range(len(text) - 1, -1, -1):
+        if text[at] in "()":
+            is_inside = text[at] == ")"
+        elif text[at] == "+" and not is_inside:
+            found.append(at)
+    return found[::-1]
 
 
 def _said(name: str) -> str:

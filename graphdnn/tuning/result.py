@@ -9,6 +9,7 @@ from typing import Any
 
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
+from graphdnn.escaped import escaped
 from graphdnn.files import choices_of
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan import ExecutionPlan
@@ -185,7 +186,7 @@ def as_text(tuned: Tuned) -> str:
     if not tuned.trials:
         return "no candidates"
     config = tuned.trials[0].config
-    name = f" '{config.fused.graph.name}'" if config.fused.graph.name else ""
+    name = f" '{escaped(config.fused.graph.name)}'" if config.fused.graph.name else ""
     lines = [f"tuned graph{name} on {config.device.name}, mode {tuned.mode.name}"]
     rows = [("", "configuration", "predicted", "median", "95 % interval", "verdict")]
     rows += [(str(i), t.name, time_text(t.predicted), *_measured(t), _verdict(t)) for i, t in enumerate(tuned)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from repository import ROOT
 import graphdnn
 from graphdnn import Graph, OperationGraph, graph_from_json
 from graphdnn.analysis import repairs
-from graphdnn.analysis.repairs import EDITS, Repairs
+from graphdnn.analysis.repairs import EDITS, Repairs, of_error
 from graphdnn.analysis.repairs.graph_draft import copied
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.enums import PointwiseMode, ReductionOperator
@@ -26,6 +27,7 @@ from graphdnn.errors import GraphdnnError, MalformedFile
 from graphdnn.files import graph_to_dict
 from graphdnn.problem import parse
 from graphdnn.rules import RULES
+from graphdnn.tensors import TensorSpec
 
 LAYER = "conv x=f16[8,64,28,28]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + relu"
 CONV = "conv x=f16[8,64,28,28]nhwc w=f16[64,64,3,3]nhwc pad=1"
@@ -453,3 +455,21 @@ def test_command_refuses(capsys: pytest.CaptureFixture[str], broken: Path, tmp_p
     path = tmp_path / "odd.json"
     path.write_text(json.dumps(data), encoding="utf-8")
     assert "no edit was found" in told(capsys, "repair", str(path), code=Exit.CHECK_FAILED)
+
+
+def test_a_tensor_with_many_entries_of_another_kind_is_answered_soon() -> None:
+    """The orders in which thirteen entries can be taken out are more than can be tried."""
+    with pytest.raises(GraphdnnError) as caught:
+        TensorSpec(
+            uid=1, data_type="FLOAT", dims=[4], strides=[1], **{f"other{i}": [i] for i in range(13)}, vector_count="x"
+        )
+    start = time.process_time()
+    of_error(caught.value, "cpu")
+    assert time.process_time() - start < 10
+
+
+@pytest.mark.parametrize("uid", [{}, [1], None, 1.5, True])
+def test_a_tensor_whose_uid_is_of_another_kind_is_answered(uid: object) -> None:
+    with pytest.raises(GraphdnnError) as caught:
+        TensorSpec(uid=uid, data_type="FLOAT", dims=[4], strides=[1], byte_alignment=10**400)
+    of_error(caught.value, "cpu")

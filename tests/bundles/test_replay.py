@@ -118,6 +118,16 @@ def test_a_run_is_kept_and_repeated(capsys: pytest.CaptureFixture[str], tmp_path
     assert found["is_same_plan"]
 
 
+def test_a_file_in_the_place_of_a_bundle_stays(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    answer(capsys, "run", CONV, "--save", str(tmp_path))
+    (file,) = tmp_path.iterdir()
+    answer(capsys, "run", CONV, "--save", str(tmp_path))
+    assert list(tmp_path.iterdir()) == [file]
+    file.write_text("my notes", encoding="utf-8")
+    assert "cli.bundle" in answer(capsys, "run", CONV, "--save", str(tmp_path), code=Exit.USAGE)[1]
+    assert file.read_text(encoding="utf-8") == "my notes"
+
+
 def test_a_failing_run_ends_in_its_command(capsys: pytest.CaptureFixture[str], wrong: None, tmp_path: Path) -> None:
     out, _ = answer(capsys, "run", CONV, "--seed", "3", "--engine", "numpy", "--forbid", "5", code=Exit.CHECK_FAILED)
     assert "FAILED\nrepeat " in out

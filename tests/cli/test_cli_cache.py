@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import told
+from command_line import refused, told
 from fake_compiler import Compiler, files, named
 
 from graphdnn.cli.exit_codes import Exit
@@ -24,7 +24,7 @@ def folder(compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     cache = KernelCache(path)
     for name in "abc":
         cache.load(named(name), "sm_90a")
-    next(file for file in files(path) if b"text of c" in file.read_bytes()).write_bytes(b"damaged")
+    next(file for file in files(path) if b"text of c" in file.read_bytes()).write_bytes(b"GDNNKRNdamaged")
     return path
 
 
@@ -47,12 +47,35 @@ def test_verify(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
 
 
 def test_prune(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    assert "removed 1 file, 7 B; 1 of them damaged" in told(capsys, "cache", "prune")
+    assert "removed 1 file, 14 B; 1 of them damaged" in told(capsys, "cache", "prune")
     assert "removed 0 files" in told(capsys, "cache", "prune", "--limit", "1", "--days", "1")
     os.utime(files(folder)[0], (time.time() - 3 * 86400,) * 2)
     assert json.loads(told(capsys, "cache", "prune", "--days", "2", "--json"))["removed"] == 1
     assert "removed 1 file" in told(capsys, "cache", "prune", "--all")
     assert files(folder) == []
+
+
+def test_other_files_are_named_and_stay(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    told(capsys, "cache", "prune")
+    path = folder / ("0" * 64 + ".kernel")
+    path.write_text("notes", encoding="utf-8")
+    assert f"{path.name}: left as it is" in told(capsys, "cache", "verify")
+    told(capsys, "cache", "prune", "--all")
+    assert files(folder) == [path]
+
+
+@pytest.mark.parametrize("action", ["list", "verify", "prune"])
+def test_a_folder_that_others_may_write_to_is_refused(
+    capsys: pytest.CaptureFixture[str], folder: Path, action: str
+) -> None:
+    folder.chmod(0o777)
+    before = files(folder)
+    assert "cli.cache.folder" in refused(capsys, "cache", action, code=Exit.USAGE)
+    assert files(folder) == before
+    finding = next(f for f in json.loads(told(capsys, "doctor", "--json")) if f["name"] == "cache folder")
+    assert finding["state"] == "broken"
+    assert "refused" not in told(capsys, "db", "list", "--db", str(folder / "t.sqlite3"))
+    assert "tuning.database.folder" in refused(capsys, "db", "list", code=Exit.USAGE)
 
 
 def test_no_folder_yet(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

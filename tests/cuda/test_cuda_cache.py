@@ -134,16 +134,25 @@ def test_what_is_larger_than_the_limit_is_not_written(compiler: Compiler, tmp_pa
 
 
 def test_what_a_crash_left_goes_after_an_hour(compiler: Compiler, tmp_path: Path) -> None:
-    old, new = tmp_path / ".abc-1.tmp", tmp_path / ".abc-2.tmp"
-    for path in (old, new):
-        path.write_bytes(b"half")
-    os.utime(old, (time.time() - 7200,) * 2)
-    other = tmp_path / "notes.txt"
-    other.write_text("not ours", encoding="utf-8")
+    ours = {".graphdnn-abc-1.tmp": b"GDNNKRN2half", ".graphdnn-abc-3.tmp": b"", ".abc-1.tmp": b"GDNNKRN1half"}
+    other = {
+        "notes.txt": b"notes", "notes.tmp": b"notes", ".notes.tmp": b"GDNNKR", ".notes-1.tmp": b"", ".a-1.tmp": b"x",
+        ".graphdnn-a.tmp": b"notes", "mine.kernel": b"GDNNKRN2", "0" * 64 + ".kernel": b"notes",
+    }  # fmt: skip
+    for name, content in (ours | other).items():
+        (tmp_path / name).write_bytes(content)
+        os.utime(tmp_path / name, (time.time() - 7200,) * 2)
+    link = tmp_path / ("1" * 64 + ".kernel")
+    link.symlink_to(tmp_path / "notes.txt")
+    new = tmp_path / ".graphdnn-abc-2.tmp"
+    new.write_bytes(b"GDNNKRN2half")
     KernelCache(tmp_path).load(KERNEL, "sm_80")
-    assert not old.exists()
-    assert new.exists(), "somebody may be writing it"
-    assert other.exists()
+    cache_maintenance.prune(tmp_path, 0, 60.0)
+    cache_maintenance.remove_damaged(tmp_path)
+    assert {path.name for path in files(tmp_path)} == {*other, new.name, link.name}, (
+        "somebody may be writing the new one"
+    )
+    assert {name: (tmp_path / name).read_bytes() for name in other} == other
 
 
 def test_with_nvrtc(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from fake_compiler import KERNEL, Compiler, files, named, no_writing
 
+from graphdnn.cuda import private
 from graphdnn.cuda.kernel_cache import KernelCache, cache_directory, default_cache
 
 
@@ -57,6 +58,58 @@ def test_a_full_disk(compiler: Compiler, tmp_path: Path, monkeypatch: pytest.Mon
     cache = KernelCache(tmp_path)
     assert [cache.load(KERNEL, "sm_80").origin for _ in range(2)] == ["compiled", "memory"]
     assert files(tmp_path) == [], "nothing half written is left"
+
+
+needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="a system without owners of files")
+
+
+@needs_owners
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o757, 0o1777], ids=oct)
+def test_a_folder_that_others_may_write_to_is_not_used(
+    compiler: Compiler, tmp_path: Path, mode: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    KernelCache(tmp_path).load(KERNEL, "sm_80")
+    before = {path: path.read_bytes() for path in files(tmp_path)}
+    tmp_path.chmod(mode)
+    cache = KernelCache(tmp_path)
+    assert [cache.load(named(name), "sm_80").origin for name in "aab"] == ["compiled", "memory", "compiled"]
+    assert KernelCache(tmp_path).load(KERNEL, "sm_80").origin == "compiled"
+    assert {path: path.read_bytes() for path in files(tmp_path)} == before
+    said = [line for line in capsys.readouterr().err.splitlines() if ",note," in line and "template" not in line]
+    assert len(said) == 1
+    assert "others may write to the folder" in said[0]
+    assert "GRAPHDNN_CACHE_DIR" in said[0]
+
+
+@needs_owners
+def test_a_folder_of_another_user_is_not_used(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    KernelCache(tmp_path).load(KERNEL, "sm_80")
+    status = os.stat(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: status.st_uid + 4711)
+    monkeypatch.setattr(private, "_ROOT", status.st_uid + 1)
+    assert KernelCache(tmp_path).load(KERNEL, "sm_80").origin == "compiled"
+    assert f"another user's (uid {status.st_uid})" in capsys.readouterr().err
+
+
+@needs_owners
+@pytest.mark.parametrize("mode", [0o666, 0o620, 0o602], ids=oct)
+def test_a_file_that_others_may_write_to_is_not_used(compiler: Compiler, tmp_path: Path, mode: int) -> None:
+    KernelCache(tmp_path).load(KERNEL, "sm_80")
+    (path,) = files(tmp_path)
+    path.chmod(mode)
+    assert KernelCache(tmp_path).load(KERNEL, "sm_80").origin == "compiled"
+    assert KernelCache(tmp_path).load(KERNEL, "sm_80").origin == "disk", "it was written anew"
+
+
+def test_a_link_is_not_followed(compiler: Compiler, tmp_path: Path) -> None:
+    KernelCache(tmp_path / "kernels").load(KERNEL, "sm_80")
+    (path,) = files(tmp_path / "kernels")
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert KernelCache(tmp_path / "kernels").load(KERNEL, "sm_80").origin == "compiled"
+    assert path.is_symlink()
 
 
 def test_where_the_folder_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from file_mutations import assert_checked, damaged
 from frontend_files import IMAGES, NODES, chain, entry, frontend, node, used
@@ -10,7 +12,7 @@ import graphdnn
 from graphdnn import fuse
 from graphdnn.errors import BadParam
 from graphdnn.graph.operation_graph import OperationGraph
-from graphdnn.importers import FORMATS, read
+from graphdnn.importers import FORMATS, cudnn_frontend, read
 from graphdnn.importers.cudnn_frontend_nodes import TAGS
 
 
@@ -116,3 +118,22 @@ def test_the_builder_refuses_what_files_brought_up() -> None:
     g = graphdnn.Graph(io_data_type="f32")
     with pytest.raises(BadParam, match=r"builder\.slices"):
         g.slice(g.tensor([4]), [slice(0, 4, 0)])
+
+
+@pytest.mark.parametrize("count", [30, 120])
+def test_each_node_is_looked_at_once(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Whatever their order in the file: here each one waits for the next."""
+    names = [f"t{i}" for i in range(count + 1)]
+    nodes = [node("POINTWISE", {"IN_0": a}, {"OUT_0": b}, mode="RELU_FWD") for a, b in pairwise(names)]
+    text = frontend(nodes[::-1], *(entry(name, [2, 4]) for name in names))
+    reads, looked = cudnn_frontend._Reading._reads, []
+
+    def counted(self: cudnn_frontend._Reading, node: dict[str, object]) -> set[str]:
+        looked.append(node)
+        return reads(self, node)
+
+    monkeypatch.setattr(cudnn_frontend._Reading, "_reads", counted)
+    found = read(text, "cudnn-frontend")
+    assert not found.refused
+    assert len(found.problems[0].graph.operations) == count
+    assert len(looked) == count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from graphdnn import BadParam, DataType, GraphdnnError, OperationGraph, problem
 from graphdnn.analysis.oracle import bounds, compare, evaluate, promoted
-from graphdnn.problem import parse, random_bindings
+from graphdnn.problem import parse, parser, random_bindings
 from graphdnn.tensors import channels_last_strides
 
 DOCUMENTED = [
@@ -233,3 +234,18 @@ def test_groups_are_said_to_follow_from_the_extents() -> None:
     with pytest.raises(BadParam) as caught:
         parse("conv x=f16[8,96,28,28] w=f16[96,1,3,3] pad=1 groups=96")
     assert caught.value.rejections[0].fix.startswith("groups follow from the extents")
+
+
+def test_a_text_of_many_signs_is_refused_soon() -> None:
+    start = time.process_time()
+    with pytest.raises(BadParam):
+        parse("+" * 80_000)
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [("a+b", 2), ("a(1e+2)+b", 2), ("a(1e+2+3)", 1), ("a)+b", 2), ("(+)+(", 2), ("a+b)", 1), ("+(+)", 2), ("a+(b", 2)],
+)
+def test_a_sign_in_parentheses_begins_no_step(text: str, steps: int) -> None:
+    assert len(parser._split(text)) - 1 == steps

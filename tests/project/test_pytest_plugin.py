@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from repository import ROOT
 
-from graphdnn import Graph, ReductionOperator, __version__, build, device_spec, fuse, rank
+from graphdnn import Graph, ReductionOperator, __version__, build, device_spec, fuse, pytest_plugin, rank
 from graphdnn.errors import BadParam, NotInitialized
 from graphdnn.locks import lock_from_json, lock_of
 from graphdnn.locks.kernel_patterns import WORDS
@@ -21,6 +21,7 @@ LAYER = "conv x=f16[8,64,56,56]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias + residual
 TEST = f"""
 from graphdnn import device_spec, rank
 from graphdnn.problem import parse
+from graphdnn import pytest_plugin
 from graphdnn.pytest_plugin import assert_fused, assert_plan_locked
 
 def config(text={LAYER!r}):
@@ -143,6 +144,19 @@ def test_locks_are_written_held_and_moved(pytester: pytest.Pytester, run) -> Non
         ["*speed: kernel 0 conv_fprop+add+add+relu_fwd: engine cuda_other_*", "*no engine has this name any more"]
     )
     assert not list(pytester.path.glob(".*writing"))
+
+
+def test_what_lies_where_a_writer_leaves_its_mark_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytest_plugin, "_PATIENCE", 0.05)
+    mark = tmp_path / ".a.lock.writing"
+    mark.write_text("notes", encoding="utf-8")
+    with pytest_plugin._alone(tmp_path / "a.lock"):
+        pass
+    assert mark.read_text(encoding="utf-8") == "notes"
+    mark.write_text("", encoding="utf-8")  # as a writer that died leaves it
+    with pytest_plugin._alone(tmp_path / "a.lock"):
+        pass
+    assert not mark.exists()
 
 
 def test_classes_that_are_allowed(tmp_path: Path) -> None:

@@ -195,9 +195,98 @@ def test_verify_and_prune_damaged_entries(capsys: pytest.CaptureFixture[str], fo
     assert "2 damaged" in out
     assert "fix: graphdnn db prune" in out
     assert json.loads(answer(capsys, "db", "verify", "--json", code=Exit.CHECK_FAILED)[0])["entries"] == 4
-    path.with_name(f"{path.name}.damaged-1").write_text("x", encoding="utf-8")
+    damaged, notes = (path.with_name(f"{path.name}.damaged-{i}") for i in (1, 2))
+    damaged.write_bytes(path.read_bytes()[:100])
+    notes.write_text("x", encoding="utf-8")
+    out, _ = answer(capsys, "db", "verify", code=Exit.CHECK_FAILED)
+    assert f"set aside before: {damaged.name}" in out
+    assert f"left as it is, for it has no sign of graphdnn: {notes.name}" in out
     assert "2 damaged, 1 file set aside" in answer(capsys, "db", "prune")[0]
-    assert not sqlite_file.damaged_files(path)
+    assert not damaged.exists()
+    assert notes.read_text(encoding="utf-8") == "x"
+    assert "3 entries checked" in answer(capsys, "db", "verify")[0]
+
+
+ACTIONS = (("list",), ("show", "x"), ("merge", "x"), ("verify",), ("prune",), ("prune", "--all"), ("calibration",))
+
+
+@pytest.mark.parametrize("words", ACTIONS, ids=lambda words: " ".join(words))
+def test_every_action_refuses_a_file_that_is_not_ours(
+    capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    named, default = tmp_path / "mine.sqlite3", folder / sqlite_file.FILE_NAME
+    connection = sqlite3.connect(named)
+    connection.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (1)")
+    connection.close()
+    folder.mkdir(mode=0o700)
+    default.write_bytes(named.read_bytes())
+    for more in (("--db", str(named)), ()):
+        assert "tuning.database.foreign" in refused(capsys, "db", *words, *more, code=Exit.USAGE)
+    assert named.read_bytes() == default.read_bytes()
+    assert sorted(p.name for p in (*tmp_path.iterdir(), *folder.iterdir())) == ["cache", named.name, default.name]
+
+
+@pytest.mark.parametrize("words", [("prune",), ("prune", "--all"), ("merge", "x")], ids=lambda words: " ".join(words))
+@pytest.mark.parametrize("moment", ["before it is opened", "after it was opened"])
+def test_actions_that_write_refuse_a_file_that_another_process_keeps(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...],
+    moment: str,
+) -> None:  # fmt: skip
+    filled()
+    monkeypatch.setattr(sqlite_file, "_WAIT", 0.05)
+    path = folder / sqlite_file.FILE_NAME
+    if words[0] == "merge":
+        other = folder / "other.sqlite3"
+        filled(other)
+        words = ("merge", str(other))
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        if moment == "before it is opened":
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("BEGIN EXCLUSIVE")
+        connection.execute("UPDATE times SET measured = 1")
+        assert "tuning.database.locked" in refused(capsys, "db", *words, code=Exit.USAGE)
+    finally:
+        connection.close()
+    assert "4 entries checked" in answer(capsys, "db", "verify")[0]
+
+
+@pytest.mark.parametrize("words", [("prune",), ("prune", "--all"), ("merge", "x")], ids=lambda words: " ".join(words))
+def test_actions_that_write_refuse_a_file_that_cannot_be_written(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """SQLite says so when a statement writes, not when the file is opened. Root may write anything: it is told to."""
+    filled()
+    path = folder / sqlite_file.FILE_NAME
+    if words[0] == "merge":
+        filled(other := folder / "other.sqlite3")
+        words = ("merge", str(other))
+    connected = sqlite_file._connected
+
+    def read_only(path: Path) -> sqlite_file.Connection:
+        connection = connected(path)
+        connection.execute("PRAGMA query_only = ON")
+        return connection
+
+    monkeypatch.setattr(sqlite_file, "_connected", read_only)
+    assert "tuning.database.unwritable" in refused(capsys, "db", *words, code=Exit.USAGE)
+    monkeypatch.undo()
+    with Database(path) as database:
+        assert len(database.records()) == 4
+
+
+def test_prune_mends_a_file_that_cannot_be_written_for_its_damage(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    from test_tuning_files import broken
+
+    broken(folder / sqlite_file.FILE_NAME)
+    out, _ = answer(capsys, "db", "verify", code=Exit.CHECK_FAILED)
+    assert "fix: graphdnn db prune" in out
+    with Database() as database:
+        database._connection.execute("UPDATE times SET median = -1 WHERE place = 2")
+    assert "1 file set aside before" in answer(capsys, "db", "prune")[0]
     assert "3 entries checked" in answer(capsys, "db", "verify")[0]
 
 

@@ -23,7 +23,7 @@ from tuning_records import graph_of, records, tuned
 
 from graphdnn import debug_log
 from graphdnn.errors import BadParam
-from graphdnn.tuning import Database
+from graphdnn.tuning import Database, aside
 from graphdnn.tuning.database import sqlite_file
 from graphdnn.tuning.database.environment import Setup
 
@@ -44,15 +44,11 @@ def spoilt(path: Path, how: str) -> None:
         path.write_bytes(data[: len(data) // 2])
     elif how == "a header alone":
         path.write_bytes(data[:100])
-    elif how == "random bytes":
-        path.write_bytes(random.Random(1).randbytes(len(data)))
     elif how == "random bytes after the header":
         path.write_bytes(data[:100] + random.Random(1).randbytes(len(data) - 100))
-    elif how == "text":
-        path.write_text("this is no database\n" * 100, encoding="utf-8")
     else:
         statements = {
-            "newer schema": "PRAGMA user_version = 2",
+            "older schema": "PRAGMA user_version = 0",
             "other tables": "CREATE TABLE more (x)",
             "a trigger": "CREATE TRIGGER t AFTER INSERT ON times BEGIN DELETE FROM problems; END",
             "a view": "DROP TABLE times; CREATE VIEW times AS SELECT * FROM problems",
@@ -63,8 +59,8 @@ def spoilt(path: Path, how: str) -> None:
 
 
 DAMAGE = (
-    "truncated", "a header alone", "random bytes", "random bytes after the header", "text", "newer schema",
-    "other tables", "a trigger", "a view",
+    "truncated", "a header alone", "random bytes after the header", "older schema", "other tables", "a trigger",
+    "a view",
 )  # fmt: skip
 
 
@@ -81,13 +77,13 @@ def test_damaged_files_are_set_aside(path: Path, how: str, capsys: pytest.Captur
     err = capsys.readouterr().err
     assert len([line for line in err.splitlines() if "template" not in line]) == 1, err
     assert "set aside as" in err
-    assert [p.name for p in sqlite_file.damaged_files(path)] == [f"{path.name}.damaged-1"]
+    assert [p.name for p in aside.damaged_files(path)] == [f"{path.name}.damaged-1"]
     with Database(path) as database:
         assert len(database.records()) == 4
         assert database.integrity() == []
     spoilt(path, how)
     Database(path).close()
-    assert len(sqlite_file.damaged_files(path)) == 2
+    assert len(aside.damaged_files(path)) == 2
 
 
 def test_damage_while_it_is_open_is_no_error_either(path: Path) -> None:
@@ -114,7 +110,7 @@ def test_mutated_files_end_in_records_or_in_none(tmp_path: Path, count: int) -> 
     )
     assert run.returncode == 0, run.stderr
     outcomes, seen, is_quick = ast.literal_eval("(" + run.stdout.strip().replace("] ", "], ") + ")")
-    assert set(outcomes) <= {"kept", "empty", "tuning.database.foreign"}
+    assert set(outcomes) <= {"kept", "empty", "tuning.database.foreign", "tuning.database.newer"}
     assert {"kept", "empty"} <= set(outcomes)
     assert seen == []
     assert is_quick
@@ -141,18 +137,200 @@ def test_values_are_checked_when_they_are_read(path: Path, column: str, value: A
         assert not database.damaged
 
 
-def test_other_files_are_left_alone(tmp_path: Path) -> None:
-    text, foreign = tmp_path / "notes.txt", tmp_path / "other.sqlite3"
-    text.write_text("my notes", encoding="utf-8")
-    connection = sqlite3.connect(foreign)
-    connection.executescript("PRAGMA application_id = 77; CREATE TABLE t (x)")
+def foreign_database(path: Path, statements: str) -> None:
+    connection = sqlite3.connect(path)
+    connection.executescript(statements)
     connection.close()
-    for file in (text, foreign):
-        before = file.read_bytes()
-        with pytest.raises(BadParam) as caught:
-            Database(file)
-        assert caught.value.rejections[0].rule == "tuning.database.foreign"
-        assert file.read_bytes() == before
+
+
+FOREIGN = {
+    "notes.txt": lambda path: path.write_text("my notes", encoding="utf-8"),
+    "notes.sqlite3": lambda path: path.write_text("my notes", encoding="utf-8"),
+    "magic.sqlite3": lambda path: path.write_bytes(b"SQLite format 3\0"),
+    "random.sqlite3": lambda path: path.write_bytes(random.Random(1).randbytes(8000)),
+    sqlite_file.FILE_NAME: lambda path: path.write_bytes(bytes(4096)),
+    "other.sqlite3": lambda path: foreign_database(path, "PRAGMA application_id = 77; CREATE TABLE t (x)"),
+    "plain.sqlite3": lambda path: foreign_database(path, "CREATE TABLE t (x); INSERT INTO t VALUES (1)"),
+    "schema.db": lambda path: foreign_database(path, "PRAGMA user_version = 1; CREATE TABLE t (x)"),
+    "empty.db": lambda path: foreign_database(path, "PRAGMA user_version = 1"),
+    "wal.db": lambda path: foreign_database(path, "PRAGMA journal_mode = WAL; CREATE TABLE t (x)"),
+    "folder.sqlite3": lambda path: path.mkdir(),
+    "pipe.sqlite3": os.mkfifo,
+}
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    return {p.name: p.read_bytes() if p.is_file() else None for p in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_files_that_are_not_ours_are_left_alone(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / name
+    FOREIGN[name](file)
+    before = contents(tmp_path)
+    with pytest.raises(BadParam) as caught:
+        Database(file)
+    assert caught.value.rejections[0].rule == "tuning.database.foreign"
+    assert contents(tmp_path) == before
+    assert capsys.readouterr().err == "", "the refusal says it"
+
+
+def test_a_stranger_in_the_default_place_is_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRAPHDNN_CACHE_DIR", str(path.parent))
+    path.parent.mkdir(mode=0o700)
+    path.write_text("my notes", encoding="utf-8")
+    with Database() as database:
+        assert database.path is None
+        assert database.unread is not None
+        assert database.unread.rule == "tuning.database.foreign"
+        database.put(records(), [])
+        assert len(database.records()) == 4
+    assert contents(path.parent) == {path.name: b"my notes"}
+
+
+def test_a_file_of_an_earlier_version_gets_its_id_when_it_is_written(path: Path) -> None:
+    with Database(path) as database:
+        database.put(records(), [])
+        database._connection.execute("PRAGMA application_id = 0")
+        database._connection.execute("PRAGMA journal_mode = DELETE")
+    assert path.read_bytes()[68:72] == bytes(4)
+    with Database(path) as database:
+        assert len(database.records()) == 4
+    assert path.read_bytes()[68:72] == bytes(4)
+    with Database(path) as database:
+        database.put(records(1, "more"), [])
+        assert len(database.records()) == 5
+    assert path.read_bytes()[68:72] == b"gdnt"
+
+
+def test_damage_to_a_file_of_an_earlier_version_is_set_aside_while_its_tables_tell(path: Path) -> None:
+    with Database(path) as database:
+        database.put(records(200), [])
+        database._connection.execute("PRAGMA application_id = 0")
+        database._connection.execute("PRAGMA journal_mode = DELETE")
+    data = path.read_bytes()
+    path.write_bytes(data[:8192] + random.Random(1).randbytes(len(data) - 8192))
+    with Database(path) as database:
+        assert database.path == path
+    assert [p.name for p in aside.damaged_files(path)] == [f"{path.name}.damaged-1"]
+    path.write_bytes(bytes(4) + data[4:])
+    with pytest.raises(BadParam):
+        Database(path)
+
+
+def test_a_file_of_a_later_version_is_left_alone(path: Path) -> None:
+    with Database(path) as database:
+        database.put(records(), [])
+        database._connection.execute("PRAGMA user_version = 2")
+        database._connection.execute("PRAGMA journal_mode = DELETE")
+    before = contents(path.parent)
+    with pytest.raises(BadParam) as caught:
+        Database(path)
+    assert caught.value.rejections[0].rule == "tuning.database.newer"
+    assert contents(path.parent) == before
+
+
+def broken(path: Path) -> None:
+    """A file that SQLite's quick check accepts: the index of a table lacks what the table holds."""
+    with Database(path) as database:
+        database.put(records(), [])
+        database._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        database._connection.execute("PRAGMA journal_mode = DELETE")
+        ((root,),) = database._connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE type = 'index' AND tbl_name = 'times'"
+        ).fetchall()
+    data = bytearray(path.read_bytes())
+    at = 4096 * (root - 1)
+    data[at : at + 8] = b"\x0a\0\0\0\0\x10\0\0"  # a leaf without cells
+    path.write_bytes(data)
+
+
+def test_a_file_that_breaks_when_it_is_written_keeps_what_can_be_read(path: Path) -> None:
+    broken(path)
+    with Database(path) as database:
+        assert len(database.records()) == 4
+        assert database.integrity()
+        database.remove([])  # which deletes the graphs that nothing is known of
+        assert database.integrity()
+        database._connection.execute("UPDATE times SET median = -1 WHERE place = 2")
+        assert database.remove_damaged() == 0  # it was not kept
+        assert len(database.records()) == 3
+        assert database.integrity() == []
+        assert database.path == path
+    assert [p.name for p in aside.damaged_files(path)] == [f"{path.name}.damaged-1"]
+
+
+def test_a_change_that_fails_for_damage_is_made_in_the_file_begun_anew(path: Path) -> None:
+    broken(path)
+    with Database(path) as database:
+        database._changed(lambda: database._connection.execute("DELETE FROM times WHERE place = 0") and None)
+        assert [r.place for r in database.records()] == [1, 2, 3]
+        assert database.integrity() == []
+        assert database.path == path
+    assert [p.name for p in aside.damaged_files(path)] == [f"{path.name}.damaged-1"]
+
+
+def test_only_files_with_our_sign_are_deleted(path: Path) -> None:
+    with Database(path) as database:
+        database.put(records(), [])
+    data = path.read_bytes()
+    ours = [path.with_name(f"{path.name}.damaged-{i}") for i in (1, 22)]
+    for file in ours:
+        file.write_bytes(data[:100])
+    ours[0].with_name(f"{ours[0].name}-wal").write_bytes(b"log")
+    left = {f"{path.name}.damaged-{end}": text for end, text in (("2", b"x"), ("report", data), ("3-notes", data))}
+    for name, content in left.items():
+        path.with_name(name).write_bytes(content)
+    path.with_name(f"{path.name}.damaged-4").symlink_to(path)
+    assert aside.damaged_files(path) == ours
+    assert aside.delete_damaged(path) == 2
+    assert {name: content for name, content in contents(path.parent).items() if name != path.name} == {
+        **left, f"{path.name}.damaged-4": data
+    }  # fmt: skip
+
+
+LOCKS = {
+    "a link": lambda lock, victim: lock.symlink_to(victim),
+    "another's notes": lambda lock, victim: lock.write_text("my notes", encoding="utf-8"),
+    "a pipe": lambda lock, victim: os.mkfifo(lock),
+    "a folder": lambda lock, victim: lock.mkdir(),
+}
+
+
+@pytest.mark.parametrize("kind", LOCKS)
+def test_a_lock_file_that_is_not_ours_is_neither_followed_nor_emptied(
+    tmp_path: Path, path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Database(path) as database:
+        database.put(records(), [])
+    spoilt(path, "truncated")
+    victim, lock = tmp_path / "victim", Path(f"{path}.lock")
+    victim.write_text("keep me", encoding="utf-8")
+    LOCKS[kind](lock, victim)
+    before = contents(path.parent)
+    with Database(path) as database:
+        assert database.path is None
+        assert database.unwritable is not None
+        assert database.unwritable.rule == "tuning.database.unwritable"
+    assert victim.read_text(encoding="utf-8") == "keep me"
+    assert contents(path.parent) == before
+    assert "results stay in memory" in capsys.readouterr().err
+
+
+def test_a_link_to_a_lock_that_is_not_there_makes_no_file(tmp_path: Path, path: Path) -> None:
+    path.parent.mkdir()
+    Path(f"{path}.lock").symlink_to(tmp_path / "made")
+    with pytest.raises(OSError, match="symbolic"), aside.alone(path, 0.0):
+        pass
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_lock_is_not_waited_for_without_end(path: Path) -> None:
+    path.parent.mkdir()
+    with aside.alone(path, 1.0), pytest.raises(TimeoutError), aside.alone(path, 0.1):
+        pass
+    with aside.alone(path, 0.0):
+        pass
 
 
 def test_without_a_folder_it_stays_in_memory(
@@ -218,7 +396,7 @@ def test_eight_processes_write_at_once(path: Path) -> None:
         assert len(database.records()) == 8 * rounds * 4
         assert not database.damaged
         assert database.integrity() == []
-    assert not sqlite_file.damaged_files(path)
+    assert not aside.damaged_files(path)
 
 
 def _combine(path: Path, who: int) -> None:
@@ -246,14 +424,14 @@ def test_processes_that_tune_one_problem_keep_the_better_times_of_all(path: Path
 def test_processes_that_find_damage_together_set_it_aside_once(path: Path) -> None:
     with Database(path) as database:
         database.put(records(), [])
-    spoilt(path, "text")
+    spoilt(path, "truncated")
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=_write, args=(path, i, 1)) for i in range(8)]
     started(writers)
     for writer in writers:
         writer.join(60)
         assert writer.exitcode == 0
-    assert len(sqlite_file.damaged_files(path)) == 1
+    assert len(aside.damaged_files(path)) == 1
     with Database(path) as database:
         assert len(database.records()) == 8 * 4
 
@@ -277,7 +455,7 @@ def test_killed_writers_leave_whole_tunings(path: Path) -> None:
             sizes[record.key] = sizes.get(record.key, 0) + 1
         assert sizes
         assert set(sizes.values()) == {4}
-    assert not sqlite_file.damaged_files(path)
+    assert not aside.damaged_files(path)
 
 
 def test_records_are_json_that_people_can_read(path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from graphdnn.analysis.repairs.edit import Case, Edit, numbers, strides_for
 from graphdnn.analysis.repairs.graph_draft import Draft, Key
@@ -82,6 +83,8 @@ def leave_unset(case: Case) -> Iterator[Edit]:
         index = problem.operation
         for setting in dict.fromkeys((problem.setting, "")):
             names = [name.removeprefix(f"{setting}.") for name in named]
+            if not setting and "operation" in names:
+                continue  # which says what the entry is
             words = f"leave {', '.join(names)} of {case.draft.label(index)} unset"
             yield case.with_setting("settings.unset", words, 1.0, index, setting, **dict.fromkeys(names, ...))
 
@@ -91,7 +94,7 @@ def pointwise_ports(case: Case) -> Iterator[Edit]:
     for index in case.operations:
         if case.draft.cls(index) is not PointwiseOperation:
             continue
-        spec = case.draft.operations[index].get("spec", {})
+        spec = _settings(case.draft.operations[index])
         modes = [row for mode, row in POINTWISE.items() if mode.name == spec.get("mode")]
         mine = case.ports[index]
         for row in modes:
@@ -109,7 +112,7 @@ def swap_operands(case: Case) -> Iterator[Edit]:
     """The operands of an operation for which their order does not matter, the other way round."""
     for index in case.operations:
         op = case.draft.operations[index]
-        spec = op.get("spec", {})
+        spec = _settings(op)
         if case.draft.cls(index) is PointwiseOperation and spec.get("mode") in _COMMUTATIVE and "x" in op and "b" in op:
             draft = case.draft.copy()
             draft.operations[index]["x"], draft.operations[index]["b"] = op["b"], op["x"]
@@ -119,6 +122,12 @@ def swap_operands(case: Case) -> Iterator[Edit]:
                 if value is not ...:
                     draft.operations[index][name] = value
             yield Edit("ports.swap", f"swap the operands of {case.draft.label(index)}", draft, 1.3)
+
+
+def _settings(op: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a pointwise operation; none where the entry holds something else."""
+    spec = op.get("spec")
+    return spec if isinstance(spec, dict) else {}
 
 
 # Which tensor a uid means.

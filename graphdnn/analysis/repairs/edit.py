@@ -225,5 +225,5 @@ def surprise(case: Case, old: int, new: int) -> float:
     """How unlikely it is that ``new`` was meant: how round both are, how often the graph has them, how far apart."""
     used = case.extents_in_use
     agreement = (used.get(new, 0) + 1) / (used.get(new, 0) + used.get(old, 0) + 1)
-    distance = min(abs(log2(new / old)), 4.0) if old > 0 else 0.0
+    distance = min(abs(log2(new) - log2(old)), 4.0) if old > 0 and new > 0 else 0.0
     return 0.08 * (roundness(old) - roundness(new)) - 0.5 * (agreement - 0.5) + 0.3 * distance

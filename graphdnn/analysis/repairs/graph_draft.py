@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphdnn.dtypes import data_type_of
+from graphdnn.escaped import escaped
 from graphdnn.files import CONTENT, KNOWN_OPERATIONS, fields_of, graph_to_dict, malformed, plain
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.operations import Operation, ports
@@ -93,7 +94,8 @@ class Draft:
         known = TensorSpec.model_fields
         changed = {f: v for f, v in given.items() if f not in known or known[f].is_required() or v != known[f].default}
         entry = self.entered_fields(changed)
-        key: Key = given["uid"]
+        uid = given.get("uid")
+        key: Key = uid if _is_name(uid) else f"{uid!r:.40}"  # type: ignore[assignment]
         while key in self.tensors:
             key = f"{key}'"
         self.tensors[key] = entry
@@ -145,7 +147,8 @@ class Draft:
 
     def tensor_label(self, key: Key) -> str:
         entry = self.tensors[key]
-        return f"{entry['name']} (uid {entry['uid']})" if entry.get("name") else f"uid {entry['uid']}"
+        name, uid = escaped(f"{entry.get('name') or ''}"), escaped(f"{entry.get('uid')}")
+        return f"{name} (uid {uid})" if name else f"uid {uid}"
 
     def ports(self, index: int, role: str) -> dict[str, Key]:
         """Port -> key, for the ports that are set; ``inputs_list`` gives ``inputs_list[0]`` and so on."""
@@ -194,7 +197,7 @@ def _label(op: Fields) -> str:
     spec = op.get("spec")
     mode = spec.get("mode") if op["operation"] == "pointwise" and isinstance(spec, dict) else None
     tag = mode.lower() if isinstance(mode, str) else op["operation"]
-    return f"{tag} '{op['name']}'" if op.get("name") else str(tag)
+    return escaped(f"{tag} '{op['name']}'" if op.get("name") else str(tag))
 
 
 def _type_name(value: Any) -> Any:

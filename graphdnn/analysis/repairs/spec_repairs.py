@@ -8,7 +8,7 @@ from graphdnn.analysis.repairs.draft_diff import changes
 from graphdnn.analysis.repairs.draft_validation import Assembler, Assembly, Problem
 from graphdnn.analysis.repairs.edit import Case, Edit
 from graphdnn.analysis.repairs.edit_table import EDITS
-from graphdnn.analysis.repairs.graph_draft import Draft
+from graphdnn.analysis.repairs.graph_draft import Draft, Key
 from graphdnn.analysis.repairs.repair import Repair, Repairs
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.files import KNOWN_OPERATIONS
@@ -17,6 +17,7 @@ from graphdnn.spec import Attempted
 from graphdnn.tensors import TensorSpec
 
 Problems = Callable[[Draft], tuple[Problem, ...]]
+_MOST = 500  # edits tried on top of others: the orders of many mistakes are more than can be tried
 
 
 def repairs_of_part(attempt: Attempted, device: DeviceSpec) -> Repairs:
@@ -24,9 +25,11 @@ def repairs_of_part(attempt: Attempted, device: DeviceSpec) -> Repairs:
     draft, problems_of = _tensor(attempt) if issubclass(attempt.cls, TensorSpec) else _settings(attempt)
     problems = problems_of(draft)
     rules = tuple(dict.fromkeys(problem.rule for problem in problems))
+    tries = iter(range(_MOST))
     found: dict[tuple[str, ...], tuple[float, Repair]] = {}
     for edit in _edits(draft, problems):
-        mended = edit if not (left := problems_of(edit.draft)) else _followed(edit, left, len(problems), problems_of)
+        left = problems_of(edit.draft)
+        mended = _followed(edit, left, len(problems), problems_of, tries) if left else edit
         if mended is not None:
             lines = changes(draft, mended.draft)
             repair = Repair(mended.row, mended.words, lines, rules, None, None, None)
@@ -43,15 +46,22 @@ def _edits(draft: Draft, problems: tuple[Problem, ...]) -> Iterator[Edit]:
                 yield from row.propose(case)
 
 
-def _followed(edit: Edit, left: tuple[Problem, ...], before: int, problems_of: Problems) -> Edit | None:
-    """An edit after which fewer problems are left, with what mends them: several mistakes are reported together."""
+def _followed(
+    edit: Edit, left: tuple[Problem, ...], before: int, problems_of: Problems, tries: Iterator[int]
+) -> Edit | None:
+    """An edit after which fewer problems are left, with what mends them: several mistakes are reported together.
+
+    ``tries``: as long as it lasts.
+    """
     if len(left) >= before:
         return None
     for second in sorted(_edits(edit.draft, left), key=lambda each: each.weight):
+        if next(tries, None) is None:
+            return None
         remaining = problems_of(second.draft)
         row, words, weight = f"{edit.row}+{second.row}", f"{edit.words}; {second.words}", edit.weight + second.weight
         both = Edit(row, words, second.draft, weight)
-        mended = both if not remaining else _followed(both, remaining, len(left), problems_of)
+        mended = both if not remaining else _followed(both, remaining, len(left), problems_of, tries)
         if mended is not None:
             return mended
     return None
@@ -59,8 +69,7 @@ def _followed(edit: Edit, left: tuple[Problem, ...], before: int, problems_of: P
 
 def _tensor(attempt: Attempted) -> tuple[Draft, Problems]:
     draft = Draft("", {}, [])
-    draft.enter({"uid": 0, **attempt.fields})
-    (key,) = draft.tensors
+    key: Key = draft.enter({"uid": 0, **attempt.fields})["tensor"]  # its fields may hold tensors, which enter as well
 
     def problems_of(changed: Draft) -> tuple[Problem, ...]:
         made = Assembler().tensor(changed, key)

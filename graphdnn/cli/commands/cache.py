@@ -13,11 +13,20 @@ from typing import Any
 from graphdnn.cli.common_options import refuse_ignored
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.cuda.cache_entry import Damaged
-from graphdnn.cuda.cache_maintenance import Stored, opened, prune, remove_damaged, stored
+from graphdnn.cuda.cache_maintenance import Stored, is_own, opened, prune, remove_damaged, stored
 from graphdnn.cuda.kernel_cache import LIMIT_BYTES
+from graphdnn.cuda.private import FIX, distrust
+from graphdnn.errors import BadParam
+from graphdnn.rules import Rule
 from graphdnn.storage import cache_directory
 from graphdnn.text_format import indented, narrowed, plural, size, table
 
+FOLDER = Rule(
+    id="cli.cache.folder",
+    expected="a folder of your own that nobody else may write to",
+    reason="{detail}, so kernels in it are neither used nor removed",
+    fix="{how}",
+)
 MIB, DAY = 2**20, 86400.0
 NO_FOLDER = "there is no home folder: kernels stay in memory (GRAPHDNN_CACHE_DIR names a folder)"
 _HEAD = ("kernel", "arch", "NVRTC", "size", "last used", "key")
@@ -44,6 +53,9 @@ def run(arguments: argparse.Namespace) -> Exit:
     if folder is None:
         print(json.dumps({"folder": None}) if arguments.json else NO_FOLDER)
         return Exit.OK
+    why = distrust(folder)
+    if why is not None:
+        raise BadParam(FOLDER.reject("kernel cache", "folder", str(folder), detail=why, how=FIX))
     return ACTIONS[arguments.action](folder, arguments)
 
 
@@ -65,13 +77,16 @@ def list_kernels(folder: Path, arguments: argparse.Namespace) -> Exit:
 
 def verify(folder: Path, arguments: argparse.Namespace) -> Exit:
     found = [_described(file) for file in stored(folder)]
-    damaged = [entry for entry in found if entry["problem"]]
+    damaged = [entry for entry in found if entry["problem"] and entry["own"]]
+    foreign = [entry for entry in found if not entry["own"]]
     if arguments.json:
-        _print_json(folder, kernels=len(found), damaged=damaged)
+        _print_json(folder, kernels=len(found), damaged=damaged, foreign=foreign)
     else:
         print(f"{plural(len(found), 'kernel')} checked in {folder}, {len(damaged)} damaged")
         for entry in damaged:
             print(indented(f"{entry['file']}: {entry['problem']}"))
+        for entry in foreign:
+            print(indented(f"{entry['file']}: left as it is, for it has no sign of graphdnn"))
         if damaged:
             print("fix: graphdnn cache prune (a damaged kernel is never used, it is compiled again)")
     return Exit.CHECK_FAILED if damaged else Exit.OK
@@ -99,7 +114,7 @@ def total_text(folder: Path) -> str:
 
 def _described(file: Stored) -> dict[str, Any]:
     used = time.strftime("%Y-%m-%d %H:%M", time.localtime(file.used))
-    facts = {"key": file.key, "file": file.path.name, "bytes": file.bytes, "used": used}
+    facts = {"key": file.key, "file": file.path.name, "bytes": file.bytes, "used": used, "own": is_own(file.path)}
     try:
         manifest = opened(file.path).manifest
     except (Damaged, OSError) as error:

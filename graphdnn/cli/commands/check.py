@@ -13,6 +13,7 @@ from graphdnn.cli.exit_codes import Exit
 from graphdnn.cli.graph_argument import HELP, asked_of, read_as
 from graphdnn.cli.output_files import write_file
 from graphdnn.errors import BadParam
+from graphdnn.escaped import escaped
 from graphdnn.locks import CLASSES, Checked, Lock, LockedGraph, Movement, check, lock_from_json, updated
 from graphdnn.rules import Rule
 from graphdnn.text_format import plural
@@ -74,19 +75,19 @@ def refused(movements: Sequence[Movement], allowed: Sequence[str]) -> list[Movem
 
 def as_text(checked: Checked, allowed: Sequence[str], count: int) -> str:
     lines = movements_text(checked.movements, allowed, f"nothing moved in {plural(count, 'graph')}")
-    return "\n".join((*lines, *(f"note: {note}" for note in checked.notes)))
+    return "\n".join((*lines, *(escaped(f"note: {note}") for note in checked.notes)))
 
 
 def movements_text(movements: Sequence[Movement], allowed: Sequence[str], otherwise: str) -> list[str]:
     """Each graph once, its movements below it, and a last line that says how many there are."""
     lines: list[str] = []
     for name in dict.fromkeys(movement.graph for movement in movements):
-        lines.append(name)
+        lines.append(escaped(name))
         for movement in movements:
             if movement.graph == name:
                 accepted = " (allowed)" if movement.kind in allowed else ""
-                lines.append(f"  {movement.kind}{accepted}: {movement.subject}: {movement.what}")
-                lines += [f"    {why}" for why in movement.why]
+                lines.append(escaped(f"  {movement.kind}{accepted}: {movement.subject}: {movement.what}"))
+                lines += [escaped(f"    {why}") for why in movement.why]
     left = refused(movements, allowed)
     counts = ", ".join(
         f"{sum(m.kind == kind for m in left)} {kind}" for kind in CLASSES if any(m.kind == kind for m in left)

@@ -11,6 +11,7 @@ from graphdnn.cli.exit_codes import Exit
 from graphdnn.cli.fusion_options import add_limits, limited
 from graphdnn.cli.graph_argument import HELP, asked_of
 from graphdnn.cli.plan_argument import device_for
+from graphdnn.escaped import escaped
 from graphdnn.text_format import indented, plural, seconds, shortened, size, table
 
 _LONGEST_THROUGH = 36
@@ -49,7 +50,7 @@ def run(arguments: argparse.Namespace) -> Exit:
 
 
 def as_text(cuts: Cuts) -> str:
-    name = f" of '{cuts.graph.name}'" if cuts.graph.name else ""
+    name = f" of '{escaped(cuts.graph.name)}'" if cuts.graph.name else ""
     whole = cuts.whole
     how = "predicted" if whole.measured is None else f"measured, {seconds(whole.predicted)} predicted"
     lines = [

@@ -15,6 +15,7 @@ from graphdnn.cli.common_options import refuse_ignored
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.cli.graph_argument import read_as
 from graphdnn.errors import BadParam, MalformedFile
+from graphdnn.escaped import escaped, escaped_lines
 from graphdnn.files import parse_json
 from graphdnn.rules import Rule
 from graphdnn.text_format import plural, seconds, shortened, size, table
@@ -39,6 +40,7 @@ FILES = Rule(
 )
 _LONGEST_NAME = 48
 _SHOWN = 12  # characters of a key
+_WRITING = ("merge", "prune")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +75,19 @@ def run(arguments: argparse.Namespace) -> Exit:
     if arguments.names and arguments.action in ("list", "verify", "prune"):
         raise BadParam(FILES.reject("command line", "NAME", " ".join(arguments.names), expected="no name"))
     with Database(arguments.db) as database:
-        return ACTIONS[arguments.action](database, arguments)
+        is_writing = arguments.action in _WRITING
+        if not is_of_files:
+            _refuse(database, is_writing)
+        code = ACTIONS[arguments.action](database, arguments)
+        if not is_of_files:
+            _refuse(database, is_writing)  # a file may break, and be locked, in between
+        return code
+
+
+def _refuse(database: Database, is_writing: bool) -> None:
+    refused = (database.unwritable if is_writing else None) or database.unread
+    if refused is not None:
+        raise BadParam(refused)
 
 
 def list_problems(database: Database, arguments: argparse.Namespace) -> Exit:
@@ -110,13 +124,13 @@ def show(database: Database, arguments: argparse.Namespace) -> Exit:
         _print_json(database, key=keys[0], tunings=tunings, graph=None if graph is None else json.loads(graph))
         return Exit.OK
     problem = database.problems().get(keys[0])
-    lines = [f"problem {keys[0]}" + ("" if problem is None else f": {problem}")]
+    lines = [f"problem {escaped(keys[0])}" + ("" if problem is None else f": {problem}")]
     if problem is not None:
-        lines.append(f"kernels {problem.kernels}")
+        lines.append(f"kernels {escaped(problem.kernels)}")
     for group in groups:
         first = group[0]
-        lines.append(f"\non {first.setup.device_name}, {first.setup.driver}, graphdnn {first.setup.version}, "
-                     f"text {first.setup.texts}, {_day(first.measured)}")  # fmt: skip
+        setup = f"{first.setup.device_name}, {first.setup.driver}, graphdnn {first.setup.version}"
+        lines += ["", escaped(f"on {setup}, text {first.setup.texts}, {_day(first.measured)}")]
         rows = [
             (str(r.place), r.name, seconds(r.predicted), seconds(r.median), f"{seconds(r.low)} - {seconds(r.high)}",
              str(r.samples), size(r.workspace))
@@ -124,7 +138,7 @@ def show(database: Database, arguments: argparse.Namespace) -> Exit:
         ]  # fmt: skip
         head = ("", "configuration", "predicted", "median", "95 % interval", "samples", "workspace")
         lines.append(table(head, rows, right=(2, 3, 4, 5, 6)))
-    print("\n".join(lines))
+    print(escaped_lines("\n".join(lines)))
     return Exit.OK
 
 
@@ -146,7 +160,7 @@ def merge(database: Database, arguments: argparse.Namespace) -> Exit:
 
 
 def verify(database: Database, arguments: argparse.Namespace) -> Exit:
-    from graphdnn.tuning.database.sqlite_file import damaged_files
+    from graphdnn.tuning.aside import damaged_files, without_proof
 
     problems = database.integrity()
     count = len(database.records())
@@ -154,8 +168,12 @@ def verify(database: Database, arguments: argparse.Namespace) -> Exit:
     before = len(database.damaged)
     problems += [f"graph {key[:_SHOWN]} cannot be read" for key in database.problems() if database.graph(key) is None]
     aside = [] if database.path is None else damaged_files(database.path)
+    foreign = [] if database.path is None else without_proof(database.path)
     if arguments.json:
-        _print_json(database, entries=count + before, problems=problems, set_aside=[p.name for p in aside])
+        _print_json(
+            database, entries=count + before, problems=problems, set_aside=[p.name for p in aside],
+            foreign=[p.name for p in foreign],
+        )  # fmt: skip
     else:
         print(f"{_entries(count + before)} checked in {_where(database)}: "
               f"{len(problems)} damaged")  # fmt: skip
@@ -163,13 +181,15 @@ def verify(database: Database, arguments: argparse.Namespace) -> Exit:
             print(f"  {shortened(problem, 160)}")
         for path in aside:
             print(f"  set aside before: {path.name}")
+        for path in foreign:
+            print(f"  left as it is, for it has no sign of graphdnn: {path.name}")
         if problems:
             print("fix: graphdnn db prune (a damaged entry is never used)")
     return Exit.CHECK_FAILED if problems else Exit.OK
 
 
 def prune(database: Database, arguments: argparse.Namespace) -> Exit:
-    from graphdnn.tuning.database.sqlite_file import damaged_files
+    from graphdnn.tuning.aside import delete_damaged
 
     entries = database.remove_damaged()
     limit = None if arguments.days is None else time.time() - arguments.days * DAY
@@ -181,13 +201,11 @@ def prune(database: Database, arguments: argparse.Namespace) -> Exit:
         or (arguments.stale and not database.is_current(r.setup))
     }
     database.remove(old)
-    aside = [] if database.path is None else damaged_files(database.path)
-    for path in aside:
-        path.unlink(missing_ok=True)
+    files = 0 if database.path is None else delete_damaged(database.path)
     if arguments.json:
-        _print_json(database, removed=len(old), damaged=entries, files=len(aside))
+        _print_json(database, removed=len(old), damaged=entries, files=files)
         return Exit.OK
-    print(f"removed {plural(len(old), 'tuning')}, {entries} damaged, {plural(len(aside), 'file')} set aside before")
+    print(f"removed {plural(len(old), 'tuning')}, {entries} damaged, {plural(files, 'file')} set aside before")
     print(_total(database, len({r.key for r in database.records()})))
     return Exit.OK
 

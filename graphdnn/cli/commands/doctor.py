@@ -24,6 +24,8 @@ from graphdnn.cuda.device_query import present_device
 from graphdnn.cuda.kernel_cache import LIMIT_BYTES
 from graphdnn.cuda.library_record import looking
 from graphdnn.cuda.nvrtc import CAPABILITY, OLDEST, arch_of, loaded_version
+from graphdnn.cuda.private import FIX as PRIVATE
+from graphdnn.cuda.private import distrust
 from graphdnn.device.profiles import PROFILES
 from graphdnn.errors import GraphdnnError
 from graphdnn.storage import cache_directory
@@ -157,6 +159,9 @@ def cache_folder() -> Finding:
     fix = "set GRAPHDNN_CACHE_DIR to a folder that can be written"
     if folder is None:
         return Finding("cache folder", "missing", "no home folder: kernels stay in memory", fix)
+    why = distrust(folder)
+    if why is not None:
+        return Finding("cache folder", "broken", f"{folder}: {why}; kernels stay in memory", PRIVATE)
     existing = next((p for p in (folder, *folder.parents) if p.exists()), Path(folder.anchor))
     try:
         with tempfile.TemporaryFile(dir=existing):

@@ -21,6 +21,7 @@ from graphdnn.cli.tuning_options import add_tuned, tuned_text
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.operation_cost import bytes_moved, floor_seconds, flops
 from graphdnn.enums import Status
+from graphdnn.escaped import escaped
 from graphdnn.fusion import FusedGraph, FusedOp
 from graphdnn.heuristics import EngineConfig, Ranking
 from graphdnn.text_format import count, facts, indented, plural, seconds, size, table
@@ -94,7 +95,7 @@ def as_json(ranking: Ranking, planned: EngineConfig | None = None, *, source: bo
 
 def fused_text(fused: FusedGraph) -> str:
     """The kernels, and each edge between them with its rule."""
-    graph, name = fused.graph, f" '{fused.graph.name}'" if fused.graph.name else ""
+    graph, name = fused.graph, f" '{escaped(fused.graph.name)}'" if fused.graph.name else ""
     lines = [f"graph{name}: {plural(len(graph.operations), 'operation')} in {plural(len(fused), 'kernel')}"]
     lines += [f"limits: {fused.limits}"] if fused.limits else []
     lines += [indented(str(op)) for op in fused]

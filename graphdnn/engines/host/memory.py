@@ -23,8 +23,13 @@ def binding_layout(spec: TensorSpec) -> tuple[np.dtype[Any], tuple[int, ...], tu
         return np.dtype(np.uint8), (spec.bytes,), (1,)
     size, vector = element.bytes, spec.vector_count
     if vector == 1:
-        return element.numpy, spec.dims, tuple([s * size for s in spec.strides])
-    return element.numpy, (*spec.dims, vector), (*(s * vector * size for s in spec.strides), size)
+        return element.numpy, spec.dims, tuple([_held(s * size) for s in spec.strides])
+    return element.numpy, (*spec.dims, vector), (*(_held(s * vector * size) for s in spec.strides), size)
+
+
+def _held(stride: int) -> int:
+    """A stride that NumPy can hold: only an axis of extent 1 has a larger one, and nothing is ever there."""
+    return stride if -(2**62) < stride < 2**62 else 0
 
 
 def is_plain(spec: TensorSpec) -> bool:

@@ -15,7 +15,8 @@ from typing import Any
 from graphdnn import debug_log
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.enums import HeurMode
-from graphdnn.errors import BadParam, MalformedFile
+from graphdnn.errors import BadParam, MalformedFile, Rejection
+from graphdnn.escaped import escaped
 from graphdnn.files import graph_from_json, graph_to_json, malformed
 from graphdnn.fusion import FusedGraph
 from graphdnn.graph.operation_graph import OperationGraph
@@ -27,6 +28,7 @@ from graphdnn.tuning.database.environment import PLACES, Setup, setup_of, texts_
 from graphdnn.tuning.database.problem_key import problem_key
 from graphdnn.tuning.database.record import COLUMNS, ChoiceEntry, Record, entries_of, from_row, to_row
 from graphdnn.tuning.result import Tuned, Verdict
+from graphdnn.tuning.schema import SCHEMA
 
 KIND = Rule(
     id="tuning.database.kind",
@@ -34,6 +36,7 @@ KIND = Rule(
     reason="times are read from it, and kept in it",
     fix="pass one of these, or leave it out",
 )
+_REFUSED = (sqlite_file.FOREIGN.id, sqlite_file.NEWER.id)
 _NAMES = ", ".join(COLUMNS)
 _MARKS = ", ".join("?" * len(COLUMNS))
 _GROUP = "problem = ? AND device = ? AND driver = ? AND version = ? AND texts = ?"
@@ -48,18 +51,27 @@ class Problem:
     kernels: str
 
     def __str__(self) -> str:
-        return self.name or self.kernels
+        return escaped(self.name or self.kernels)
 
 
 class Database:
     """A file of records, or memory where there is no file. Threads share one; processes open their own."""
 
     def __init__(self, path: Path | str | None = None) -> None:
-        """``path`` None: beside the kernel cache (GRAPHDNN_CACHE_DIR)."""
-        folder = cache_directory() if path is None else None
-        wanted = Path(path) if path is not None else None if folder is None else folder / sqlite_file.FILE_NAME
+        """``path`` None: beside the kernel cache (GRAPHDNN_CACHE_DIR).
+
+        Raises ``BadParam`` for a named file that is not a tuning database of this version; it is left as it is. Where
+        the file beside the cache cannot be used, the data stays in memory: ``unwritable`` and ``unread`` say why.
+        """
         self._guard = threading.RLock()
-        self._connection, self.path = sqlite_file.opened(wanted)
+        self._take(
+            sqlite_file.opened_beside_cache(cache_directory())
+            if path is None
+            else sqlite_file.opened(Path(path), is_named=True)
+        )
+        if path is not None and self.unread is not None and self.unread.rule in _REFUSED:
+            self.close()
+            raise BadParam(self.unread)
         self.damaged: list[MalformedFile] = []  # entries that were met and not used
 
     @classmethod
@@ -67,7 +79,16 @@ class Database:
         """On a connection that is there."""
         made = cls.__new__(cls)
         made._guard, made._connection, made.path, made.damaged = threading.RLock(), connection, None, []
+        made.unwritable = made.unread = None
         return made
+
+    def _open(self, path: Path | None) -> None:
+        self._take(sqlite_file.opened(path))
+
+    def _take(self, found: sqlite_file.Opened) -> None:
+        self._connection, self.path = found.connection, found.path
+        self.unwritable: Rejection | None = found.unwritable  # why what is written stays in memory
+        self.unread: Rejection | None = found.unread  # why what the file holds is not known here
 
     def close(self) -> None:
         with self._guard, suppress(sqlite3.Error):
@@ -135,32 +156,62 @@ class Database:
                 found.append((before, _better([r for r in before if r.choices not in faulty], now)))
             self._put([r for _, after in found for r in after], problems)
 
-        return found if self._written(combined) else []
+        return found if self._kept(self._written(combined)) else []
 
     def put(self, records: Iterable[Record], problems: Iterable[tuple[Problem, str]]) -> None:
         """Records of whole tunings in one transaction; each tuning replaces the one of its key."""
         records, problems = tuple(records), tuple(problems)
-        self._written(lambda: self._put(records, problems))
+        self._kept(self._written(lambda: self._put(records, problems)))
 
-    def _written(self, work: Callable[[], None]) -> bool:
-        """``work`` as one transaction.
+    def _written(self, work: Callable[[], None]) -> Exception | None:
+        """``work`` as one transaction; returns why it was not done.
 
-        A file that broke in the meantime is opened again, which sets it aside; what cannot be written is said.
+        A file that broke in the meantime is opened again, and set aside where it is ours; what can be read stays.
         """
         with self._guard:
-            try:
-                with self._writing():
-                    work()
-            except sqlite3.Error:
-                self.close()
-                self._connection, self.path = sqlite_file.opened(self.path)
-                try:
-                    with self._writing():
-                        work()
-                except sqlite3.Error as error:
-                    self._say(error)
-                    return False
-        return True
+            error = self._tried(work)
+            if error is None or sqlite_file.is_locked(error):
+                return error
+            path = self.path
+            self.close()
+            self._open(path)
+            error = self._tried(work)
+            if error is None or path is None or self.path != path or not sqlite_file.is_about_content(error):
+                return error
+            return self._salvaged(path, str(error)) or self._tried(work)
+
+    def _tried(self, work: Callable[[], None]) -> sqlite3.Error | None:
+        try:
+            with self._writing():
+                work()
+        except sqlite3.Error as error:
+            return error
+        return None
+
+    def _salvaged(self, path: Path, why: str) -> Exception | None:
+        """Begin a damaged file anew with what can be read of it; returns why that was not done."""
+        records, graphs = self.records(), [(p, self.graph_text(p.key)) for p in self.problems().values()]
+        self.close()
+        try:
+            sqlite_file.begun_anew(path, why)
+        except OSError as refused:
+            self._open(path)
+            return refused
+        self._open(path)
+        return self._tried(lambda: self._put(records, [(p, text) for p, text in graphs if text is not None]))
+
+    def _kept(self, error: Exception | None) -> bool:
+        """Whether there is no error; what there is is said, for nothing that is tuned is worth failing for."""
+        if error is not None:
+            self.unwritable = sqlite_file.refusal_of(error, self.path)
+            self._say(error)
+        return error is None
+
+    def _changed(self, work: Callable[[], None]) -> None:
+        """``work`` as one transaction. Raises ``BadParam`` that says why it was not done."""
+        error = self._written(work)
+        if error is not None:
+            raise BadParam(sqlite_file.refusal_of(error, self.path))
 
     def _put(self, records: Sequence[Record], problems: Sequence[tuple[Problem, str]]) -> None:
         for problem, graph in problems:
@@ -172,26 +223,44 @@ class Database:
         self._connection.executemany(f"INSERT OR REPLACE INTO times ({_NAMES}) VALUES ({_MARKS})", rows)
 
     def remove(self, keys: Iterable[tuple[str, Setup]]) -> None:
-        """Whole tunings, and graphs that nothing is known of any more."""
-        with self._guard, self._writing():
+        """Whole tunings, and graphs that nothing is known of any more. Raises ``BadParam`` where they cannot go."""
+        keys = tuple(keys)
+
+        def removed() -> None:
             for problem, setup in keys:
                 self._connection.execute(f"DELETE FROM times WHERE {_GROUP}", _group(problem, setup))
             self._connection.execute("DELETE FROM problems WHERE key NOT IN (SELECT problem FROM times)")
 
+        self._changed(removed)
+
     def remove_damaged(self) -> int:
-        """Entries and graphs that cannot be used; how many there were."""
-        with self._guard:
+        """Entries and graphs that cannot be used; how many there were. A file that SQLite finds damaged is set aside,
+        and what can be read of it is kept. Raises ``BadParam`` where that cannot be done.
+        """
+        count = 0
+        problems = self.integrity()
+        if problems and self.path is not None:
+            with self._guard:
+                error = self._salvaged(self.path, problems[0])
+            if error is not None:
+                raise BadParam(sqlite_file.refusal_of(error, self.path))
+
+        def removed() -> None:
+            nonlocal count
             graphs = [key for key in self.problems() if self.graph(key) is None]
-            with self._writing():
-                bad = [rowid for rowid, row in self._rows("") if isinstance(row, MalformedFile)]
-                self._connection.executemany("DELETE FROM times WHERE rowid = ?", [(rowid,) for rowid in bad])
-                self._connection.executemany("DELETE FROM problems WHERE key = ?", [(key,) for key in graphs])
-        return len(bad) + len(graphs)
+            bad = [rowid for rowid, row in self._rows("NOT INDEXED") if isinstance(row, MalformedFile)]
+            self._connection.executemany("DELETE FROM times WHERE rowid = ?", [(rowid,) for rowid in bad])
+            self._connection.executemany("DELETE FROM problems WHERE key = ?", [(key,) for key in graphs])
+            count = len(bad) + len(graphs)
+
+        self._changed(removed)
+        return count
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
+            sqlite_file.sign(self._connection)
             yield
             self._connection.execute("COMMIT")
         except BaseException:
@@ -202,8 +271,11 @@ class Database:
     # Reading.
 
     def records(self) -> list[Record]:
-        """All that are sound, tuning by tuning, the fastest first; ``damaged`` gets the others."""
-        return self._sound("ORDER BY problem, device, driver, version, texts, place")
+        """All that are sound, tuning by tuning, the fastest first; ``damaged`` gets the others.
+
+        An index may be damaged where its table is not, so the table itself is read.
+        """
+        return self._sound("NOT INDEXED ORDER BY problem, device, driver, version, texts, place")
 
     def find(self, fused: FusedGraph, device: DeviceSpec) -> list[Record]:
         """What is known of a graph on a device, by this driver, version and text; the fastest first."""
@@ -268,10 +340,11 @@ class Database:
         try:
             return self._connection.rows(statement, values)
         except sqlite3.Error as error:
+            self.unread = sqlite_file.refusal_of(error, self.path)
             self._say(error)
             return []
 
-    def _say(self, error: sqlite3.Error) -> None:
+    def _say(self, error: Exception) -> None:
         debug_log.say("tuning", f"{self.path or 'the database in memory'}: {error}")
 
 
@@ -338,12 +411,12 @@ UNREADABLE = Rule(
 def merged(database: Database, path: Path) -> tuple[int, int, int]:
     """(tunings of which something is taken over, tunings left, damaged entries).
 
-    Raises ``MalformedFile`` for what is no database.
+    Raises ``MalformedFile`` for what is no database, ``BadParam`` where this one cannot be written.
     """
     try:
         source = Database.on(sqlite_file.opened_to_read(path))
-    except (OSError, sqlite3.Error, sqlite_file.DamagedError) as error:
-        raise _unreadable(path, str(error)) from None
+    except sqlite_file.FAILURES as error:
+        raise _unreadable(path, str(error) or "a later version wrote it") from None
     with source:
         records, problems = source.records(), source.problems()
         damaged = len(source.damaged)
@@ -352,10 +425,14 @@ def merged(database: Database, path: Path) -> tuple[int, int, int]:
             problem, graph = problems.get(key), source.graph(key)
             if problem is not None and graph is not None:
                 wanted.append((problem, source.graph_text(key) or ""))
+        if source.unread is not None:
+            raise MalformedFile(source.unread)
     found = database.combine(records, wanted)
+    if database.unwritable is not None:
+        raise BadParam(database.unwritable)
     taken = sum(list(before) != list(after) for before, after in found)
     return taken, len(found) - taken, damaged
 
 
 def _unreadable(path: Path, detail: str) -> MalformedFile:
-    return malformed(UNREADABLE, "file", str(path), schema=sqlite_file.SCHEMA, detail=detail)
+    return malformed(UNREADABLE, "file", str(path), schema=SCHEMA, detail=detail)
