@@ -442,16 +442,19 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         - `last_graph()` and `explain()` show the operation graph, the fused operations and the ranking behind this
           thread's last call. Plans are kept by the descriptors' values.
         - Convolution algorithms are honoured by name, each by its engine; on a GPU `IMPLICIT_PRECOMP_GEMM` and `ALGO_1`
-          are the fastest of all products that write down no patches; on the host all are blocked products.
-          `IMPLICIT_GEMM` and `ALGO_0` ask for no workspace, so the preference `NO_WORKSPACE` has an answer. The limits
-          of the transforms (FFT, WINOGRAD) are refused,
-          the promised determinism is the manual's. `cudnnFind...` runs and times every algorithm, and
-          returns `(count, results)`: `.algo`, `.status`, `.time` in milliseconds, `.memory`. A call that is given
+          are the fastest of all products that write down no patches. On the host there are two engines: `IMPLICIT_GEMM`
+          and `ALGO_0` are products without a workspace, all others are one blocked product, with equal bits.
+          `IMPLICIT_GEMM` and `ALGO_0` ask for no workspace, so the preference `NO_WORKSPACE` has an answer; on a GPU
+          their calls allocate what their plan needs. The limits of the transforms (FFT, WINOGRAD) are refused,
+          the promised determinism is the manual's. `cudnnFind...` runs and times every plan once, and
+          returns `(count, results)`: `.algo`, `.status`, `.time` in milliseconds, `.memory`, `.reason`: why an
+          algorithm did not run, or which earlier one has the same plan, and so the same time. A call that is given
           no workspace, or one that is too small, allocates for itself.
         - Integer convolutions (INT8 data, INT32 compute type) take any number of channels, NHWC, NCHW and NCHW_VECT_C,
           and write INT8 (rounded to nearest even, saturated), FLOAT or INT32. Inside `with profile("6.0"):`
           convolutions refuse what 6.0 refused (types, formats, dilation, by algorithm; channels of integers), and name
-          every condition that is broken.
+          every condition that is broken; setters refuse enumerators that came later. There are the profiles `"5.1"`,
+          `"6.0"`, `"7.0"` and `"7.5"`.
         - Dropout draws its masks with the core's `rng`: the states (16 bytes) are the seed and the counter, which each
           forward call moves on; the reserve space holds one bit for each element.
         - A recurrent network is one operation (`rnn_fwd`, `rnn_bwd_data`, `rnn_bwd_weights`) over all layers and steps,
@@ -465,11 +468,18 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         - `cudnnCTCLoss` takes probabilities behind a softmax and gives gradients of what was before it; class 0 is the
           blank. A label that does not fit costs infinity, and its gradients are 0.
 
-        - `with record() as r:` collects calls into one graph and runs it at the end of the block, or when an array of
-          `r.array(shape)` is read: convolution, bias and activation written for 6.0 become one kernel. `r.explain()`
-          shows what was fused. Inputs are read when the graph runs; an exception drops what is pending. Before it runs,
-          such an array has `shape`, `dtype`, `nbytes` and `reshape`; `y[...]` reads it. Searches on a caller's memory,
-          and calls that give a part of it away, let what is pending run first.
+        - Inside `with record() as r:` calls compute at once what they compute outside, to the bit: results may be read,
+          and memory written, at any point. Beside that their operations join into graphs, and `r.replay()` runs these
+          on what the same memory holds then: convolution, bias and activation written for 6.0 are one kernel.
+          `r.graphs`, `r.fused` and `r.explain()` show what was fused. A program records one step and replays the
+          others: it writes the next images into the memory of the first, and reads results where the calls left them.
+        - A replay does what legacy calls did, with the numbers (`alpha`, `beta`) that they were given; what they wrote
+          over inside the block it does not write. What Python computed in between is an input of the calls behind it,
+          which a replay reads as it lies then. Memory that something else wrote *after* calls had read or written it
+          would be left out, so a replay refuses it (`v6.record.changed`), and so does `r.migration()`. To see that, a
+          recording keeps a copy of what its calls read and wrote until the block ends, and compares it before each
+          call that meets the memory: on a GPU by kernels in the calls' stream, so only the first replay waits.
+          What happens in a search (`cudnnFind...Ex`) is not recorded.
         - `r.migration()` prints a recording as a script for [the graph builder](builder.md), whatever the calls were:
           a function for each graph, which computes the same bits. Tensors keep the manual's names; what is one memory
           under several of them is said at the top.

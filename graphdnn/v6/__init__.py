@@ -4,26 +4,29 @@
 enumerator. Parameters come in C's order without the output pointers; results are returned. What is
 not ``CUDNN_STATUS_SUCCESS`` raises ``CudnnError`` with the status and every reason; inside
 ``returning_status()`` the calls return the status instead. ``coverage()`` says what each becomes.
-``last_graph()`` and ``explain()`` show what this thread's last call became. ``record()`` makes one graph
-of several calls; ``use("cuda")`` makes handles on a GPU.
+``last_graph()`` and ``explain()`` show what this thread's last call became. ``record()`` makes graphs of several
+calls, which replay fused; ``use("cuda")`` makes handles on a GPU.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import graphdnn.v6.calls  # noqa: F401  registers the implementations
 from graphdnn.v6 import enums, perf_structs
 from graphdnn.v6.call_wrapper import returning_status
-from graphdnn.v6.calls.handle import use
+from graphdnn.v6.calls.handle import VERSION, get_version, use
 from graphdnn.v6.descriptor_values import DESCRIPTORS, Handle
 from graphdnn.v6.enums import CONSTANTS, ENUMS
 from graphdnn.v6.errors import CudnnError
+from graphdnn.v6.misprints import unknown_name
 from graphdnn.v6.recording import record
 from graphdnn.v6.registry import coverage, public_calls
 from graphdnn.v6.thread_state import explain, last_graph
 from graphdnn.v6.version_profiles import profile
 
+CUDNN_MAJOR, CUDNN_MINOR, CUDNN_PATCHLEVEL = VERSION
+CUDNN_VERSION = get_version()
 CUDNN_DIM_MAX = 8
 CUDNN_LRN_MIN_N = 1
 CUDNN_LRN_MAX_N = 16
@@ -37,6 +40,7 @@ _TYPES = {
     **{name: value for name, value in vars(perf_structs).items() if name.endswith("AlgoPerf_t")},
     **{kind.c_type: kind for kind in DESCRIPTORS.values()},
     "cudnnHandle_t": Handle,
+    "cudnnRuntimeTag_t": perf_structs.cudnnRuntimeTag_t,
 }
 globals().update(_CALLS)
 globals().update(_TYPES)
@@ -49,6 +53,10 @@ __all__ = [
     "CUDNN_LRN_MIN_BETA",
     "CUDNN_LRN_MIN_K",
     "CUDNN_LRN_MIN_N",
+    "CUDNN_MAJOR",
+    "CUDNN_MINOR",
+    "CUDNN_PATCHLEVEL",
+    "CUDNN_VERSION",
     "CudnnError",
     "coverage",
     "explain",
@@ -60,6 +68,7 @@ __all__ = [
 ]
 __all__ += list(_CALLS) + list(_TYPES) + list(CONSTANTS)
 
-if TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any: ...
+def __getattr__(name: str) -> Any:
+    """What is not there: an ``AttributeError`` with the name that was meant, where one resembles it."""
+    raise AttributeError(unknown_name(__name__, name, __all__))

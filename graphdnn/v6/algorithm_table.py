@@ -62,7 +62,9 @@ DEVICE_ENGINES: dict[str, tuple[tuple[str, ...], ...]] = {
     "3": (("cuda_explicit_gemm",),),
 }
 
-# On the host all are blocks of a matrix product.
+# On the host all are blocks of a matrix product; those that bring their memory are products without a workspace.
 HOST_ENGINES = (("numpy_blocked",), ("numpy",))
-# These ask for no workspace, so that one is left for callers who have none: what they need they allocate themselves.
+HOST_ENGINES_WITHOUT_WORKSPACE = HOST_ENGINES[::-1]
+# These ask for no workspace, so that one is left for callers who have none. Where a GPU has no plan without one (copies
+# of odd layouts), their calls allocate it.
 OWN_MEMORY = ("IMPLICIT_GEMM", "0")

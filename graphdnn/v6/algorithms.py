@@ -18,7 +18,7 @@ from graphdnn.enums import Status
 from graphdnn.errors import Rejection
 from graphdnn.rules import Constraint, violations
 from graphdnn.tensors import channels_last_strides, packed_strides
-from graphdnn.v6.algorithm_table import DEVICE_ENGINES, HOST_ENGINES, OWN_MEMORY, TEXT
+from graphdnn.v6.algorithm_table import DEVICE_ENGINES, HOST_ENGINES, HOST_ENGINES_WITHOUT_WORKSPACE, OWN_MEMORY, TEXT
 from graphdnn.v6.convolution_query import Question
 from graphdnn.v6.descriptor_values import Tensor
 from graphdnn.v6.enums import (
@@ -29,6 +29,7 @@ from graphdnn.v6.enums import (
     cudnnDeterminism_t,
     cudnnTensorFormat_t,
 )
+from graphdnn.v6.releases import before
 from graphdnn.v6.rules import ALGORITHM
 
 D = cudnnDataType_t
@@ -114,7 +115,9 @@ def determinism(algorithm: IntEnum) -> cudnnDeterminism_t:
 
 def engines_of(algorithm: IntEnum, place: str) -> tuple[tuple[str, ...], ...]:
     """Names of the engines that compute an algorithm on devices of a kind, those that are preferred first."""
-    return HOST_ENGINES if place == "cpu" else DEVICE_ENGINES[_last_words(algorithm)]
+    if place == "cpu":
+        return HOST_ENGINES_WITHOUT_WORKSPACE if brings_memory(algorithm) else HOST_ENGINES
+    return DEVICE_ENGINES[_last_words(algorithm)]
 
 
 def brings_memory(algorithm: IntEnum) -> bool:
@@ -255,6 +258,8 @@ def _takes(row: Row, q: Question) -> bool:
     letter = _CONFIGURATIONS.get(q.types, "?")
     narrowed = {":1": 1 in q.sides, ":3": q.sides == (3, 3)}
     kinds, colon, mark = row.types.partition(":")
+    if letter == "T" and not q.is_forward and not before("7.0"):  # true half, backward as well
+        letter = "H"
     return letter in kinds and (not colon or letter != kinds[-1] or narrowed[colon + mark])
 
 
@@ -284,7 +289,7 @@ TABLE: tuple[Constraint, ...] = (
         look=_short,
         check=Equals("an algorithm that the tables list for so many axes"),
         when=lambda q: not q.is_integer and _of(q) is None,
-        reason="6.0 had this algorithm for another number of spatial axes",
+        reason="the manuals have this algorithm for another number of spatial axes",
         fix=_LEAVE,
         status=Status.NOT_SUPPORTED,
     ),
@@ -315,8 +320,8 @@ TABLE: tuple[Constraint, ...] = (
         attribute="convDesc.dilation",
         look=lambda q: q.conv.dilation,
         check=lambda q: None if _found(q).dilates else Each(Equals(1)),
-        when=_floating,
-        reason="6.0 dilated in IMPLICIT_GEMM and ALGO_0",
+        when=lambda q: _floating(q) and before("7.3"),
+        reason="releases before 7.3 dilated in IMPLICIT_GEMM and ALGO_0",
         fix=_LEAVE,
         status=Status.NOT_SUPPORTED,
     ),

@@ -16,11 +16,11 @@ import numpy as np
 
 from graphdnn.enums import Status
 from graphdnn.errors import Rejection
+from graphdnn.text_format import meant
 from graphdnn.v6 import enums
 from graphdnn.v6.descriptor_values import DESCRIPTORS, Descriptor, Handle
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.functions import Function, Parameter
-from graphdnn.v6.pending_array import Pending
 from graphdnn.v6.rules import DESTROYED, ENUM, KIND, MEMORY_KIND, NULL, NUMBER, SCALAR, UNSET
 
 Reader = Callable[[Any], Any]
@@ -39,6 +39,7 @@ _UNKNOWN_ALGORITHM = {
     "cudnnCTCLoss": Status.NOT_SUPPORTED,
     "cudnnGetCTCLossWorkspaceSize": Status.NOT_SUPPORTED,
 }  # where an enumerator that does not exist has a status of its own
+_NO_NUMBERS = "OSUMm"  # kinds of arrays whose memory has objects, text or times
 _FIRST = 4096  # the first page is never mapped
 _REFERENCE = type(ctypes.byref(ctypes.c_float()))  # ctypes has no name for it
 _POINTERS = (ctypes.c_void_p, ctypes._Pointer, ctypes.Array, _REFERENCE)
@@ -161,8 +162,11 @@ def _enum(where: str, name: str, enum: type[IntEnum]) -> Reader:
             is_of_another = isinstance(value, IntEnum)
             kind = type(value).__name__
             reason = f"it belongs to {kind}: are two arguments exchanged?" if is_of_another else "it has no such member"
+            near = meant(value, [*members]) if isinstance(value, str) else ""
             raise CudnnError(
-                ENUM.reject(where, name, value, status=status, enum=enum.__name__, members=names, reason=reason)
+                ENUM.reject(
+                    where, name, value, status=status, enum=enum.__name__, members=names, near=near, reason=reason
+                )
             )
         return found
 
@@ -186,9 +190,10 @@ def _real(where: str, name: str) -> Reader:
     def read(value: Any) -> float:
         if isinstance(value, ctypes._SimpleCData):
             value = value.value
-        if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
-            return float(value)
-        raise CudnnError(NUMBER.reject(where, name, value, expected="a number"))
+        found = _float(value)
+        if found is None:
+            raise CudnnError(NUMBER.reject(where, name, value, expected="a number"))
+        return found
 
     return read
 
@@ -197,15 +202,33 @@ def _integers(where: str, name: str) -> Reader:
     def read(value: Any) -> tuple[int, ...]:
         if value is None:
             raise CudnnError(NULL.reject(where, name, None, expected="an array of integers"))
-        try:
-            found = tuple(value)
-        except TypeError:
-            found = (value,)
-        if not all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in found):
+        found = _entries(value)
+        if found is None or not all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in found):
             raise CudnnError(NUMBER.reject(where, name, value, expected="an array of integers"))
         return tuple(int(v) for v in found)
 
     return read
+
+
+def _entries(value: Any) -> tuple[Any, ...] | None:
+    """The entries of an array of integers; of one integer, itself. None for what has no length, as a C pointer."""
+    if isinstance(value, (int, np.integer)):
+        return (value,)
+    try:
+        len(value)
+        return tuple(value)
+    except Exception:  # whatever an object of the caller's raises, it is no array
+        return None
+
+
+def _float(value: Any) -> float | None:
+    """A Python or NumPy number as a float; None for anything else, and for integers beyond a float's range."""
+    if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _scalar(where: str, name: str) -> Reader:
@@ -236,9 +259,7 @@ def _pointed_at(value: Any) -> float | None:
         value = value.value
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(())[()]
-    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
-        return float(value)
-    return None
+    return _float(value)
 
 
 def _memory(where: str, name: str, *, nullable: bool) -> Reader:
@@ -246,12 +267,12 @@ def _memory(where: str, name: str, *, nullable: bool) -> Reader:
         kind = type(value)
         if kind is int and _FIRST <= value < 2**64:
             return Address(value)
+        if kind is np.ndarray and value.dtype.kind in _NO_NUMBERS:
+            raise CudnnError(MEMORY_KIND.reject(where, name, f"an array of {value.dtype}"))
         if kind is np.ndarray or kind.__module__.startswith("cupy"):  # asking these for more costs microseconds
             return value
         if value is None and nullable:
             return None
-        if kind is Pending:
-            return value.memory
         found = _address_of(value) if value is None or isinstance(value, (int, *_POINTERS)) else _array(value)
         if isinstance(found, Address) and not found.address:
             if nullable:
@@ -280,7 +301,8 @@ def _array(value: Any) -> Any:
         if hasattr(value, "__cuda_array_interface__"):
             return value
         if hasattr(value, "__array_interface__"):
-            return np.asarray(value)
+            found = np.asarray(value)
+            return None if found.dtype.kind in _NO_NUMBERS else found
         return np.from_dlpack(value)
     except (TypeError, ValueError, AttributeError, BufferError, RuntimeError):
         return None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from graphdnn.enums import Status
 from graphdnn.v6.descriptor_values import LRN, Tensor
 from graphdnn.v6.errors import refuse_if
@@ -12,6 +14,11 @@ from graphdnn.v6.rules import COUNT, POSITIVE, RANGE, RANK, SAME_DIMS, SAME_STRI
 
 DIM_MAX = 8
 LRN_N, LRN_K, LRN_BETA = (1, 16), 1e-5, 0.01  # limits of the headers
+
+
+def reaches(number: float, least: float) -> bool:
+    """Whether a number is at least a limit of the headers, which float callers hand over rounded to a float."""
+    return number >= min(least, float(np.float32(least)))
 
 
 def entries(where: str, minimum: int, **values: Any) -> None:
@@ -85,8 +92,8 @@ def lrn_ranges(where: str, norm: LRN) -> None:
         RANGE.reject(where, name, given, expected=expected)
         for name, given, expected, fits in (
             ("lrnN", norm.n, f"{LRN_N[0]} to {LRN_N[1]}", LRN_N[0] <= norm.n <= LRN_N[1]),
-            ("lrnBeta", norm.beta, f"at least {LRN_BETA}", norm.beta >= LRN_BETA),
-            ("lrnK", norm.k, f"at least {LRN_K}", norm.k >= LRN_K),
+            ("lrnBeta", norm.beta, f"at least {LRN_BETA}", reaches(norm.beta, LRN_BETA)),
+            ("lrnK", norm.k, f"at least {LRN_K}", reaches(norm.k, LRN_K)),
         )
         if not fits
     )

@@ -38,9 +38,15 @@ class DeviceCall(Prepared):
     def _run(self, given: Sequence[Any], workspace: Any, workspace_bytes: int) -> None:
         data = device_memory.moved(self.plan, self._moved, given, thread.stream) if self._moved else given
         listener = thread.listener
-        if listener is not None:
-            self._record(listener, device_memory.shadows(self.call, self.places, data), data)
+        if listener is None:
+            self._serve(given, data, workspace, workspace_bytes)
             return
+        shadows = device_memory.shadows(self.call, self.places, data)
+        with self._told(listener, shadows, data, workspace, workspace_bytes):
+            self._serve(given, data, workspace, workspace_bytes)
+
+    def _serve(self, given: Sequence[Any], data: Sequence[Any], workspace: Any, workspace_bytes: int) -> None:
+        """``data``: what is given, with the host's part of it moved to the device."""
         try:
             bound = {place.uid: device_memory.bound(self.call, place, data[place.index]) for place in self.places}
             if self._unaligned is None or device_memory.is_aligned(bound.values(), ALIGNMENT):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -29,6 +29,8 @@ from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.in_place_outputs import in_place
 from graphdnn.v6.rules import MEMORY_LAYOUT, MEMORY_ORDER, MEMORY_SMALL, MEMORY_TYPE
 
+Maker = Callable[[TensorSpec, DeviceSpec], ExecutionPlan]
+
 
 class _Thread(threading.local):
     def __init__(self) -> None:
@@ -36,8 +38,8 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-_copiers: OrderedDict[tuple[TensorSpec, int], ExecutionPlan] = OrderedDict()
-_MOST_COPIERS, _MOST_KEPT, _MOST_ADDRESSES = 256, 256, 64
+_planned: OrderedDict[tuple[Maker, TensorSpec, int], ExecutionPlan] = OrderedDict()
+_MOST_PLANNED, _MOST_KEPT, _MOST_ADDRESSES = 256, 256, 64
 _WORKSPACE = 0  # where a uid stands otherwise
 
 
@@ -93,26 +95,32 @@ def _address(given: Any) -> int:
     return int(interface["data"][0])
 
 
-def run_recorded(
+def recorded(
     plans: Sequence[ExecutionPlan], arrays: Mapping[int, Any], copied: Collection[int], stream: int
-) -> list[Any]:
-    """Execute recorded graphs on shadows; ``copied``: those whose contents are moved away before anything runs.
+) -> Callable[[], None]:
+    """What executes recorded graphs on shadows; ``copied``: those whose contents are moved away before anything runs.
 
-    Gives the memory that the work in the stream uses, to be kept until it is done.
+    What is given keeps the memory that the work in the stream uses.
     """
-    used: list[Any] = []
     bound: dict[int, Any] = {uid: _address(np.asarray(array)) for uid, array in arrays.items()}
+    copies: list[tuple[ExecutionPlan, dict[int, Any]]] = []
     for plan in plans:
         for spec in plan.config.fused.graph.bound:
             if spec.uid in copied:
-                used.append(plan.new_array(spec))
-                copier = _copier(spec.model_copy(update={"uid": 1, "name": ""}), plan.config.device)
-                copier.execute({1: bound[spec.uid], 2: used[-1]}, None, stream)
-                bound[spec.uid] = used[-1]
-    for plan in plans:
-        used.append(plan.new_workspace())
-        plan.execute({t.uid: bound[t.uid] for t in plan.config.fused.graph.bound}, used[-1], stream)
-    return used
+                room = plan.new_array(spec)
+                copies.append((copier(spec, plan.config.device), {1: bound[spec.uid], 2: room}))
+                bound[spec.uid] = room
+    work = [
+        (plan, {t.uid: bound[t.uid] for t in plan.config.fused.graph.bound}, plan.new_workspace()) for plan in plans
+    ]
+
+    def run() -> None:
+        for plan, bindings in copies:
+            plan.execute(bindings, None, stream)
+        for plan, bindings, workspace in work:
+            plan.execute(bindings, workspace, stream)
+
+    return run
 
 
 def bound(call: str, place: Place, given: Any) -> Any:
@@ -197,20 +205,23 @@ def copied(plan: ExecutionPlan, place: Place, given: Any, stream: int) -> Any:
     """The same elements elsewhere, once the stream is there."""
     spec = plan.config.fused.graph.tensors[place.uid]
     copy = _kept(plan, stream, place.uid, lambda: plan.new_array(spec))
-    _copier(spec.model_copy(update={"uid": 1, "name": ""}), plan.config.device).execute(
-        {1: given, 2: copy}, None, stream
-    )
+    copier(spec, plan.config.device).execute({1: given, 2: copy}, None, stream)
     return copy
 
 
-def _copier(spec: TensorSpec, device: DeviceSpec) -> ExecutionPlan:
-    """A plan that copies a tensor of this layout, bit by bit; kept by the layout and the device, which it holds."""
-    key = spec, id(device)
-    found = _copiers.get(key)
+def copier(spec: TensorSpec, device: DeviceSpec) -> ExecutionPlan:
+    """A plan that copies tensor 1 of this layout to tensor 2, bit by bit."""
+    return planned(_copy_plan, spec.model_copy(update={"uid": 1, "name": ""}), device)
+
+
+def planned(make: Maker, spec: TensorSpec, device: DeviceSpec) -> ExecutionPlan:
+    """What ``make`` makes of a layout and a device; kept by both, and by who makes it. The plan holds the device."""
+    key = make, spec, id(device)
+    found = _planned.get(key)
     if found is None:
-        found = _copiers[key] = _copy_plan(spec, device)
-        while len(_copiers) > _MOST_COPIERS:
-            _copiers.popitem(last=False)
+        found = _planned[key] = make(spec, device)
+        while len(_planned) > _MOST_PLANNED:
+            _planned.popitem(last=False)
     return found
 
 

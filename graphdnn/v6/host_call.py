@@ -49,9 +49,14 @@ class HostCall(Prepared):
             ):
                 given = _reinterpreted(self.call, place, given)
             bindings[place.uid] = given
-        if thread.listener is not None:
-            self._record(thread.listener, bindings, data)
+        listener = thread.listener
+        if listener is None:
+            self._serve(bindings, workspace, workspace_bytes)
             return
+        with self._told(listener, dict(bindings), data, workspace, workspace_bytes):
+            self._serve(bindings, workspace, workspace_bytes)
+
+    def _serve(self, bindings: dict[int, Any], workspace: Any, workspace_bytes: int) -> None:
         for place in self._copies:
             bindings[place.uid] = _copied(place, bindings[place.uid])
         size = self.plan.workspace_size

@@ -18,8 +18,16 @@ _DEFAULT = cudnnMathType_t.CUDNN_DEFAULT_MATH
 _DETERMINISTIC = cudnnDeterminism_t.CUDNN_DETERMINISTIC
 
 
+class cudnnRuntimeTag_t:
+    """A tag that the headers reserve: ``cudnnQueryRuntimeError`` gives None in its place."""
+
+
 class cudnnConvolutionFwdAlgoPerf_t(NamedTuple):
-    """``time`` in milliseconds, -1 where nothing ran; ``memory``: bytes of workspace. 5.1 had the first four."""
+    """``time`` in milliseconds, -1 where nothing ran; ``memory``: bytes of workspace. 5.1 had the first four.
+
+    ``reason``, where the headers have reserved bytes: why the algorithm did not run, or which other one is the same
+    plan here, and has the time of one measurement.
+    """
 
     algo: cudnnConvolutionFwdAlgo_t
     status: cudnnStatus_t
@@ -27,6 +35,7 @@ class cudnnConvolutionFwdAlgoPerf_t(NamedTuple):
     memory: int
     determinism: cudnnDeterminism_t = _DETERMINISTIC
     mathType: cudnnMathType_t = _DEFAULT
+    reason: str = ""
 
 
 class cudnnConvolutionBwdDataAlgoPerf_t(NamedTuple):
@@ -38,6 +47,7 @@ class cudnnConvolutionBwdDataAlgoPerf_t(NamedTuple):
     memory: int
     determinism: cudnnDeterminism_t = _DETERMINISTIC
     mathType: cudnnMathType_t = _DEFAULT
+    reason: str = ""
 
 
 class cudnnConvolutionBwdFilterAlgoPerf_t(NamedTuple):
@@ -49,3 +59,4 @@ class cudnnConvolutionBwdFilterAlgoPerf_t(NamedTuple):
     memory: int
     determinism: cudnnDeterminism_t = _DETERMINISTIC
     mathType: cudnnMathType_t = _DEFAULT
+    reason: str = ""

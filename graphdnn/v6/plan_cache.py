@@ -15,8 +15,9 @@ from graphdnn.v6.descriptor_values import Handle
 from graphdnn.v6.device_call import ALIGNMENT, DeviceCall
 from graphdnn.v6.host_call import HostCall
 from graphdnn.v6.prepared_call import Prepared
+from graphdnn.v6.releases import active
 from graphdnn.v6.thread_state import thread
-from graphdnn.v6.version_profiles import active, check_call
+from graphdnn.v6.version_profiles import check_call
 
 _MOST = 512  # prepared calls that are kept
 _LOOKED_AT = 64  # configurations, for a named engine; graphs of several kernels have a product of them

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+
+import numpy as np
 
 from graphdnn.errors import BadParam
 from graphdnn.heuristics import Ranking
 from graphdnn.plan import ExecutionPlan
-from graphdnn.plan.binding_validation import Expected, check_addresses
+from graphdnn.plan.device_arrays import shadow_at
 from graphdnn.v6.argument_slot import Place
 from graphdnn.v6.call_graph import Draft
 from graphdnn.v6.errors import CudnnError
+from graphdnn.v6.raw_memory import begin_of
 from graphdnn.v6.rules import FAILED
-from graphdnn.v6.thread_state import Listener, thread
+from graphdnn.v6.thread_state import Listener, listening, thread
 
 
 class Prepared:
@@ -52,17 +56,21 @@ class Prepared:
                     bound[place.uid] = copied(place, bound[place.uid], stream)
             self.plan.execute(bound, workspace, stream)
 
-    def _record(self, listener: Listener, bound: dict[int, Any], data: Sequence[Any]) -> None:
-        """Hand the call over to be run later. ``bound``: arrays, of whose elements none is looked at.
+    @contextmanager
+    def _told(
+        self, listener: Listener, arrays: dict[int, Any], data: Sequence[Any], workspace: Any, workspace_bytes: int
+    ) -> Iterator[None]:
+        """Inside, the call runs; the listener is told of it before, and after it unless it fails.
 
-        Raises what running it would: for outputs that are not to be written, or that share memory where no input may.
+        ``arrays``: the arguments by uid; of a device, where they are.
         """
-        tensors = self.plan.config.fused.graph.tensors
-        places = [p for p in self.places if p.is_output or not (p.is_copy or p.index in self.in_place)]
-        any_address = [tensors[p.uid].model_copy(update={"byte_alignment": 1}) for p in places]
-        expected = [Expected.of(t, is_output=p.is_output) for t, p in zip(any_address, places, strict=True)]
-        check_addresses(expected, [bound[p.uid] for p in places])
-        listener.add(self, bound, data)
+        listener.before(self, arrays)
+        with listening(None):
+            yield
+        scratch = None
+        if workspace is not None and 0 < self.plan.workspace_size <= workspace_bytes:
+            scratch = shadow_at(begin_of(workspace), np.dtype(np.uint8), (workspace_bytes,), None)
+        listener.add(self, arrays, data, scratch)
 
     def _failed(self, error: Exception) -> CudnnError:
         detail = f"{type(error).__name__}: {error}"

@@ -77,10 +77,11 @@ def at_least(where: str, name: str, given: int, size: int, status: Status | None
 
 def same_memory(a: Any, b: Any) -> bool:
     """Whether two arguments begin at one address."""
-    return a is b or _begin(a) == _begin(b)
+    return a is b or begin_of(a) == begin_of(b)
 
 
-def _begin(given: Any) -> int:
+def begin_of(given: Any) -> int:
+    """The address of an argument's memory."""
     if isinstance(given, Address):
         return int(given.address)
     on_host = getattr(given, "__array_interface__", None)

@@ -8,7 +8,8 @@ from typing import Any
 
 from graphdnn.v6.call_wrapper import Call, as_call, by_count
 from graphdnn.v6.functions import PLAIN, Function, functions
-from graphdnn.v6.version_profiles import check_function
+from graphdnn.v6.releases import active
+from graphdnn.v6.version_profiles import check_enumerators, check_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,14 @@ def public_calls() -> dict[str, Call]:
 
 
 def _in_profiles(row: Function, call: Call) -> Call:
-    """The implementation behind the question whether the active profile had the function, where some do not."""
-    if row.name in PLAIN or (row.since != "7.x" and not row.name.endswith(("_v3", "_v4"))):
+    """The implementation behind the question whether the active profile had the function and its enumerators."""
+    if row.name in PLAIN:
         return call
 
     def asked(*args: Any) -> Any:
-        check_function(row)
+        if active():
+            check_function(row)
+            check_enumerators(row.name, args)
         return call(*args)
 
     return asked

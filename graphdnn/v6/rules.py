@@ -50,7 +50,7 @@ ENUM = Rule(
     id="v6.enum",
     expected="a member of {enum}, its integer or its name",
     reason="{reason}",
-    fix="use one of {members}",
+    fix="{near}use one of {members}",
 )
 NUMBER = Rule(
     id="v6.number",

@@ -12,6 +12,7 @@ from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Ranking
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
+from graphdnn.v6.argument_slot import Place
 from graphdnn.v6.errors import CudnnError
 
 
@@ -19,18 +20,19 @@ class Call(Protocol):
     """A call that became a graph (prepared.py)."""
 
     call: str  # the function's name
+    places: tuple[Place, ...]
     plan: ExecutionPlan
     ranking: Ranking
 
 
 class Listener(Protocol):
-    """What takes calls that are not to run now."""
+    """What is told of calls that run. ``arrays``: those of a call by uid; of a device, where they are."""
 
-    def add(self, call: Call, arrays: dict[int, Any], data: Sequence[Any]) -> None:
-        """A call, its arrays by uid (of a device: where they are) and its arguments."""
+    def before(self, call: Call, arrays: dict[int, Any]) -> None:
+        """A call is about to run."""
 
-    def run(self) -> None:
-        """Let everything run that was taken."""
+    def add(self, call: Call, arrays: dict[int, Any], data: Sequence[Any], scratch: Any) -> None:
+        """The call ran. ``data``: its arguments; ``scratch``: where its workspace is, None without one."""
 
 
 class _Thread(threading.local):
@@ -44,7 +46,7 @@ thread = _Thread()
 
 @contextmanager
 def listening(listener: Listener | None) -> Iterator[Listener | None]:
-    """Inside, the thread's calls are told to ``listener`` instead of being run, and run where it is None.
+    """Inside, ``listener`` is told of the thread's calls; nothing is where it is None.
 
     Gives the one that was told before.
     """
@@ -54,12 +56,6 @@ def listening(listener: Listener | None) -> Iterator[Listener | None]:
         yield before
     finally:
         thread.listener = before
-
-
-def run_pending() -> None:
-    """Before a call reads memory at once, or gives it away to be read."""
-    if thread.listener is not None:
-        thread.listener.run()
 
 
 def current_stream() -> int:

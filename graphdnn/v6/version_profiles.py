@@ -2,12 +2,12 @@
 
 ``with profile("6.0"):`` makes convolutions refuse what 6.0 refused of element types, formats, channel counts, dilation
 and algorithms, and say which of its conditions it was: all that are broken, at once.
+``releases.py`` says what came with which release.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
@@ -22,6 +22,7 @@ from graphdnn.v6.enums import cudnnConvolutionFwdAlgo_t, cudnnDataType_t, cudnnT
 from graphdnn.v6.errors import CudnnError, refuse_if
 from graphdnn.v6.functions import Function
 from graphdnn.v6.layouts import element_of, format_strides
+from graphdnn.v6.releases import RELEASES, active, asking_for, before, is_newer, newer_enumerator
 
 D = cudnnDataType_t
 Format = cudnnTensorFormat_t
@@ -43,9 +44,9 @@ CONFIGURATIONS = {
 }
 UNKNOWN = Rule(
     id="v6.profile.unknown",
-    expected="6.0",
+    expected=", ".join(RELEASES[:-1]) + " or " + RELEASES[-1],
     reason="no other release is described",
-    fix='use profile("6.0"), or no profile',
+    fix="use one of them, or no profile",
 )
 
 
@@ -73,13 +74,19 @@ def _integer(f: Question) -> bool:
     return f.is_integer
 
 
-SIX: tuple[Constraint, ...] = (
+def _configurations() -> list[str]:
+    """Of the release: integers came with 6.0."""
+    found = [c for c in CONFIGURATIONS.values() if c[1] is not _INT32 or not before("6.0")]
+    return ["/".join(t.name.removeprefix("CUDNN_DATA_") for t in c) for c in found]
+
+
+CONVOLUTIONS: tuple[Constraint, ...] = (
     Constraint(
         id="v6.profile.configuration",
         attribute="xDesc.dataType, convDesc.computeType, yDesc.dataType",
         look=lambda f: "/".join(t.name.removeprefix("CUDNN_DATA_") for t in f.types),
-        check=OneOf(*("/".join(t.name.removeprefix("CUDNN_DATA_") for t in c) for c in CONFIGURATIONS.values())),
-        reason="these are the combinations of types in the manual of 6.0",
+        check=lambda _: OneOf(*_configurations()),
+        reason="these are the combinations of types in the release's manual",
         fix="use one of them, or leave the profile",
         status=_N,
     ),
@@ -154,6 +161,16 @@ SIX: tuple[Constraint, ...] = (
         status=_N,
     ),
     Constraint(
+        id="v6.profile.dilation.none",
+        attribute="convDesc.dilation",
+        look=lambda f: f.conv.dilation,
+        check=Each(Equals(1)),
+        when=lambda _: before("6.0"),
+        reason="dilation came with 6.0",
+        fix="use dilation 1, or leave the profile",
+        status=_N,
+    ),
+    Constraint(
         id="v6.profile.rank",
         attribute="xDesc.dims",
         look=lambda f: f"{len(f.x.dims)} axes",
@@ -168,6 +185,7 @@ SIX: tuple[Constraint, ...] = (
         attribute="convDesc.groupCount",
         look=lambda f: f.conv.groups,
         check=Equals(1),
+        when=lambda _: before("7.0"),
         reason="groups came with 7.0",
         fix="use one group, or leave the profile",
         status=_N,
@@ -177,11 +195,6 @@ SIX: tuple[Constraint, ...] = (
 
 # Beside convolutions: enumerators, functions and types that came later or were gone.
 
-NEWER = frozenset({
-    "CUDNN_DATA_UINT8", "CUDNN_DATA_UINT8x4", "CUDNN_DATA_INT8x32", "CUDNN_OP_TENSOR_NOT",
-    "CUDNN_REDUCE_TENSOR_MUL_NO_ZEROS", "CUDNN_ACTIVATION_IDENTITY", "CUDNN_BATCHNORM_SPATIAL_PERSISTENT",
-    "CUDNN_TENSOR_OP_MATH", "CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION",
-})  # fmt: skip
 _REMOVED = ("filter", "pooling", "activation")  # families whose _v3 and _v4 calls of 5.1 were gone
 _CONVOLUTIONS = ("cudnnConvolutionForward", "cudnnConvolutionBiasActivationForward", "cudnnConvolutionBackwardData",
                  "cudnnConvolutionBackwardFilter")  # fmt: skip
@@ -189,84 +202,70 @@ _TAKES_INT8 = ("cudnnTransformTensor", "cudnnOpTensor", "cudnnReduceTensor")
 
 ENUMERATOR = Rule(
     id="v6.profile.enumerator",
-    expected="an enumerator of 6.0",
-    reason="it came with a later release",
+    expected="an enumerator of {release}",
+    reason="it came with {since}",
     fix="use another one, or leave the profile",
     status=_N,
 )
 FUNCTION = Rule(
     id="v6.profile.function",
-    expected="a function of 6.0",
+    expected="a function of {release}",
     reason="{reason}",
-    fix="use the function that 6.0 had, or leave the profile",
+    fix="use the function that {release} had, or leave the profile",
     status=_N,
 )
 INTEGERS = Rule(
     id="v6.profile.integers",
     expected="{expected}",
-    reason="6.0 had this call for these types",
+    reason="the release had this call for these types",
     fix="convert with cudnnTransformTensor, or leave the profile",
     status=_N,
 )
 INNERMOST = Rule(
     id="v6.profile.pooling.stride",
     expected="1 along the last axis",
-    reason="the manual of 6.0 asks for rows that lie close",
+    reason="the manuals ask for rows that lie close",
     fix="use NCHW, or leave the profile",
     status=_N,
 )
 BIAS = Rule(
     id="v6.profile.bias",
     expected="{expected}",
-    reason="6.0 read the bias so",
+    reason="the release read the bias so",
     fix="convert the bias, or leave the profile",
     status=_N,
 )
 
 
-class _Thread(threading.local):
-    release = ""
-
-
-_thread = _Thread()
-
-
 @contextmanager
 def profile(release: str) -> Iterator[None]:
-    """Inside, calls of this thread refuse what this release refused."""
-    if release != "6.0":
+    """Inside, calls of this thread refuse what this release refused. ``release``: "5.1", "6.0", "7.0" or "7.5".
+
+    Raises ``CudnnError`` for another one.
+    """
+    if release not in RELEASES:
         raise CudnnError(UNKNOWN.reject("profile", "release", release))
-    before = _thread.release
-    _thread.release = release
-    try:
+    with asking_for(release):
         yield
-    finally:
-        _thread.release = before
-
-
-def active() -> str:
-    """The profile of this thread, "" for none: part of the key of a kept plan."""
-    return _thread.release
 
 
 def outside(where: str, question: Question) -> tuple[Rejection, ...]:
-    """Every condition of 6.0 that the convolution breaks, whatever its direction."""
-    return (*violations(SIX, question, where), *outside_tables(where, question))
+    """Every condition of the release that the convolution breaks, whatever its direction; without a profile, of 6.0."""
+    return (*violations(CONVOLUTIONS, question, where), *outside_tables(where, question))
 
 
 def check_convolution(where: str, question: Question) -> None:
     """Raise what the active profile refuses."""
-    if _thread.release:
+    if active():
         refuse_if(outside(where, question))
 
 
 def check_call(where: str, settings: object) -> None:
     """Raise what the active profile refuses of any call: by the values of its descriptors and its enumerators."""
     parts = tuple(_flat(settings))
-    found = [ENUMERATOR.reject(where, type(p).__name__, p.name) for p in parts if isinstance(p, IntEnum)
-             and p.name in NEWER]  # fmt: skip
+    found = list(_newer(where, parts))
     if where not in _CONVOLUTIONS:
-        allowed = (_FLOAT, _HALF, _DOUBLE, *((_INT8, _INT8X4) if where in _TAKES_INT8 else ()))
+        allowed = (_FLOAT, _HALF, _DOUBLE, *((_INT8, _INT8X4) if _takes_int8(where) else ()))
         expected = ", ".join(t.name for t in allowed)
         kinds = {p.data_type for p in parts if isinstance(p, (Tensor, Filter))}
         found += [INTEGERS.reject(where, "dataType", k.name, expected=expected) for k in kinds if k not in allowed]
@@ -280,19 +279,38 @@ def _flat(value: object) -> Iterator[object]:
             yield from _flat(item)
 
 
+def _takes_int8(where: str) -> bool:
+    return not before("6.0") and (where in _TAKES_INT8 or (where == "cudnnPoolingForward" and not before("7.0")))
+
+
+def _newer(where: str, values: Iterable[object]) -> Iterator[Rejection]:
+    for value in values:
+        since = newer_enumerator(value.name) if isinstance(value, IntEnum) else ""
+        if isinstance(value, IntEnum) and since:
+            yield ENUMERATOR.reject(where, type(value).__name__, value.name, release=active(), since=since)
+
+
+def check_enumerators(where: str, arguments: Iterable[object]) -> None:
+    """Raise for enumerators among a call's arguments that the active profile did not have."""
+    refuse_if(_newer(where, arguments))
+
+
 def check_function(row: Function) -> None:
     """Raise for a function that the active profile did not have."""
-    if not _thread.release:
+    release = active()
+    if is_newer(row.since, release):
+        since = row.since.replace("7.x", "7.0")
+        reason = f"it came with {since}"
+    elif row.family in _REMOVED and row.since == "5.1" and row.name.endswith(("_v3", "_v4")) and not before("6.0"):
+        reason = "6.0 had dropped it"
+    else:
         return
-    if row.since == "7.x":
-        raise CudnnError(FUNCTION.reject(row.name, "function", row.name, reason="it came with 7.0"))
-    if row.family in _REMOVED and row.since == "5.1" and row.name.endswith(("_v3", "_v4")):
-        raise CudnnError(FUNCTION.reject(row.name, "function", row.name, reason="6.0 had dropped it"))
+    raise CudnnError(FUNCTION.reject(row.name, "function", row.name, release=release, reason=reason))
 
 
 def check_pooling(where: str, **tensors: Tensor) -> None:
     """Raise for tensors whose last axis does not lie close, in a profile."""
-    if _thread.release:
+    if active():
         refuse_if(
             INNERMOST.reject(where, f"{name}.strides", t.strides) for name, t in tensors.items() if t.strides[-1] != 1
         )
@@ -300,7 +318,7 @@ def check_pooling(where: str, **tensors: Tensor) -> None:
 
 def check_bias(where: str, bias: Tensor, y: Tensor) -> None:
     """Raise for a bias of another type or with gaps, in a profile."""
-    if not _thread.release:
+    if not active():
         return
     wanted = y.data_type if y.data_type in (_DOUBLE, _HALF) else _FLOAT
     found = []

@@ -45,16 +45,46 @@ def test_programs_agree_with_the_host(handle: Any, name: str, own_stream: bool) 
 def test_recordings(handle: Any, name: str) -> None:
     import cupy
 
+    made: list[Any] = []
+
+    def kept(array: np.ndarray) -> Any:
+        made.append((cupy.asarray(array), array.copy()))
+        return made[-1][0]
+
+    def check() -> None:
+        cupy.cuda.Device().synchronize()
+        for one, other in zip(found, wanted, strict=True):
+            if other.dtype.kind == "f":
+                np.testing.assert_allclose(one.get(), other, rtol=1e-4, atol=1e-4)
+            else:
+                np.testing.assert_array_equal(one.get(), other)
+
     wanted = PROGRAMS[name](v6.cudnnCreate(), np.array)
     with v6.record() as r:
-        found = PROGRAMS[name](handle, cupy.asarray)
-    cupy.cuda.Device().synchronize()
+        found = PROGRAMS[name](handle, kept)
     assert r.graphs
-    for one, other in zip(found, wanted, strict=True):
-        if other.dtype.kind == "f":
-            np.testing.assert_allclose(one.get(), other, rtol=1e-4, atol=1e-4)
+    check()
+    for array, before in made:
+        array.set(before)
+    r.replay()
+    check()
+
+
+def test_memory_that_something_else_writes(handle: Any) -> None:
+    import cupy
+
+    y = cupy.full(Y, cupy.nan, cupy.float32)
+    for is_changed in (False, True):
+        with v6.record() as r:
+            v6.cudnnScaleTensor(handle, tensor(Y), y, 3.0)
+            if is_changed:
+                y[-1, -1, -1, -1] = 1
+            v6.cudnnScaleTensor(handle, tensor(Y), y, 3.0)
+        if is_changed:
+            with pytest.raises(v6.CudnnError, match=r"v6\.record\.changed"):
+                r.replay()
         else:
-            np.testing.assert_array_equal(one.get(), other)
+            r.replay()
 
 
 def test_addresses(handle: Any) -> None:

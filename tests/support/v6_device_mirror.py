@@ -202,7 +202,7 @@ def emulated() -> Iterator[EmulatedRuntime]:
     with pytest.MonkeyPatch.context() as patch, host_libraries():
         patch.setattr("graphdnn.plan.device_plan.CudaRuntime", lambda device: made)
         patch.setattr(plan_cache, "_kept", type(plan_cache._kept)())
-        patch.setattr(device_memory, "_copiers", type(device_memory._copiers)())
+        patch.setattr(device_memory, "_planned", type(device_memory._planned)())
         patch.setattr(device_memory.driver_api, "synchronize", lambda stream: None)
         yield made
 

@@ -1,7 +1,8 @@
 """Scripts of recordings, run: in a namespace of their own, on what the recorded graphs read, to the bits that they wrote.
 
-While ``Scripts`` watches, every recorded graph keeps copies of its inputs and results. ``check`` prints the script of a
-recording, runs it, builds its graphs and compares them: operations, tensors and layouts, fused operations, bits.
+While ``Scripts`` watches, every replayed graph keeps copies of its inputs and results. ``check`` replays a recording on
+what was there before its calls, prints its script, runs that, builds its graphs and compares them: operations, tensors
+and layouts, fused operations, bits. The replay's results stay where those of the calls were.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.plan import ExecutionPlan
 from graphdnn.tensors import TensorSpec
 from graphdnn.v6 import recording
+from graphdnn.v6.joined import key_of
 from graphdnn.v6.recording import Recording
 
 Arrays = dict[int, np.ndarray]
@@ -37,10 +39,11 @@ class Ran:
 
 
 class Scripts:
-    """What ran in recordings since it was asked last."""
+    """What was recorded since it was asked last."""
 
     def __init__(self) -> None:
         self.ran: list[Ran] = []
+        self.before: dict[Any, tuple[np.ndarray, np.ndarray]] = {}  # memory of calls, and a copy from before them
         self.functions: set[str] = set()  # whose scripts were compared
         self.graphs = 0
 
@@ -50,6 +53,10 @@ class Scripts:
     def check(self, made: Recording) -> str:
         """Compare the script of a recording with what ran; gives its text."""
         text = made.migration()
+        for array, copy in reversed(self.before.values()):
+            array[...] = copy
+        self.before.clear()
+        made.replay()
         place: dict[str, Any] = {}
         exec(compile(text, "migrated.py", "exec"), place)
         assert len(self.ran) == len(made.graphs) == sum(name.startswith("graph_") for name in place)
@@ -123,10 +130,17 @@ def plan_of(graph: OperationGraph) -> str:
 
 @contextmanager
 def watching() -> Iterator[Scripts]:
-    """Inside, recorded graphs keep what they read and wrote."""
-    scripts = Scripts()
+    """Inside, replayed graphs keep what they read and wrote."""
+    scripts, look = Scripts(), Recording.before
+
+    def before(made: Recording, call: Any, arrays: Arrays) -> None:
+        for array in arrays.values():
+            scripts.before.setdefault(key_of(array), (array, alike(array)))
+        look(made, call, arrays)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recording, "ExecutionPlan", scripts.plan)
+        patch.setattr(Recording, "before", before)
         yield scripts
 
 

@@ -15,7 +15,7 @@ from graphdnn.engines import engines_of
 from graphdnn.v6.algorithm_table import DEVICE_ENGINES, HOST_ENGINES
 from graphdnn.v6.algorithms import determinism, is_implemented, members, rows
 from graphdnn.v6.algorithms import engines_of as engines_for
-from graphdnn.v6.calls.convolution_directions import PASSES
+from graphdnn.v6.calls.convolution_directions import PASSES, values_of
 from graphdnn.v6.thread_state import last_prepared
 
 F, B, G = v6.cudnnConvolutionFwdAlgo, v6.cudnnConvolutionBwdDataAlgo, v6.cudnnConvolutionBwdFilterAlgo
@@ -84,8 +84,9 @@ def test_an_algorithm_is_honoured(handle: Any, direction: str, algorithm: Any) -
     asked_for = {name for names in engines_for(algorithm, kind) for name in names}
     assert chosen & asked_for or not serving & asked_for
     if kind == "cpu":
-        assert chosen == {"numpy_blocked"}
-        assert (size == 0) is algorithm.name.endswith(("IMPLICIT_GEMM", "ALGO_0"))
+        is_without = algorithm.name.endswith(("IMPLICIT_GEMM", "ALGO_0"))
+        assert chosen == {"numpy" if is_without else "numpy_blocked"}
+        assert (call.plan.workspace_size == 0) is (size == 0) is is_without
     for result in results:
         np.testing.assert_array_equal(result, results[0])
     np.testing.assert_allclose(results[0], compute(handle, direction, 0, data), rtol=1e-4, atol=1e-4)
@@ -246,7 +247,7 @@ def test_a_search_reports_what_fails(handle: Any, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("device", ["cpu", "h200"])
 @pytest.mark.parametrize("layout", [0, 1])
 def test_without_a_workspace_there_is_an_answer(device: str, layout: int) -> None:
-    """What NO_WORKSPACE and a limit of 0 choose asks for none, wherever it runs."""
+    """What NO_WORKSPACE and a limit of 0 choose asks for none, wherever it runs; on the host its plan needs none."""
     v6.use(device)
     try:
         handle = v6.cudnnCreate()
@@ -270,3 +271,33 @@ def test_without_a_workspace_there_is_an_answer(device: str, layout: int) -> Non
         for preference in ("NO_WORKSPACE", "SPECIFY_WORKSPACE_LIMIT"):
             chosen = choose(handle, *tensors, f"CUDNN_CONVOLUTION_{prefix}_{preference}", 0)
             assert size_of(handle, *tensors, chosen) == 0, (name, preference, chosen)
+            direction = next(p for p in PASSES if p.name == name)
+            plan = direction.prepare(handle, *values_of(*tensors), chosen, 1.0, 0.0, "test").plan
+            assert plan.workspace_size == 0 or device != "cpu", (name, preference, chosen)
+
+
+def test_every_entry_of_a_search_has_a_reason(handle: Any) -> None:
+    """One plan is measured once, so that algorithms that are the same have one time, in the headers' order; what does
+    not run says why.
+    """
+    x, w, y = tensor((2, 4, 6, 5)), filter_of((8, 4, 3, 3)), tensor((2, 8, 4, 3))
+    conv, given = convolution(), tuple(np.zeros(n, np.float32) for n in (240, 288, 192))
+    _, found = v6.cudnnFindConvolutionForwardAlgorithm(handle, x, w, conv, y, 8)
+    by_plan: dict[int, list[Any]] = {}
+    for entry in found:
+        if entry.status is v6.CUDNN_STATUS_SUCCESS:
+            by_plan.setdefault(entry.memory, []).append(entry)
+    assert len(by_plan) == 2
+    for same in by_plan.values():
+        assert len({e.time for e in same}) == 1
+        assert [int(e.algo) for e in same] == sorted(int(e.algo) for e in same)
+        assert [f"the plan of {same[0].algo.name}" in e.reason for e in same] == [False, *(True,) * (len(same) - 1)]
+    assert all(e.reason for e in found if e.status is not v6.CUDNN_STATUS_SUCCESS)
+    _, guessed = v6.cudnnGetConvolutionForwardAlgorithm_v7(handle, x, w, conv, y, 8)
+    assert all(e.reason for e in guessed if e.status is not v6.CUDNN_STATUS_SUCCESS)
+    _, small = v6.cudnnFindConvolutionForwardAlgorithmEx(
+        handle, x, given[0], w, given[1], conv, y, given[2], 8, None, 0
+    )
+    refused = [e for e in small if e.status is v6.CUDNN_STATUS_ALLOC_FAILED]
+    assert refused
+    assert all("the workspace has 0 bytes" in e.reason for e in refused)

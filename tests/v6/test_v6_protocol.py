@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -320,3 +321,34 @@ def test_bad_argument(name: str, place: int, kind: str) -> None:
     assert error.rejections[0].attribute == p.name
     for old, new in zip(before, args, strict=True):
         assert old is None or np.array_equal(old, new), "something was written"
+
+
+class _Raises:
+    """An object whose every question raises."""
+
+    def __len__(self) -> int:
+        raise RuntimeError("len")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("eq")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_arguments_that_are_no_numbers_are_refused_by_name(handle: Any) -> None:
+    """Pointers without a length, integers beyond a float, objects that raise, memory of objects and text."""
+    desc, x = tensor((1, 1, 1, 1)), np.ones((1, 1, 1, 1), np.float32)
+    made = v6.cudnnCreateTensorDescriptor()
+    for entries in (ctypes.pointer(ctypes.c_int(1)), itertools.repeat(1), _Raises(), {1.5: 2}):
+        with pytest.raises(v6.CudnnError, match=r"v6\.number"):
+            v6.cudnnSetTensorNdDescriptor(made, v6.CUDNN_DATA_FLOAT, 4, entries, (1, 1, 1, 1))
+    with pytest.raises(v6.CudnnError, match=r"v6\.scalar"):
+        v6.cudnnScaleTensor(handle, desc, x, 10**400)
+    with pytest.raises(v6.CudnnError, match=r"v6\.number"):
+        v6.cudnnSetActivationDescriptor(v6.cudnnCreateActivationDescriptor(), 0, 0, 10**400)
+    for memory in (np.array([None]), np.array("x"), np.array(["2020"], np.datetime64)):
+        with pytest.raises(v6.CudnnError, match=r"v6\.memory\.kind"):
+            v6.cudnnScaleTensor(handle, desc, memory, 2.0)
+    for status in (_Raises(), np.void(b"ab"), None, 10**400, True):
+        assert v6.cudnnGetErrorString(status) == "CUDNN_UNKNOWN_STATUS"
+    assert v6.cudnnGetErrorString(np.int64(3)) == "CUDNN_STATUS_BAD_PARAM"

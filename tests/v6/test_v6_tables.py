@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from v6_tools import tensor
 
 from graphdnn import v6
 from graphdnn.v6.enums import CONSTANTS, ENUMS
 from graphdnn.v6.functions import functions
+from graphdnn.v6.misprints import MISPRINTS
 
 ROWS = functions()
 
@@ -50,7 +58,11 @@ def test_spot_facts_of_functions() -> None:
 
 
 def test_enums() -> None:
-    assert (len(ENUMS), sum(len(e.__members__) for e in ENUMS), len(CONSTANTS)) == (32, 130, 130)
+    assert (len(ENUMS), sum(len(e.__members__) for e in ENUMS), len(CONSTANTS)) == (
+        32,
+        131,
+        131,
+    )  # 130 of the headers, and a name that the manual prints
     assert int(v6.CUDNN_STATUS_NOT_SUPPORTED) == 9
     assert int(v6.CUDNN_DATA_INT8x4) == 5
     assert int(v6.CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED) == 7
@@ -83,3 +95,55 @@ def test_coverage_says_what_is_there() -> None:
 def test_graphdnn_does_not_import_v6() -> None:
     code = "import sys, graphdnn; print('graphdnn.v6' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_versions() -> None:
+    assert v6.cudnnGetVersion() == v6.CUDNN_VERSION == 6021
+    assert (v6.CUDNN_MAJOR, v6.CUDNN_MINOR, v6.CUDNN_PATCHLEVEL) == (6, 0, 21)
+    assert {"CUDNN_VERSION", "cudnnRuntimeTag_t"} <= set(v6.__all__)
+
+
+def test_names_that_are_misspelt() -> None:
+    assert (
+        v6.CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMPUTED_GEMM is v6.CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM
+    )
+    for name, hint in (
+        ("cudnnConvolutionFoward", "did you mean cudnnConvolutionForward?"),
+        ("CUDNN_TENSOR_NCWH", "did you mean CUDNN_TENSOR_NCHW?"),
+        ("cudnnSetPoolingDescriptor", "cudnnSetPooling2dDescriptor"),
+        ("CUDNN_BATCHNORM_MODE_SPATIAL", "misprint of CUDNN_BATCHNORM_SPATIAL"),
+    ):
+        with pytest.raises(AttributeError, match=re.escape(hint)):
+            getattr(v6, name)
+    with pytest.raises(AttributeError) as error:
+        v6.zzz
+    assert "mean" not in str(error.value)
+    for text in MISPRINTS.values():
+        assert all(hasattr(v6, name) for name in text.split(" or "))
+    with pytest.raises(v6.CudnnError, match="did you mean CUDNN_TENSOR_NHWC"):
+        v6.cudnnSetTensor4dDescriptor(v6.cudnnCreateTensorDescriptor(), "CUDNN_TENSOR_NHCW", 0, 1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("kind", [float, np.float32, ctypes.c_float])
+def test_limits_of_the_headers_as_floats(kind: Any) -> None:
+    """A float's rounding of the least value is the least value; what is smaller is refused."""
+    handle, x = v6.cudnnCreate(), np.ones((2, 3, 2, 2), np.float32)
+    d, s, one = tensor(x.shape), tensor((1, 3, 1, 1)), np.ones((1, 3, 1, 1), np.float32)
+    norm = v6.cudnnCreateLRNDescriptor()
+
+    def infer(epsilon: Any) -> None:
+        v6.cudnnBatchNormalizationForwardInference(
+            handle, 1, 1.0, 0.0, d, x, d, x.copy(), s, one, one, one, one, epsilon
+        )
+
+    def respond(k: Any, beta: Any) -> None:
+        v6.cudnnSetLRNDescriptor(norm, 5, 1e-4, beta, k)
+
+    infer(kind(v6.CUDNN_BN_MIN_EPSILON))
+    respond(kind(v6.CUDNN_LRN_MIN_K), kind(v6.CUDNN_LRN_MIN_BETA))
+    for call in (
+        lambda: infer(kind(0.99e-5)), lambda: infer(kind(float("nan"))), lambda: respond(kind(0.99e-5), 0.75),
+        lambda: respond(2.0, kind(0.0099)),
+    ):  # fmt: skip
+        with pytest.raises(v6.CudnnError, match=r"v6\.range"):
+            call()

@@ -1,4 +1,4 @@
-"""profile("6.0"): each condition of integer convolution in 6.0 is refused with its own reason, and only inside."""
+"""Profiles: each condition of a release is refused with its own reason, and only inside."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from v6_tools import convolution, filter_of, good_arguments, tensor
 from graphdnn import v6
 from graphdnn.v6.enums import ENUMS
 from graphdnn.v6.functions import functions
-from graphdnn.v6.version_profiles import NEWER
+from graphdnn.v6.releases import CAME_WITH, RELEASES
 
 NHWC, NCHW, VECT = v6.CUDNN_TENSOR_NHWC, v6.CUDNN_TENSOR_NCHW, v6.CUDNN_TENSOR_NCHW_VECT_C
 INT8, X4, FLOAT, INT32 = v6.CUDNN_DATA_INT8, v6.CUDNN_DATA_INT8x4, v6.CUDNN_DATA_FLOAT, v6.CUDNN_DATA_INT32
@@ -155,10 +155,92 @@ def test_enumerators_that_came_later() -> None:
     with v6.profile("6.0"), pytest.raises(v6.CudnnError) as error:
         v6.cudnnOpTensor(*arguments)
     assert [r.rule for r in error.value.rejections] == ["v6.profile.enumerator"]
-    assert all(any(n in enum.__members__ for enum in ENUMS) for n in NEWER)
+    assert all(any(n in enum.__members__ for enum in ENUMS) for n in CAME_WITH)
 
 
 def test_unknown_profile() -> None:
-    with pytest.raises(v6.CudnnError) as error, v6.profile("5.1"):
+    with pytest.raises(v6.CudnnError) as error, v6.profile("4.0"):
         pass
     assert error.value.rejections[0].rule == "v6.profile.unknown"
+
+
+def activation_of(mode: Any) -> None:
+    v6.cudnnSetActivationDescriptor(v6.cudnnCreateActivationDescriptor(), mode, v6.CUDNN_PROPAGATE_NAN, 0.0)
+
+
+def tensor_of(kind: Any) -> None:
+    v6.cudnnSetTensor4dDescriptor(v6.cudnnCreateTensorDescriptor(), NCHW, kind, 1, 4, 2, 2)
+
+
+def operation_of(mode: Any) -> None:
+    v6.cudnnSetOpTensorDescriptor(v6.cudnnCreateOpTensorDescriptor(), mode, FLOAT, 0)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("setter", "enumerator"),
+    [(tensor_of, v6.CUDNN_DATA_UINT8), (tensor_of, INT8), (activation_of, v6.CUDNN_ACTIVATION_IDENTITY),
+     (activation_of, v6.CUDNN_ACTIVATION_ELU), (operation_of, v6.CUDNN_OP_TENSOR_NOT)],
+)  # fmt: skip
+def test_setters_refuse_what_came_later(release: str, setter: Any, enumerator: Any) -> None:
+    """Where it is written into a descriptor, not only where that is used."""
+    setter(enumerator)
+    with v6.profile(release):
+        if CAME_WITH[enumerator.name] <= release:
+            setter(enumerator)
+            return
+        with pytest.raises(v6.CudnnError) as error:
+            setter(enumerator)
+    assert error.value.status is v6.CUDNN_STATUS_NOT_SUPPORTED
+    assert error.value.rejections[0].rule == "v6.profile.enumerator"
+
+
+GROUPED = {"conv": convolution(groups=2), "x": tensor((2, 8, 6, 5))}
+HALVES = {"x": tensor((2, 4, 6, 5), kind=HALF), "w": filter_of((8, 4, 3, 3), kind=HALF),
+          "y": tensor((2, 8, 4, 3), kind=HALF), "conv": convolution(compute=HALF)}  # fmt: skip
+INTEGERS = {"x": tensor((1, 4, 6, 5), NHWC, INT8), "w": filter_of((8, 4, 3, 3), NHWC, INT8), "conv": SUMS,
+            "y": tensor((1, 8, 4, 3), NHWC, INT8)}  # fmt: skip
+DILATES = {"conv": DILATED, "y": tensor((2, 8, 2, 3))}
+
+
+@pytest.mark.parametrize(
+    ("direction", "algorithm", "changes", "first", "rule"),
+    [
+        (FORWARD, PRECOMP, {}, "5.1", ""), (FORWARD, PRECOMP, INTEGERS, "6.0", "v6.profile.enumerator"),
+        (FORWARD, PRECOMP, GROUPED, "7.0", "v6.profile.groups"),
+        (FORWARD, F.CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, DILATES, "6.0", "v6.profile.dilation.none"),
+        (FORWARD, PRECOMP, DILATES, "7.5", "v6.profile.algorithm.dilation"),
+        (DATA, B.CUDNN_CONVOLUTION_BWD_DATA_ALGO_1, HALVES, "7.0", "v6.profile.algorithm.types"),
+        (FILTERS, G.CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1, DILATES, "7.5", "v6.profile.algorithm.dilation"),
+    ],
+)  # fmt: skip
+def test_what_releases_from_one_on_take(direction: str, algorithm: Any, changes: Any, first: str, rule: str) -> None:
+    given = {"x": X, "w": W, "conv": convolution(), "y": Y} | changes
+    order = {FORWARD: "x w conv y", DATA: "w y conv x", FILTERS: "x y conv w"}[direction]
+    call = getattr(v6, f"cudnnGetConvolution{direction}WorkspaceSize")
+    arguments = (v6.cudnnCreate(), *(given[name] for name in order.split()), algorithm)
+    for release in RELEASES:
+        with v6.profile(release):
+            if release >= first:
+                assert call(*arguments) >= 0
+                continue
+            with pytest.raises(v6.CudnnError) as error:
+                call(*arguments)
+            assert error.value.status is v6.CUDNN_STATUS_NOT_SUPPORTED
+            assert rule in {r.rule for r in error.value.rejections}
+
+
+@pytest.mark.parametrize(
+    ("name", "releases"),
+    [("cudnnGetConvolutionGroupCount", "7.0 7.5"), ("cudnnSetFilter4dDescriptor_v3", "5.1"),
+     ("cudnnGetTensorSizeInBytes", "6.0 7.0 7.5"), ("cudnnCreateTensorDescriptor", "5.1 6.0 7.0 7.5")],
+)  # fmt: skip
+def test_functions_of_each_release(name: str, releases: str) -> None:
+    arguments = good_arguments(functions()[name])
+    for release in RELEASES:
+        with v6.profile(release):
+            if release in releases.split():
+                getattr(v6, name)(*arguments)
+            else:
+                with pytest.raises(v6.CudnnError, match=r"v6\.profile\.function"):
+                    getattr(v6, name)(*arguments)

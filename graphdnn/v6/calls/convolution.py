@@ -27,8 +27,9 @@ from graphdnn.v6.plan_cache import known, prepared
 from graphdnn.v6.pointwise_subgraphs import activate, ignores_nan
 from graphdnn.v6.prepared_call import Prepared
 from graphdnn.v6.registry import implements
+from graphdnn.v6.releases import active
 from graphdnn.v6.rules import MODE, SAME_DIMS
-from graphdnn.v6.version_profiles import active, check_bias, check_convolution
+from graphdnn.v6.version_profiles import check_bias, check_convolution
 
 _FUSED_MODES = (cudnnActivationMode_t.CUDNN_ACTIVATION_RELU, cudnnActivationMode_t.CUDNN_ACTIVATION_IDENTITY)
 _INT32 = cudnnDataType_t.CUDNN_DATA_INT32

@@ -7,7 +7,7 @@ written; so the queries are written once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from time import perf_counter
 from typing import Any
@@ -75,11 +75,12 @@ def values_of(*descriptors: Descriptor) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An algorithm for a convolution: its plan, or the status with which it is refused."""
+    """An algorithm for a convolution: its plan, or the status and the reason with which it is refused."""
 
     algorithm: IntEnum
     call: Prepared | None
     status: cudnnStatus_t = cudnnStatus_t.CUDNN_STATUS_SUCCESS
+    reason: str = ""
 
     @property
     def memory(self) -> int:
@@ -101,7 +102,7 @@ def candidates(direction: Pass, where: str, handle: Handle, values: Values) -> I
             status = legacy_status(error.rejections[0].status)
             if status is not cudnnStatus_t.CUDNN_STATUS_NOT_SUPPORTED or _concerns_all(error):
                 raise
-            yield Candidate(algorithm, None, status)
+            yield Candidate(algorithm, None, status, "; ".join(str(r) for r in error.rejections))
         else:
             yield Candidate(algorithm, call)
 
@@ -124,13 +125,24 @@ def ranked(direction: Pass, where: str, handle: Handle, values: Values) -> list[
 
 
 def best(direction: Pass, where: str, handle: Handle, values: Values, limit: int | None) -> Candidate:
-    """The first whose workspace fits the limit; the smallest where none fits: calls allocate what they miss."""
+    """The first whose workspace fits the limit; the smallest where none fits: calls allocate what they miss.
+
+    One whose plan needs no more than the limit goes before one that asks for less and allocates the rest.
+    """
     found = ranked(direction, where, handle, values)
     if not found:
         refused = next(candidates(direction, where, handle, values))
         direction.prepare(handle, *values, refused.algorithm, 1.0, 0.0, where)  # raises with the reasons
     fitting = [c for c in found if limit is None or c.memory <= limit]
-    return fitting[0] if fitting else min(found, key=lambda c: c.memory)
+    if not fitting:
+        return min(found, key=lambda c: c.memory)
+    return next((c for c in fitting if limit is None or _needs(c) <= limit), fitting[0])
+
+
+def _needs(candidate: Candidate) -> int:
+    """Bytes of workspace that the plan uses, whoever brings them."""
+    assert candidate.call is not None
+    return candidate.call.plan.workspace_size
 
 
 def guessed(direction: Pass, where: str, handle: Handle, values: Values, count: int) -> tuple[int, tuple[Perf, ...]]:
@@ -140,50 +152,72 @@ def guessed(direction: Pass, where: str, handle: Handle, values: Values, count: 
     usable = ranked(direction, where, handle, values)
     order = [c.algorithm for c in usable]
     rest = [c for c in everything if c.algorithm not in order]
-    results = tuple(_perf(direction, values, c, c.status, -1.0) for c in (*usable, *rest)[:count])
+    results = tuple(_perf(direction, values, c, c.status, -1.0, c.reason) for c in (*usable, *rest)[:count])
     return len(results), results
 
 
 def timed(direction: Pass, where: str, handle: Handle, values: Values, count: int, data: tuple[Any, ...] | None,
           workspace: Any = None, limit: int | None = None) -> tuple[int, tuple[Perf, ...]]:  # fmt: skip
-    """(how many, results) by measured time; what cannot run stands behind, with its status and the time -1.
+    """(how many, results) by measured time; what cannot run stands behind, with its status, a reason and the time -1.
+
+    Algorithms with one plan are measured once: they have one time, and say whose it is.
 
     ``data``: what is read, and what is written over; None allocates on the device. ``limit``: bytes of ``workspace``;
     None allocates as much as each asks for.
     """
     results = []
+    measured: dict[str, tuple[IntEnum, _Outcome]] = {}  # by the plan's name
     for candidate in candidates(direction, where, handle, values):
-        status, seconds = candidate.status, None
+        found = _Outcome(candidate.status, None, candidate.reason)
         if candidate.call is not None and limit is not None and candidate.memory > limit:
-            status = cudnnStatus_t.CUDNN_STATUS_ALLOC_FAILED
+            reason = f"the workspace has {limit} bytes, and the algorithm asks for {candidate.memory}"
+            found = _Outcome(cudnnStatus_t.CUDNN_STATUS_ALLOC_FAILED, None, reason)
         elif candidate.call is not None:
-            data = candidate.call.new_data() if data is None else data
-            status, seconds = _measured(candidate.call, data, workspace, limit or 0)
-        results.append(_perf(direction, values, candidate, status, -1.0 if seconds is None else seconds * 1e3))
+            plan = candidate.call.plan.config.name
+            if plan in measured:
+                first, found = measured[plan]
+                note = f"the plan of {first.name} ({plan}), measured once"
+                found = replace(found, reason=f"{found.reason}; {note}" if found.reason else note)
+            else:
+                data = candidate.call.new_data() if data is None else data
+                found = _measured(candidate.call, data, workspace, limit or 0)
+                measured[plan] = candidate.algorithm, found
+        time = -1.0 if found.seconds is None else found.seconds * 1e3
+        results.append(_perf(direction, values, candidate, found.status, time, found.reason))
     results.sort(key=lambda r: (r.status is not cudnnStatus_t.CUDNN_STATUS_SUCCESS, r.time))  # stable: -1s keep order
     return min(count, len(results)), tuple(results[:count])
 
 
-def _measured(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int) -> tuple[cudnnStatus_t, float | None]:
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """Of a measurement. ``seconds``: None where nothing ran to its end; ``reason`` says why then."""
+
+    status: cudnnStatus_t
+    seconds: float | None
+    reason: str = ""
+
+
+def _measured(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int) -> _Outcome:
     """The fastest of a few runs behind a first one; a run that fails has a status and no time."""
     times: list[float] = []
     while len(times) <= _RUNS:
         start = perf_counter()
         try:
-            with listening(None):  # a search runs, also in a recording
+            with listening(None):  # a search is no part of a recording
                 call(data, workspace, size)
                 if call.plan.config.device.kind == "cuda":
-                    return cudnnStatus_t.CUDNN_STATUS_SUCCESS, min(_on_device(call, data, workspace, size))
-        except MemoryError:
-            return cudnnStatus_t.CUDNN_STATUS_ALLOC_FAILED, None
+                    times = _on_device(call, data, workspace, size)
+                    return _Outcome(cudnnStatus_t.CUDNN_STATUS_SUCCESS, min(times))
+        except MemoryError as error:
+            return _Outcome(cudnnStatus_t.CUDNN_STATUS_ALLOC_FAILED, None, f"memory ran out: {error}")
         except CudnnError as error:
             if error.status is not cudnnStatus_t.CUDNN_STATUS_EXECUTION_FAILED:
                 raise
-            return error.status, None
+            return _Outcome(error.status, None, "; ".join(str(r) for r in error.rejections))
         times.append(perf_counter() - start)
         if times[-1] > _LONG:
             break
-    return cudnnStatus_t.CUDNN_STATUS_SUCCESS, min(times)
+    return _Outcome(cudnnStatus_t.CUDNN_STATUS_SUCCESS, min(times))
 
 
 def _on_device(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int) -> list[float]:
@@ -195,10 +229,12 @@ def _on_device(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int)
     return plan.timings(lambda: call(data, workspace, size), _RUNS, current_stream())
 
 
-def _perf(direction: Pass, values: Values, candidate: Candidate, status: cudnnStatus_t, time: float) -> Any:
+def _perf(
+    direction: Pass, values: Values, candidate: Candidate, status: cudnnStatus_t, time: float, reason: str
+) -> Any:  # fmt: skip
     math = values[2].math_type if candidate.call is not None else cudnnMathType_t.CUDNN_DEFAULT_MATH
     return direction.perf(
-        candidate.algorithm, status, time, candidate.memory, determinism(candidate.algorithm), math
+        candidate.algorithm, status, time, candidate.memory, determinism(candidate.algorithm), math, reason
     )  # fmt: skip
 
 

@@ -24,7 +24,6 @@ from graphdnn.v6.calls.convolution_directions import (
 from graphdnn.v6.descriptor_checks import entries
 from graphdnn.v6.descriptor_values import Descriptor, Handle
 from graphdnn.v6.registry import implements
-from graphdnn.v6.thread_state import run_pending
 
 
 def _limit(preference: IntEnum, memory_limit: int) -> int | None:
@@ -60,7 +59,6 @@ def _queries(direction: Pass) -> None:
         where, values = f"cudnnFind{prefix}AlgorithmEx", values_of(a_desc, b_desc, conv, c_desc)
         entries(where, 1, requestedAlgoCount=count)
         limit = 0 if workspace is None else workspace_bytes
-        run_pending()
         return timed(direction, where, handle, values, count, (a, b, c), workspace, limit)
 
     def workspace_size(handle: Handle, a: Descriptor, b: Descriptor, conv: Descriptor, c: Descriptor,

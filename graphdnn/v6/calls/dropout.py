@@ -85,7 +85,7 @@ def get_descriptor(desc: Descriptor, handle: Handle) -> tuple[float, Any, int]:
 
 
 def _seed(handle: Handle, states: Any, seed: int) -> None:
-    """Writes the seed, and the counter 0, as calls that are recorded in their order with all others."""
+    """Writes the seed, and the counter 0, as calls that a recording takes like all others."""
     for start, number in ((0, (seed + 2**63) % 2**64 - 2**63), (8, 0)):
 
         def draw(draft: Draft, number: int = number) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.device_selection import device_spec
 from graphdnn.enums import Status
@@ -36,10 +38,10 @@ def get_error_string(status: Any) -> str:
     if isinstance(status, Status):
         return status.c_name
     named = CONSTANTS.get(status) if isinstance(status, str) else status
-    try:
-        return cudnnStatus_t(named).name  # type: ignore[arg-type]  # what is no number is a ValueError
-    except ValueError:
+    if not isinstance(named, (int, np.integer)) or isinstance(named, bool):
         return "CUDNN_UNKNOWN_STATUS"
+    known = cudnnStatus_t._value2member_map_.get(int(named))
+    return "CUDNN_UNKNOWN_STATUS" if known is None else known.name
 
 
 @implements("cudnnGetProperty")

@@ -16,7 +16,7 @@ from graphdnn.errors import Rejection
 from graphdnn.operations import NormBackward, NormForward, Reshape, Transpose
 from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
 from graphdnn.v6.call_graph import Draft, math_of
-from graphdnn.v6.descriptor_checks import rank_in, same_dims, same_type
+from graphdnn.v6.descriptor_checks import rank_in, reaches, same_dims, same_type
 from graphdnn.v6.descriptor_values import Descriptor, Handle, Tensor
 from graphdnn.v6.enums import cudnnBatchNormMode_t, cudnnDataType_t
 from graphdnn.v6.errors import CudnnError, refuse_if
@@ -47,7 +47,7 @@ def _check(where: str, mode: cudnnBatchNormMode_t, parameters: tuple[str, Tensor
         found.append(SAME_DIMS.reject(where, f"{name}.dims", value.dims, expected=str(wanted), reason=reason))
     if value.data_type is not data_type:
         found.append(SAME_TYPE.reject(where, f"{name}.dataType", value.data_type.name, expected=data_type.name))
-    if not epsilon >= MIN_EPSILON:
+    if not reaches(epsilon, MIN_EPSILON):
         found.append(RANGE.reject(where, "epsilon", epsilon, expected=f"at least {MIN_EPSILON}"))
     refuse_if(found)
 

@@ -20,8 +20,7 @@ from graphdnn.v6.raw_memory import memory, raw
 from graphdnn.v6.recurrent_descriptors import check_precision, network, step
 from graphdnn.v6.recurrent_rules import ALIGNMENT, LINEAR_LAYER, OUTSIDE
 from graphdnn.v6.registry import implements
-from graphdnn.v6.thread_state import run_pending
-from graphdnn.v6.version_profiles import active
+from graphdnn.v6.releases import active, before
 
 
 @implements("cudnnGetRNNParamsSize")
@@ -48,7 +47,6 @@ def _block(
             raise CudnnError(LINEAR_LAYER.reject(where, name, value, expected=f"0 to {count - 1}"))
     block, size, count = find(rnn)(layer, id), bytes_of(x.data_type), prod(weights.dims)
     end = block.offset + block.rows * block.columns
-    run_pending()
     if end > count:
         raise CudnnError(OUTSIDE.reject(where, "wDesc", f"a block that ends at {end}", count=count))
     w = w if handle.device.kind == "cpu" else memory(where, "w", handle, w, count * size)
@@ -56,8 +54,8 @@ def _block(
     if address % size:
         raise CudnnError(ALIGNMENT.reject(where, "w", hex(address), size=size))
     shape = (block.rows, block.columns)
-    # 6.0 gave a count where later releases give rows and columns
-    dims = (prod(shape), 1, 1) if active() == "6.0" else (1, *shape) if block.rows else (0, 0, 0)
+    # releases before 7.1 gave a count, later ones give rows and columns
+    dims = (prod(shape), 1, 1) if active() and before("7.1") else (1, *shape) if block.rows else (0, 0, 0)
     into.value = Filter(x.data_type, cudnnTensorFormat_t.CUDNN_TENSOR_NCHW, dims)
     if not block.rows:
         return None
