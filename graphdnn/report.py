@@ -1,4 +1,4 @@
 """The earlier place of ``graphdnn.analysis.report``."""
 
 from graphdnn.analysis.report import *  # noqa: F403
-from graphdnn.analysis.report import __all__ as __all__
+from graphdnn.analysis.report import __all__  # noqa: F401

@@ -19,7 +19,7 @@ from graphdnn.v6.calls.handle import VERSION, get_version, use
 from graphdnn.v6.descriptor_values import DESCRIPTORS, Handle
 from graphdnn.v6.enums import CONSTANTS, ENUMS
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.misprints import unknown_name
+from graphdnn.v6.name_hints import unknown_name
 from graphdnn.v6.recording import record
 from graphdnn.v6.registry import coverage, public_calls
 from graphdnn.v6.thread_state import explain, last_graph

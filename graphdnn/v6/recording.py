@@ -28,10 +28,10 @@ from graphdnn.pipeline import rank
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 from graphdnn.v6 import migration
-from graphdnn.v6.contents import Contents, HostKeeper, Keeper
 from graphdnn.v6.errors import CudnnError, refuse_if
-from graphdnn.v6.joined import Batch
 from graphdnn.v6.memory_aliases import Run
+from graphdnn.v6.memory_snapshots import Contents, HostKeeper, Keeper
+from graphdnn.v6.recorded_graph import Batch
 from graphdnn.v6.thread_state import Call, current_stream, listening
 
 NESTED = Rule(
@@ -151,7 +151,7 @@ def _keeper(call: Call) -> Keeper:
     device = call.plan.config.device
     if device.kind == "cpu":
         return HostKeeper()
-    from graphdnn.v6.contents_on_device import DeviceKeeper  # which loads with the first call on a device
+    from graphdnn.v6.device_snapshots import DeviceKeeper  # which loads with the first call on a device
 
     return DeviceKeeper(device, current_stream())
 

@@ -23,7 +23,7 @@ from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.plan import ExecutionPlan
 from graphdnn.tensors import TensorSpec
 from graphdnn.v6 import recording
-from graphdnn.v6.joined import key_of
+from graphdnn.v6.recorded_graph import key_of
 from graphdnn.v6.recording import Recording
 
 Arrays = dict[int, np.ndarray]

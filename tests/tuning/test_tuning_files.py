@@ -23,8 +23,8 @@ from tuning_records import graph_of, records, tuned
 
 from graphdnn import debug_log
 from graphdnn.errors import BadParam
-from graphdnn.tuning import Database, aside
-from graphdnn.tuning.database import sqlite_file
+from graphdnn.tuning import Database
+from graphdnn.tuning.database import damaged_files, sqlite_file
 from graphdnn.tuning.database.environment import Setup
 
 
@@ -77,13 +77,13 @@ def test_damaged_files_are_set_aside(path: Path, how: str, capsys: pytest.Captur
     err = capsys.readouterr().err
     assert len([line for line in err.splitlines() if "template" not in line]) == 1, err
     assert "set aside as" in err
-    assert [p.name for p in aside.damaged_files(path)] == [f"{path.name}.damaged-1"]
+    assert [p.name for p in damaged_files.damaged_files(path)] == [f"{path.name}.damaged-1"]
     with Database(path) as database:
         assert len(database.records()) == 4
         assert database.integrity() == []
     spoilt(path, how)
     Database(path).close()
-    assert len(aside.damaged_files(path)) == 2
+    assert len(damaged_files.damaged_files(path)) == 2
 
 
 def test_damage_while_it_is_open_is_no_error_either(path: Path) -> None:
@@ -212,7 +212,7 @@ def test_damage_to_a_file_of_an_earlier_version_is_set_aside_while_its_tables_te
     path.write_bytes(data[:8192] + random.Random(1).randbytes(len(data) - 8192))
     with Database(path) as database:
         assert database.path == path
-    assert [p.name for p in aside.damaged_files(path)] == [f"{path.name}.damaged-1"]
+    assert [p.name for p in damaged_files.damaged_files(path)] == [f"{path.name}.damaged-1"]
     path.write_bytes(bytes(4) + data[4:])
     with pytest.raises(BadParam):
         Database(path)
@@ -257,7 +257,7 @@ def test_a_file_that_breaks_when_it_is_written_keeps_what_can_be_read(path: Path
         assert len(database.records()) == 3
         assert database.integrity() == []
         assert database.path == path
-    assert [p.name for p in aside.damaged_files(path)] == [f"{path.name}.damaged-1"]
+    assert [p.name for p in damaged_files.damaged_files(path)] == [f"{path.name}.damaged-1"]
 
 
 def test_a_change_that_fails_for_damage_is_made_in_the_file_begun_anew(path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_change_that_fails_for_damage_is_made_in_the_file_begun_anew(path: Pat
         assert [r.place for r in database.records()] == [1, 2, 3]
         assert database.integrity() == []
         assert database.path == path
-    assert [p.name for p in aside.damaged_files(path)] == [f"{path.name}.damaged-1"]
+    assert [p.name for p in damaged_files.damaged_files(path)] == [f"{path.name}.damaged-1"]
 
 
 def test_only_files_with_our_sign_are_deleted(path: Path) -> None:
@@ -282,8 +282,8 @@ def test_only_files_with_our_sign_are_deleted(path: Path) -> None:
     for name, content in left.items():
         path.with_name(name).write_bytes(content)
     path.with_name(f"{path.name}.damaged-4").symlink_to(path)
-    assert aside.damaged_files(path) == ours
-    assert aside.delete_damaged(path) == 2
+    assert damaged_files.damaged_files(path) == ours
+    assert damaged_files.delete_damaged(path) == 2
     assert {name: content for name, content in contents(path.parent).items() if name != path.name} == {
         **left, f"{path.name}.damaged-4": data
     }  # fmt: skip
@@ -320,16 +320,16 @@ def test_a_lock_file_that_is_not_ours_is_neither_followed_nor_emptied(
 def test_a_link_to_a_lock_that_is_not_there_makes_no_file(tmp_path: Path, path: Path) -> None:
     path.parent.mkdir()
     Path(f"{path}.lock").symlink_to(tmp_path / "made")
-    with pytest.raises(OSError, match="symbolic"), aside.alone(path, 0.0):
+    with pytest.raises(OSError, match="symbolic"), damaged_files.alone(path, 0.0):
         pass
     assert not (tmp_path / "made").exists()
 
 
 def test_a_lock_is_not_waited_for_without_end(path: Path) -> None:
     path.parent.mkdir()
-    with aside.alone(path, 1.0), pytest.raises(TimeoutError), aside.alone(path, 0.1):
+    with damaged_files.alone(path, 1.0), pytest.raises(TimeoutError), damaged_files.alone(path, 0.1):
         pass
-    with aside.alone(path, 0.0):
+    with damaged_files.alone(path, 0.0):
         pass
 
 
@@ -396,7 +396,7 @@ def test_eight_processes_write_at_once(path: Path) -> None:
         assert len(database.records()) == 8 * rounds * 4
         assert not database.damaged
         assert database.integrity() == []
-    assert not aside.damaged_files(path)
+    assert not damaged_files.damaged_files(path)
 
 
 def _combine(path: Path, who: int) -> None:
@@ -431,7 +431,7 @@ def test_processes_that_find_damage_together_set_it_aside_once(path: Path) -> No
     for writer in writers:
         writer.join(60)
         assert writer.exitcode == 0
-    assert len(aside.damaged_files(path)) == 1
+    assert len(damaged_files.damaged_files(path)) == 1
     with Database(path) as database:
         assert len(database.records()) == 8 * 4
 
@@ -455,7 +455,7 @@ def test_killed_writers_leave_whole_tunings(path: Path) -> None:
             sizes[record.key] = sizes.get(record.key, 0) + 1
         assert sizes
         assert set(sizes.values()) == {4}
-    assert not aside.damaged_files(path)
+    assert not damaged_files.damaged_files(path)
 
 
 def test_records_are_json_that_people_can_read(path: Path) -> None:

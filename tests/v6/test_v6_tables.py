@@ -17,7 +17,7 @@ from v6_tools import tensor
 from graphdnn import v6
 from graphdnn.v6.enums import CONSTANTS, ENUMS
 from graphdnn.v6.functions import functions
-from graphdnn.v6.misprints import MISPRINTS
+from graphdnn.v6.name_hints import MISPRINTS
 
 ROWS = functions()
 

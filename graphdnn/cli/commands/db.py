@@ -160,7 +160,7 @@ def merge(database: Database, arguments: argparse.Namespace) -> Exit:
 
 
 def verify(database: Database, arguments: argparse.Namespace) -> Exit:
-    from graphdnn.tuning.aside import damaged_files, without_proof
+    from graphdnn.tuning.database.damaged_files import damaged_files, without_proof
 
     problems = database.integrity()
     count = len(database.records())
@@ -189,7 +189,7 @@ def verify(database: Database, arguments: argparse.Namespace) -> Exit:
 
 
 def prune(database: Database, arguments: argparse.Namespace) -> Exit:
-    from graphdnn.tuning.aside import delete_damaged
+    from graphdnn.tuning.database.damaged_files import delete_damaged
 
     entries = database.remove_damaged()
     limit = None if arguments.days is None else time.time() - arguments.days * DAY

@@ -27,8 +27,8 @@ from graphdnn.tuning.database import sqlite_file
 from graphdnn.tuning.database.environment import PLACES, Setup, setup_of, texts_of, version
 from graphdnn.tuning.database.problem_key import problem_key
 from graphdnn.tuning.database.record import COLUMNS, ChoiceEntry, Record, entries_of, from_row, to_row
+from graphdnn.tuning.database.schema import SCHEMA
 from graphdnn.tuning.result import Tuned, Verdict
-from graphdnn.tuning.schema import SCHEMA
 
 KIND = Rule(
     id="tuning.database.kind",

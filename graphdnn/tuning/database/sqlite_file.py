@@ -17,9 +17,9 @@ from graphdnn import debug_log
 from graphdnn.cuda.private import distrust
 from graphdnn.errors import Rejection
 from graphdnn.rules import Rule
-from graphdnn.tuning.aside import alone, set_aside
-from graphdnn.tuning.ownership import stranger
-from graphdnn.tuning.schema import APPLICATION, SCHEMA, TABLES
+from graphdnn.tuning.database.damaged_files import alone, set_aside
+from graphdnn.tuning.database.ownership import stranger
+from graphdnn.tuning.database.schema import APPLICATION, SCHEMA, TABLES
 
 FILE_NAME = f"tuning-{SCHEMA}.sqlite3"
 _WAIT = 30.0  # seconds for another writer

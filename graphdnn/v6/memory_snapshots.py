@@ -17,7 +17,7 @@ from graphdnn.dtypes import Array
 from graphdnn.enums import Status
 from graphdnn.errors import Rejection
 from graphdnn.rules import Rule
-from graphdnn.v6.joined import Key, key_of
+from graphdnn.v6.recorded_graph import Key, key_of
 from graphdnn.v6.thread_state import Call
 
 CHANGED = Rule(

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from graphdnn import debug_log
-from graphdnn.tuning.ownership import is_ours
+from graphdnn.tuning.database.ownership import is_ours
 
 _BESIDE = ("-wal", "-shm", "-journal")  # files that SQLite keeps beside a database
 _POLL = 0.02  # seconds

@@ -12,7 +12,7 @@ import stat
 from contextlib import closing
 from pathlib import Path
 
-from graphdnn.tuning.schema import APPLICATION, TABLES
+from graphdnn.tuning.database.schema import APPLICATION, TABLES
 
 _MAGIC = b"SQLite format 3\0"
 _HEAD = 100  # bytes of SQLite's header
