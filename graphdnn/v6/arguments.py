@@ -14,8 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from graphdnn import host_memory
 from graphdnn.enums import Status
 from graphdnn.errors import Rejection
+from graphdnn.plan.binding_validation import view_of
+from graphdnn.scalars import real
 from graphdnn.v6 import enums
 from graphdnn.v6.descriptor_values import DESCRIPTORS, Descriptor, Handle
 from graphdnn.v6.errors import CudnnError
@@ -39,7 +42,7 @@ _UNKNOWN_ALGORITHM = {
     "cudnnCTCLoss": Status.NOT_SUPPORTED,
     "cudnnGetCTCLossWorkspaceSize": Status.NOT_SUPPORTED,
 }  # where an enumerator that does not exist has a status of its own
-_FIRST = 4096  # the first page is never mapped
+_FIRST = host_memory.FIRST
 _REFERENCE = type(ctypes.byref(ctypes.c_float()))  # ctypes has no name for it
 _POINTERS = (ctypes.c_void_p, ctypes._Pointer, ctypes.Array, _REFERENCE)
 
@@ -186,9 +189,10 @@ def _real(where: str, name: str) -> Reader:
     def read(value: Any) -> float:
         if isinstance(value, ctypes._SimpleCData):
             value = value.value
-        if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
-            return float(value)
-        raise CudnnError(NUMBER.reject(where, name, value, expected="a number"))
+        try:
+            return real(value)
+        except ValueError:
+            raise CudnnError(NUMBER.reject(where, name, value, expected="a number")) from None
 
     return read
 
@@ -214,21 +218,23 @@ def _scalar(where: str, name: str) -> Reader:
             return value
         if value is None:
             raise CudnnError(NULL.reject(where, name, None, expected="a number"))
-        number = _pointed_at(value)
-        if number is None:
-            raise CudnnError(SCALAR.reject(where, name, type(value).__name__))
-        return number
+        try:
+            return _pointed_at(value)
+        except ValueError as error:
+            raise CudnnError(SCALAR.reject(where, name, type(value).__name__, detail=str(error))) from None
 
     return read
 
 
-def _pointed_at(value: Any) -> float | None:
-    """The number that a scalar argument stands for; None when it stands for none."""
+def _pointed_at(value: Any) -> float:
+    """The number that a scalar argument stands for. Raises ``ValueError`` when it stands for none."""
     if isinstance(value, _REFERENCE):
         kind: Any = type(value._obj)  # type: ignore[attr-defined]
         element = kind._type_ if issubclass(kind, ctypes.Array) else kind
         value = ctypes.cast(value, ctypes.POINTER(element))  # with byref's offset
     if isinstance(value, ctypes._Pointer) and value:
+        place = ctypes.cast(value, ctypes.c_void_p).value or 0
+        host_memory.check_known(place, ctypes.sizeof(value._type_))
         value = value.contents
     if isinstance(value, ctypes.Array) and len(value) == 1:
         value = value[0]
@@ -236,9 +242,7 @@ def _pointed_at(value: Any) -> float | None:
         value = value.value
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(())[()]
-    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
-        return float(value)
-    return None
+    return real(value)
 
 
 def _memory(where: str, name: str, *, nullable: bool) -> Reader:
@@ -277,10 +281,6 @@ def _address_of(value: Any) -> Address | None:
 def _array(value: Any) -> Any:
     """A NumPy array of the memory; what lies on a device stays as it is."""
     try:
-        if hasattr(value, "__cuda_array_interface__"):
-            return value
-        if hasattr(value, "__array_interface__"):
-            return np.asarray(value)
-        return np.from_dlpack(value)
-    except (TypeError, ValueError, AttributeError, BufferError, RuntimeError):
+        return value if hasattr(value, "__cuda_array_interface__") else view_of(value)
+    except Exception:  # protocols are others' code: what raises has no memory to offer
         return None

@@ -16,8 +16,9 @@ PACKAGE = ROOT / "graphdnn"
 # Top to bottom. Packages are listed by their name and stand for everything inside them.
 LAYERS = (
     ("enums", "frozen"),
-    ("attribute_names", "errors", "checks", "text", "multiprocessor"),
+    ("attribute_names", "errors", "checks", "text", "multiprocessor", "host_memory"),
     ("rules", "dtypes"),
+    ("scalars",),
     ("spec",),
     ("tensors", "convolution", "pointwise", "ordering"),
     ("operations",),

@@ -320,3 +320,10 @@ def test_bad_argument(name: str, place: int, kind: str) -> None:
     assert error.rejections[0].attribute == p.name
     for old, new in zip(before, args, strict=True):
         assert old is None or np.array_equal(old, new), "something was written"
+
+
+def test_an_address_that_is_no_memory() -> None:
+    t, y = tensor((1, 2, 3, 4)), np.zeros((1, 2, 3, 4), np.float32)
+    for x in (123456, 2**47 - 4096):
+        error = refused("cudnnTransformTensor", v6.cudnnCreate(), 1.0, t, x, 0.0, t, y)
+        assert error.rejections[0].rule == "v6.memory.unreadable"
