@@ -2,7 +2,7 @@
 
 import sys
 
-from graphdnn.cli import main
+from graphdnn_command import main
 
 if __name__ == "__main__":
     sys.exit(main())

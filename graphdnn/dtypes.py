@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from graphdnn.enums import DataType
+from graphdnn.enums import DataType, shown
 
 Array = NDArray[Any]
 
@@ -106,7 +106,10 @@ def data_type_of(value: object) -> DataType:
     if isinstance(value, bool):
         raise ValueError(f"no element type is called {value!r}")
     if isinstance(value, int):
-        return DataType(value)
+        try:
+            return DataType(value)
+        except ValueError:
+            raise ValueError(f"no element type has the number {shown(value)}") from None
     name = value if isinstance(value, str) else ""
     if type(value).__module__ == "torch":
         name = str(value).removeprefix("torch.")
@@ -114,8 +117,8 @@ def data_type_of(value: object) -> DataType:
         return _BY_NAME[name.lower()]
     try:
         return _BY_NUMPY[np.dtype(value)]  # type: ignore[call-overload]
-    except (TypeError, KeyError):
-        raise ValueError(f"no element type is called {value!r}") from None
+    except Exception:  # NumPy asks the object
+        raise ValueError(f"no element type is called {shown(value)}") from None
 
 
 def cast(values: Array, to: DataType) -> Array:

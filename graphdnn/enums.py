@@ -50,7 +50,10 @@ def shown(value: object) -> str:
     """A value as messages print it: ``(HALF, FLOAT)`` for a tuple of members, where ``repr`` has their classes too."""
     if type(value) is tuple:
         return f"({', '.join(map(shown, value))}{',' if len(value) == 1 else ''})"
-    return str(value) if isinstance(value, CEnum) else repr(value)
+    try:
+        return str(value) if isinstance(value, CEnum) else repr(value)
+    except Exception:  # an object's own code, or an integer of more digits than Python prints
+        return f"<{type(value).__name__}>"
 
 
 class Status(CEnum, c_type="cudnnStatus_t", prefix="CUDNN_STATUS_"):

@@ -10,21 +10,20 @@ earlier ones hold, so a shape formula never sees tensors of the wrong rank.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from graphdnn.attribute_names import AttributeName
 from graphdnn.dtypes import data_type_of
-from graphdnn.enums import AttributeType, CEnum, DataType, DescriptorType, Status
+from graphdnn.enums import AttributeType, CEnum, DataType, DescriptorType, Status, shown
 from graphdnn.errors import Rejection, error_for
 from graphdnn.escaped import escaped
 from graphdnn.rules import Constraint, Rule, violations
+from graphdnn.scalars import listed, number, real, whole
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -111,12 +110,7 @@ def signed(bits: int) -> Callable[[Any], int]:
     lowest, highest = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
     def read(value: Any) -> int:
-        if isinstance(value, (bool, np.bool_)):
-            raise ValueError("a bool is not an integer here")
-        try:
-            number = operator.index(value)
-        except TypeError:
-            raise ValueError(f"{type(value).__name__} is not an integer") from None
+        number = whole(value)
         if not lowest <= number <= highest:
             raise ValueError(f"outside the signed {bits}-bit range")
         return number
@@ -128,32 +122,13 @@ _int64 = signed(64)
 
 
 def _int64s(value: Any) -> tuple[int, ...]:
-    if isinstance(value, (str, bytes, Mapping)) or not hasattr(value, "__iter__"):
-        raise ValueError("a sequence of integers is wanted")
-    return tuple(_int64(item) for item in value)
-
-
-def _float64(value: Any) -> float:
-    if isinstance(value, (bool, np.bool_, str, bytes)):
-        raise ValueError(f"{type(value).__name__} is not a number here")
-    try:
-        return float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{type(value).__name__} is not a number") from None
-
-
-def _number(value: Any) -> int | float:
-    """An integer as it is (a float would lose bits above 2**53), anything else as a float."""
-    try:
-        return _int64(value)
-    except ValueError:
-        return _float64(value)
+    return tuple(map(_int64, listed(value, "a sequence of integers is wanted")))
 
 
 Int64 = Annotated[int, BeforeValidator(_int64)]
 Int64s = Annotated[tuple[int, ...], BeforeValidator(_int64s)]
-Float = Annotated[float, BeforeValidator(_float64)]
-Number = Annotated[int | float, BeforeValidator(_number)]
+Float = Annotated[float, BeforeValidator(real)]
+Number = Annotated[int | float, BeforeValidator(number)]
 ElementType = Annotated[DataType, BeforeValidator(data_type_of)]
 
 
@@ -289,7 +264,8 @@ _ENUMS = {enum.__name__: enum for enum in CEnum.__subclasses__()}
 def _member(enum: type[CEnum], given: object, fix: str) -> str:
     """What to write for a member that was meant by its name, or ``fix`` where there are too many."""
     names = list(enum.__members__)
-    near = [name for name in names if f"{given}" and name.startswith(f"{given}".upper())]
+    word = given.upper() if isinstance(given, str) else shown(given)
+    near = [name for name in names if word and name.startswith(word)]
     if near:
         return f"write {enum.__name__}.{near[0]}"
     return f"{enum.__name__} has {', '.join(names)}" if len(names) <= 16 else fix

@@ -18,6 +18,7 @@ from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DataType, DescriptorType, Status, TensorReordering
 from graphdnn.escaped import escaped
 from graphdnn.rules import Constraint
+from graphdnn.scalars import is_kept, kept_by
 from graphdnn.spec import INT64_MAX, ElementType, Int64, Int64s, Number, Refused, Spec, attr
 
 DIM_MAX = 8
@@ -179,6 +180,15 @@ _STORAGE = (
         when=lambda t: t.constant_value is not None,
         reason="a constant is a scalar known when the tensor is described",
         fix="set is_by_value=True together with constant_value",
+    ),
+    Constraint(
+        id="tensor.constant.value",
+        attribute="constant_value",
+        look=lambda t: t.constant_value,
+        check=lambda t: Equals(kept_by(t.data_type)),
+        when=lambda t: t.constant_value is not None and not is_kept(t.constant_value, t.data_type),
+        reason="the tensor's type has no place for this number, and another one would be computed with",
+        fix="give a number of that type, or the tensor a type that holds the number",
     ),
 )
 

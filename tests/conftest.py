@@ -49,7 +49,8 @@ def _record_attributes(method: str) -> None:
     done = getattr(Descriptor, method)
 
     def call(self: Descriptor, name: Any, *args: Any) -> Any:
-        TOUCHED.add(f"{self.type.name} {getattr(name, 'name', name)}")
+        if isinstance(name, (int, str)):  # other objects bring code of their own
+            TOUCHED.add(f"{self.type.name} {getattr(name, 'name', name)}")
         return done(self, name, *args)
 
     setattr(Descriptor, method, call)

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn import enums
+from graphdnn import enums, host_memory
 from graphdnn.attribute_names import AttributeName
 from graphdnn.backend.data_pointers import Pointer, pointer_of
 from graphdnn.enums import AttributeType as T
-from graphdnn.enums import CEnum
+from graphdnn.enums import CEnum, shown
+from graphdnn.scalars import real
 from graphdnn.spec import signed
 
 
@@ -73,9 +74,9 @@ def _whole(value: Any) -> int:
 
 
 def _double(value: Any) -> float:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (Real, np.number)):
+    if not isinstance(value, (Real, np.number)):
         raise ValueError(f"{type(value).__name__} is not a number here")
-    return float(value)
+    return real(value)
 
 
 def _float(value: Any) -> float:
@@ -85,6 +86,8 @@ def _float(value: Any) -> float:
         kept = float(np.float32(number))
     if np.isinf(kept) and not np.isinf(number):
         raise ValueError("too large for a float")
+    if isinstance(value, (int, np.integer)) and kept != number:
+        raise ValueError(f"a float of 32 bits does not keep {value}, the nearest that it keeps is {kept:.0f}")
     return kept
 
 
@@ -97,7 +100,9 @@ def _boolean(value: Any) -> bool:
 def _fraction(value: Any) -> Fraction:
     if isinstance(value, Fraction):
         pair = (value.numerator, value.denominator)
-    elif isinstance(value, (tuple, list, np.ndarray)) and len(value) == 2:
+    elif (isinstance(value, (tuple, list)) and len(value) == 2) or (
+        isinstance(value, np.ndarray) and value.shape == (2,)
+    ):
         pair = (value[0], value[1])
     else:
         raise ValueError(f"{type(value).__name__} is neither a Fraction nor a (numerator, denominator) pair")
@@ -120,7 +125,7 @@ def _member(enum: type[CEnum]) -> Callable[[Any], CEnum]:
         try:
             return enum(_int64(value))
         except ValueError as error:
-            raise ValueError(f"{value!r} is not a {enum._c_type_}: {error}") from None
+            raise ValueError(f"{shown(value)} is not a {enum._c_type_}: {error}") from None
 
     return read
 
@@ -159,6 +164,8 @@ def split(kind: T, count: int, values: Any) -> Sequence[Any]:
 
     Raises ``ValueError`` for an array of another C type, and for text without its end.
     """
+    if isinstance(values, ctypes.Array) and kind is not T.VOID_PTR:  # which is read here, wherever it says it is
+        host_memory.check(ctypes.addressof(values), ctypes.sizeof(values))
     if kind is T.CHAR:
         return _characters(values)
     if kind is T.VOID_PTR and not isinstance(values, (list, tuple)):
@@ -212,4 +219,4 @@ def _character(value: Any) -> bytes:
         return value.encode()
     if isinstance(value, bytes) and len(value) == 1:
         return value
-    raise ValueError(f"{value!r} is not a character")
+    raise ValueError(f"{shown(value)} is not a character")

@@ -11,12 +11,13 @@ from graphdnn.backend import handle as handles
 from graphdnn.backend.descriptor import Descriptor, content_of, create, usable
 from graphdnn.backend.handle import Handle
 from graphdnn.backend.plan_descriptor import run
-from graphdnn.backend.rules import CUDA_GRAPH, OUT_POINTER
+from graphdnn.backend.rules import COUNT, CUDA_GRAPH, OUT_POINTER
 from graphdnn.backend.status_returns import c_call, last_error
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.device_selection import device_spec
 from graphdnn.enums import AttributeType, DescriptorType, Status
 from graphdnn.errors import BadParam, NotSupported
+from graphdnn.scalars import whole
 
 VERSION = 92800  # of the cuDNN headers whose names and numbers this face has
 
@@ -133,7 +134,7 @@ def _refuse_native(where: str, handle: Handle, plan: Descriptor, pack: Descripto
 def cudnnGetErrorString(status: Status | int) -> str:
     """The name of a status."""
     try:
-        return Status(status).c_name
+        return Status(whole(status)).c_name
     except ValueError:
         return "CUDNN_UNKNOWN_STATUS"
 
@@ -141,7 +142,14 @@ def cudnnGetErrorString(status: Status | int) -> str:
 def cudnnGetLastErrorString(max_size: int | None = None) -> str:
     """Text of this thread's most recent failure, cut to ``max_size`` with the NUL; reading does not clear it."""
     text = last_error()
-    return text if max_size is None else text[: max(0, max_size - 1)]
+    if max_size is None:
+        return text
+    try:
+        return text[: max(0, whole(max_size) - 1)]
+    except ValueError:
+        reason, fix = "it is the length that the text is cut to", "leave it out for the whole text"
+        where = "cudnnGetLastErrorString"
+        raise BadParam(COUNT.reject(where, "max_size", max_size, expected="a number", reason=reason, fix=fix)) from None
 
 
 def cudnnGetVersion() -> int:

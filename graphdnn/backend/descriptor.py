@@ -6,20 +6,18 @@ once they were set. Nothing changes in a call that fails.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
-
-import numpy as np
 
 from graphdnn.attribute_names import AttributeName
 from graphdnn.backend import rules
 from graphdnn.backend.attribute_elements import ELEMENTS, expected_of, split
 from graphdnn.backend.descriptor_types import KINDS, UNSUPPORTED, Row
 from graphdnn.backend.handle import handle_problem
-from graphdnn.enums import AttributeType, CEnum, DescriptorType
+from graphdnn.enums import AttributeType, CEnum, DescriptorType, shown
 from graphdnn.errors import Rejection, error_for, raise_if
 from graphdnn.rules import Rule
+from graphdnn.scalars import whole
 from graphdnn.spec import ATTR_REFUSED
 
 _COUNT_THEM = "pass as many elements as the count says"
@@ -282,14 +280,14 @@ class Descriptor:
 def _index(value: Any) -> int | None:
     """An exact integer; None for everything else, bools included."""
     try:
-        return None if isinstance(value, (bool, np.bool_)) else operator.index(value)
-    except TypeError:
+        return whole(value)
+    except ValueError:
         return None
 
 
 def _named(name: object) -> str:
     known = _member(AttributeName, name)
-    return str(name) if known is None else known.c_name
+    return shown(name) if known is None else known.c_name
 
 
 def _member(enum: type[E], value: object) -> E | None:

@@ -25,7 +25,7 @@ from graphdnn.backend.graph_descriptor import GraphSettings, build_graph
 from graphdnn.backend.heuristics_descriptor import HeuristicsSettings, build_heuristics
 from graphdnn.backend.plan_descriptor import Pack, PlanSettings, VariantPack, build_plan
 from graphdnn.backend.rules import CONSTANT_TYPE, VALUE
-from graphdnn.dtypes import ELEMENTS
+from graphdnn.dtypes import ELEMENTS, cast
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DescriptorType as D
 from graphdnn.errors import Rejection
@@ -97,7 +97,7 @@ def _kind(
     return Kind(cls.descriptor, rows, cls, build, {row.name: row for row in cls.refused})
 
 
-def _capture_constant(pointer: Any, values: Mapping[str, Any], where: str, label: str) -> float | Rejection:
+def _capture_constant(pointer: Any, values: Mapping[str, Any], where: str, label: str) -> int | float | Rejection:
     """The scalar behind CONSTANT_VALUE: read now, so the caller's memory may go away."""
     if "data_type" not in values or values["data_type"] not in ELEMENTS:
         return CONSTANT_TYPE.reject(where, label, "set before its type")
@@ -114,7 +114,7 @@ def _capture_constant(pointer: Any, values: Mapping[str, Any], where: str, label
 def _constant(spec: TensorSpec) -> Any:
     if spec.constant_value is None:
         return None
-    return np.array([spec.constant_value]).astype(ELEMENTS[spec.data_type].numpy)
+    return cast(np.array([spec.constant_value]), spec.data_type)
 
 
 def _filled(kind: D, *answers: Answer) -> Kind:

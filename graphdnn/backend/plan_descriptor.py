@@ -187,7 +187,11 @@ class Pack:
         on_device = plan.config.device.kind != "cpu"
         pairs = zip(self.settings.unique_ids, self.settings.data_pointers, strict=True)
         # An unknown uid has no extents to view its memory with; execute refuses it by name.
-        arrays = {uid: binding_of(p, specs[uid], on_device=on_device) if uid in specs else p.given for uid, p in pairs}
+        written = plan.config.fused.graph.producer
+        arrays = {
+            uid: binding_of(p, specs[uid], is_output=uid in written, on_device=on_device) if uid in specs else p.given
+            for uid, p in pairs
+        }
         return arrays, workspace_of(self.settings.workspace, plan.workspace_size, on_device=on_device)
 
 

@@ -225,6 +225,12 @@ MEMORY_SMALL = Rule(
     fix="pass memory of that size",
     status=Status.BAD_PARAM_SIZE_INSUFFICIENT,
 )
+MEMORY_UNREADABLE = Rule(
+    id="variant_pack.memory.unreadable",
+    expected="the address of {size} bytes of memory that the call may use",
+    reason="{detail}",
+    fix="pass an array, or the address of memory that is there; a number is passed as a float or a NumPy scalar",
+)
 EXECUTE_STREAM = Rule(
     id="execute.stream",
     expected="stream 0",

@@ -7,12 +7,10 @@ from dataclasses import replace
 from threading import get_ident
 from typing import Any
 
-import numpy as np
-
 from graphdnn.builder.plan_selection import Planning
 from graphdnn.builder.shape_inference import placed
 from graphdnn.builder.tensor import Tensor
-from graphdnn.enums import Status
+from graphdnn.enums import Status, shown
 from graphdnn.errors import BadParam
 from graphdnn.rules import Rule
 
@@ -42,6 +40,12 @@ STREAM = Rule(
     fix="leave one of the two out",
     status=Status.BAD_PARAM_STREAM_MISMATCH,
 )
+HANDLE = Rule(
+    id="builder.handle",
+    expected="what cudnnCreate returned",
+    reason="a handle has the stream that the execution runs in",
+    fix="leave it out, or pass stream=... alone",
+)
 
 _ONLY_UIDS = frozenset({int})
 
@@ -69,7 +73,8 @@ class Running(Planning):
         if handle is not None:
             stream = self._stream_of(handle, stream)
         plan = self.plan
-        bindings = variant_pack if _ONLY_UIDS.issuperset(map(type, variant_pack)) else self._resolved(variant_pack)
+        is_by_uid = type(variant_pack) is dict and _ONLY_UIDS.issuperset(map(type, variant_pack))
+        bindings = variant_pack if is_by_uid else self._resolved(variant_pack)
         if workspace is None and plan.workspace_size:
             workspace = self._own_workspace(stream)
         try:
@@ -101,7 +106,10 @@ class Running(Planning):
     def _stream_of(self, handle: Any, stream: Any) -> Any:
         if stream is not None:
             raise BadParam(STREAM.reject(f"Graph '{self.name}'", "stream", "both"))
-        return handle.stream
+        try:
+            return handle.stream
+        except Exception:  # of what is no handle
+            raise BadParam(HANDLE.reject(f"Graph '{self.name}'", "handle", type(handle).__name__)) from None
 
     def _own_workspace(self, stream: Any) -> Any:
         """For this thread and stream: launches of two threads may take turns in one stream.
@@ -131,20 +139,20 @@ class Running(Planning):
         self._check_pack(variant_pack)
         bindings: dict[int, Any] = {}
         found = []
-        for key, value in variant_pack.items():
+        for key, value in dict(variant_pack).items():
             if key is None:
                 continue
-            uid = int(key) if isinstance(key, (int, np.integer)) else self._uids.get(key)
+            uid = self._uid_of(key)
             if uid is None:
-                named = sum(t.name == key for t in self._tensors)
+                named = sum(t.name == key for t in self._tensors) if isinstance(key, str) else 0
                 rule = AMBIGUOUS if named else UNKNOWN_KEY
                 why = f"{named} tensors have this name"
                 names = dict.fromkeys(t.name for t in self._tensors if t.name and not t.is_virtual)
                 known = f": {', '.join(names)}" if names else ""
-                found.append(rule.reject(f"Graph '{self.name}'", "variant_pack", repr(key), why=why, known=known))
+                found.append(rule.reject(f"Graph '{self.name}'", "variant_pack", shown(key), why=why, known=known))
             elif uid in bindings:
                 why = f"uid {uid} is bound already"
-                found.append(AMBIGUOUS.reject(f"Graph '{self.name}'", "variant_pack", repr(key), why=why))
+                found.append(AMBIGUOUS.reject(f"Graph '{self.name}'", "variant_pack", shown(key), why=why))
             else:
                 bindings[uid] = value
         if found:
@@ -156,4 +164,5 @@ class Running(Planning):
         for tensor in self._tensors:
             if tensor.uid == uid:
                 return tensor
-        raise BadParam(UNKNOWN_KEY.reject(f"Graph '{self.name}'", "uid", uid))
+        known = ", ".join(str(t.uid) for t in self._tensors if t.uid is not None)
+        raise BadParam(UNKNOWN_KEY.reject(f"Graph '{self.name}'", "uid", uid, known=f": {known}" if known else ""))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from graphdnn.builder.border import guard
 from graphdnn.builder.inside import Inside
 from graphdnn.builder.pointwise_methods import POINTWISE_METHODS, pointwise_method
 from graphdnn.builder.tensor import Tensor
@@ -146,3 +147,5 @@ class Graph(Inside, Tuning):
 
 for _name, _row in POINTWISE_METHODS.items():
     setattr(Graph, _name, pointwise_method(_name, _row))
+guard(Graph)
+guard(Tensor)

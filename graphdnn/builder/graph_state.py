@@ -34,6 +34,7 @@ from graphdnn.enums import (
     DataType,
     Status,
     TensorReordering,
+    shown,
 )
 from graphdnn.errors import BadParam, GraphdnnError, Rejection, error_for
 from graphdnn.graph.operation_graph import OperationGraph
@@ -140,7 +141,7 @@ class Nodes:
         try:
             has_interface = isinstance(like, np.ndarray) or not hasattr(like, "__dlpack__")
             array = np.asarray(like) if has_interface and hasattr(like, "__array_interface__") else np.from_dlpack(like)
-        except (TypeError, ValueError, AttributeError, BufferError, RuntimeError) as error:
+        except Exception as error:  # protocols are others' code: whatever it raises is the reason
             raise BadParam(LAYOUT.reject(tensor.where, "like", f"{type(like).__name__}: {error}")) from None
         tensor.set_data_type(array.dtype).set_dim(array.shape)
         strides = [s // array.itemsize for s in array.strides]
@@ -152,7 +153,11 @@ class Nodes:
         """A constant; its rank follows from the operation that reads it."""
         with self._whole():
             tensor = self._new(name).set_dim([1]).set_data_type(data_type).set_is_pass_by_value(True)
-            tensor.constant = value
+            kind = tensor.data_type or (self._io or DataType.FLOAT)
+            described = self._settings(
+                TensorSpec, uid=0, data_type=kind, dims=(1,), strides=(1,), is_by_value=True, constant_value=value
+            )
+            tensor.constant = described.constant_value
             return tensor
 
     def _new(self, name: str = "") -> Tensor:
@@ -183,6 +188,12 @@ class Nodes:
         if operand._freeze is not self._freeze:
             raise BadParam(FOREIGN.reject(self._here(), "operand", repr(operand)))
 
+    def _uid_of(self, key: Any) -> int | None:
+        """The uid that a tensor, a uid or a name stands for, in a graph that is built; None for anything else."""
+        if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
+            return int(key)
+        return self._uids.get(key) if isinstance(key, (str, Tensor)) else None
+
     def _here(self) -> str:
         return placed(f"Graph '{self.name}'", _origin())
 
@@ -197,7 +208,9 @@ class Nodes:
             ) from None
 
     def _compute_type(self, operands: Any, given: Any, *, exact: bool = True) -> DataType:
-        """``exact``: False for operations that have no integer arithmetic."""
+        """``exact``: False for operations that have no integer arithmetic: those of integers run in FLOAT, unless the
+        caller asked for integers, which the operation refuses.
+        """
         operands = list(operands)
         for operand in operands:
             self._own(operand)
@@ -206,7 +219,7 @@ class Nodes:
             if types[i] is None:  # FLOAT is 0: `or` would take it for an open type
                 types[i] = self.natural_type(operand) if operand.is_virtual else self._io
         found = compute_type(types, element_type(given, f"Graph '{self.name}'"), self._compute)
-        if not exact and given is None and found in (DataType.INT32, DataType.INT64):
+        if not exact and given is None and self._compute is None and found in (DataType.INT32, DataType.INT64):
             return DataType.FLOAT
         return found
 
@@ -308,9 +321,16 @@ class Nodes:
 def _how(operand: Any) -> str:
     """The builder's call for what was passed in place of a tensor."""
     if isinstance(operand, Number):
-        return f"tensor_scalar({operand!r})"
-    is_array = hasattr(operand, "__dlpack__") or hasattr(operand, "__array_interface__")
-    return "tensor_like(array)" if is_array else "tensor([extents])"
+        return f"tensor_scalar({shown(operand)})"
+    return "tensor_like(array)" if is_array(operand) else "tensor([extents])"
+
+
+def is_array(value: Any) -> bool:
+    """Whether an object offers its memory; one whose own code fails at the question does not."""
+    try:
+        return hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__")
+    except Exception:
+        return False
 
 
 def _stand_in(tensor: Tensor, uid: int, inputs: Sequence[Tensor]) -> Any:
@@ -327,9 +347,12 @@ def _stand_in(tensor: Tensor, uid: int, inputs: Sequence[Tensor]) -> Any:
 
 
 def _operands(cls: type[Operation], fields: Mapping[str, Any]) -> list[Any]:
-    """What was given for the input ports; the seed of RNG may be a number, which is none."""
+    """What was given for ports that are read: a norm's mean is one in inference, and written in training.
+
+    The seed of RNG may be a number, which is none.
+    """
     found: list[Any] = []
-    for port in ports(cls, "input"):
+    for port in (*ports(cls, "input"), *ports(cls, "output")):
         value = fields.get(port)
         if port in fields and not (port == "seed" and isinstance(value, int)):
             found += value if isinstance(value, tuple) else (value,)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from graphdnn.builder.attention_methods import Attention
+from graphdnn.enums import shown
 from graphdnn.errors import BadParam, GraphdnnError
 from graphdnn.fusion import Limits
 from graphdnn.fusion.limits import not_written
@@ -59,7 +58,7 @@ class Limiting(Attention):
         return Limits.of(forced, forbidden, self._bound)
 
     def _written(self, key: Any) -> int:
-        uid = int(key) if isinstance(key, (int, np.integer)) else self._uids.get(key)
+        uid = self._uid_of(key)
         if uid is None:
-            raise BadParam(not_written(self.build_operation_graph(), "tensor", repr(key)))
+            raise BadParam(not_written(self.build_operation_graph(), "tensor", shown(key)))
         return uid

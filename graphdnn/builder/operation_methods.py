@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from graphdnn.builder.graph_state import Nodes
@@ -18,6 +18,7 @@ from graphdnn.enums import (
     ResampleMode,
     ReshapeMode,
     RngDistribution,
+    shown,
 )
 from graphdnn.errors import BadParam
 from graphdnn.operations import (
@@ -228,11 +229,11 @@ class Operations(Nodes):
         extents = input.dim or ()
         is_list = isinstance(slices, Sequence)
         if not is_list or len(slices) != len(extents) or not all(isinstance(cut, builtins.slice) for cut in slices):
-            raise BadParam(SLICES.reject(self._here(), "slices", repr(slices), rank=len(extents)))
+            raise BadParam(SLICES.reject(self._here(), "slices", shown(slices), rank=len(extents)))
         try:
             cuts = [cut.indices(extent) for cut, extent in zip(slices, extents, strict=True)]
-        except (TypeError, ValueError):  # a step of 0, or bounds that are no integers
-            raise BadParam(SLICES.reject(self._here(), "slices", repr(slices), rank=len(extents))) from None
+        except Exception:  # a step of 0, or bounds that are no integers, whatever their own code says of that
+            raise BadParam(SLICES.reject(self._here(), "slices", shown(slices), rank=len(extents))) from None
         starts, limits, steps = (tuple(part) for part in zip(*cuts, strict=True))
         fields = {"x": input, "starts": starts, "limits": limits, "slice_strides": steps}
         return self._add(Slice, fields, ("y",), name)[0]
@@ -241,9 +242,8 @@ class Operations(Nodes):
         """The inputs one after another along an axis."""
         if in_place_index is not None:
             refuse_given([in_place_index], self._here, "in_place_index", "outputs never overlap inputs here")
-        listed = tuple(inputs) if isinstance(inputs, Iterable) else (inputs,)
         (along,) = integers([axis], self._here(), "axis", "e.g. 1 for channels")
-        return self._add(Concat, {"inputs_list": listed, "axis": along}, ("y",), name)[0]
+        return self._add(Concat, {"inputs_list": tuple(inputs), "axis": along}, ("y",), name)[0]
 
     # Beyond the frontend's Python methods.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from graphdnn.enums import DataType, Status, TensorReordering
 from graphdnn.errors import BadParam, NotInitialized, NotSupported
 from graphdnn.escaped import escaped
 from graphdnn.rules import Rule
+from graphdnn.scalars import whole, wholes
 from graphdnn.spec import ATTR_REFUSED, ATTR_TYPE
 from graphdnn.tensors import TensorSpec
 
@@ -108,8 +108,8 @@ class Tensor:
 
     def set_uid(self, uid: int) -> Tensor:
         try:
-            return self._set("uid", operator.index(uid))
-        except TypeError as error:
+            return self._set("uid", whole(uid))
+        except ValueError as error:
             problem = ATTR_TYPE.reject(
                 self.where, "uid", uid, expected="an integer", fix="leave it to the graph; name=... takes text",
                 detail=str(error),
@@ -184,8 +184,8 @@ class Tensor:
 def integers(values: Any, where: str, attribute: str, fix: str = "e.g. [1, 64, 56, 56]") -> tuple[int, ...]:
     """Exact integers from any sequence of them; nothing is cut or parsed."""
     try:
-        return tuple(operator.index(value) for value in values)
-    except TypeError as error:
+        return wholes(values)
+    except ValueError as error:
         raise BadParam(
             ATTR_TYPE.reject(where, attribute, values, expected="integers", fix=fix, detail=str(error))
         ) from None

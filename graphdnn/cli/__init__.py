@@ -52,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_rejections([MEMORY.reject("command line", "memory", "too little", detail=str(error) or "no more")])
         return Exit.NOT_EXECUTED
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # The interpreter flushes stdout at exit; there is nobody left to read it.

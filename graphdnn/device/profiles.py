@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from graphdnn.device.multiprocessor import LEAST_WARPS, MULTIPROCESSORS
-from graphdnn.enums import DataType
+from graphdnn.enums import DataType, shown
 from graphdnn.errors import BadParam, raise_if
 from graphdnn.rules import Rule
 from graphdnn.text_format import meant
@@ -261,11 +261,13 @@ def device_spec(device: DeviceSpec | str | None = None) -> DeviceSpec:
     """A spec by name ("h200", "cpu", ...), or the machine the library runs on for None."""
     if isinstance(device, DeviceSpec):
         return device
-    if device is None or device == "cpu":
+    if device is None:
         return this_cpu()
-    if isinstance(device, str) and device.lower() in PROFILES:
-        return PROFILES[device.lower()]
+    word = device.lower() if isinstance(device, str) else shown(device)
+    if word == "cpu" and device == "cpu":
+        return this_cpu()
+    if word in PROFILES:
+        return PROFILES[word]
     known = ("cpu", "cuda", "cuda:0", *PROFILES)
-    word = str(device).lower()
     hint = meant("cuda" if word.startswith("gpu") else word, known)  # which resembles cpu more
     raise BadParam(UNKNOWN_DEVICE.reject("DEVICEPROP", "device", device, known=", ".join(known), meant=hint))

@@ -10,6 +10,7 @@ from graphdnn.engines import Engine
 from graphdnn.enums import BehaviorNote, CEnum, NumericalNote, Status
 from graphdnn.errors import BadParam, Rejection
 from graphdnn.rules import Rule
+from graphdnn.scalars import listed
 
 NOTE = Rule(
     id="filter.note",
@@ -83,8 +84,12 @@ N = TypeVar("N", bound=CEnum)
 
 def notes_of(enum: type[N], given: Iterable[Any] | Any) -> frozenset[N]:
     """Members of one of them, or of several, each as itself or by its name. Raises ``BadParam`` for what is none."""
+    try:
+        values = (given,) if isinstance(given, (str, int)) else listed(given, "no list")
+    except ValueError:
+        values = (given,)  # which is refused
     found = []
-    for value in (given,) if isinstance(given, (str, int)) else given:
+    for value in values:
         member = enum.named(value)
         if not isinstance(member, enum):
             members = ", ".join(name for name in enum.__members__ if name != "TYPE_COUNT")

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from graphdnn.builder import Graph, Tensor
-from graphdnn.enums import TensorReordering
+from graphdnn.enums import DataType, TensorReordering
 from graphdnn.errors import GraphdnnError, Rejection
 from graphdnn.files import parse_json
 from graphdnn.graph.operation_graph import OperationGraph
@@ -202,8 +202,10 @@ class _Reading:
         value = entry.get("pass_by_value")
         if value is not None:
             constant = value.get("value") if isinstance(value, dict) else value
-            exact = constant if type(constant) is int else number(f"tensors.{key}.pass_by_value", constant)
-            tensor = self._graph.tensor_scalar(exact)
+            kind = type_at(f"tensors.{key}.data_type", entry.get("data_type"))
+            tensor = self._graph.tensor_scalar(
+                number(f"tensors.{key}.pass_by_value", constant), DataType.FLOAT if kind is None else kind
+            )
         else:
             tensor = self._graph.tensor(integers(f"tensors.{key}.dim", entry.get("dim")))
         return self._described_as(tensor, key)

@@ -36,8 +36,8 @@ def integer(attribute: str, value: Any) -> int:
     return value
 
 
-def number(attribute: str, value: Any) -> float:
-    """A number, or the bits of one in FLOAT."""
+def number(attribute: str, value: Any) -> int | float:
+    """A number as it is written, or the bits of one in FLOAT."""
     if isinstance(value, str) and len(value) == 8:
         try:
             (bits,) = struct.unpack(">f", bytes.fromhex(value))
@@ -46,7 +46,7 @@ def number(attribute: str, value: Any) -> float:
         return float(bits)
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise wrong(attribute, value, "a number, or its bits as eight hexadecimal digits")
-    return float(value)
+    return value
 
 
 def member(kind: Any, attribute: str, value: Any) -> Any:

@@ -4,7 +4,7 @@ Extents per spatial axis: ``1 + floor((x + pre + post - window) / stride)``, in
 fractions, so that a stride of 1/2 upsamples twofold.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
 from math import floor, prod
 from typing import Annotated, Any, ClassVar
@@ -15,7 +15,7 @@ from graphdnn.attribute_names import AttributeName as A
 from graphdnn.checks import AtLeast, Check, Each, Equals, InRange, LengthIn, OneOf, Present
 from graphdnn.dtypes import ELEMENTS, INTEGERS
 from graphdnn.enums import AttributeType as T
-from graphdnn.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode, Status
+from graphdnn.enums import DataType, DescriptorType, NanPropagation, PaddingMode, ResampleMode, Status, shown
 from graphdnn.operations.base import (
     Extents,
     Operation,
@@ -24,7 +24,8 @@ from graphdnn.operations.base import (
     same_rank,
 )
 from graphdnn.rules import Constraint
-from graphdnn.spec import ElementType, Float, Int64, Spec, attr, port
+from graphdnn.scalars import listed, whole
+from graphdnn.spec import ElementType, Float, Int64, Spec, attr, port, signed
 from graphdnn.tensors import TensorSpec
 
 _FLOAT_TYPES = (DataType.FLOAT, DataType.DOUBLE, DataType.HALF, DataType.BFLOAT16)
@@ -32,20 +33,27 @@ _INTEGER_TYPES = (DataType.INT32, DataType.INT64)
 POOLING = (ResampleMode.MAXPOOL, ResampleMode.AVGPOOL_INCLUDE_PADDING, ResampleMode.AVGPOOL_EXCLUDE_PADDING)
 
 
+_int64 = signed(64)  # as FRACTION has them
+
+
 def _fraction(item: Any) -> Fraction:
     if isinstance(item, (bool, str)):
         raise ValueError(f"{type(item).__name__} is not a fraction")
     try:
         numerator, denominator = item if isinstance(item, (tuple, list)) else (item, 1)
-        return Fraction(numerator) / Fraction(denominator)
-    except (TypeError, ValueError, ZeroDivisionError):
-        raise ValueError(f"{item!r} is neither an integer, a Fraction nor a (numerator, denominator) pair") from None
+        found = _ratio(numerator) / _ratio(denominator)
+        return Fraction(_int64(found.numerator), _int64(found.denominator))
+    except Exception:  # an object's own code among it
+        wanted = "an integer, a Fraction nor a (numerator, denominator) pair"
+        raise ValueError(f"{shown(item)} is neither {wanted}") from None
+
+
+def _ratio(number: Any) -> Fraction:
+    return Fraction(number) if isinstance(number, (Fraction, float)) else Fraction(whole(number))
 
 
 def _fractions(value: Any) -> tuple[Fraction, ...]:
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise ValueError("a sequence of integers or fractions is wanted")
-    return tuple(_fraction(item) for item in value)
+    return tuple(map(_fraction, listed(value, "a sequence of integers or fractions is wanted")))
 
 
 Fractions = Annotated[tuple[Fraction, ...], BeforeValidator(_fractions)]

@@ -12,12 +12,15 @@ from numbers import Number
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
+from graphdnn import host_memory
 from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines.host.memory import binding_layout
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam, Rejection
 from graphdnn.rules import Rule
+from graphdnn.scalars import element, is_kept, kept_by, number
 from graphdnn.tensors import TensorSpec, packed_strides
 
 MAPPING = Rule(
@@ -81,6 +84,12 @@ SCALAR = Rule(
     expected="one number",
     reason="a by-value tensor is one scalar",
     fix="pass a Python or NumPy number, or an array of one element",
+)
+SCALAR_VALUE = Rule(
+    id="binding.scalar.value",
+    expected="{expected}",
+    reason="the tensor is {data_type}, which has no place for this number",
+    fix="pass a number of that type, or describe the tensor with a type that holds the number",
 )
 READ_ONLY = Rule(
     id="binding.read_only",
@@ -203,7 +212,7 @@ def _coerce_one(want: Expected, given: Any) -> tuple[Array | None, Rejection | N
         try:
             if hasattr(given, "__cuda_array_interface__"):
                 return None, DEVICE.reject(WHERE, label, f"{type(given).__module__}.{type(given).__name__}")
-            given = _view(given)
+            given = view_of(given)
         except Exception as error:  # protocols are others' code: whatever it raises is the reason
             fix = "pass tensor.detach()" if getattr(given, "requires_grad", False) else _AS_ARRAY
             return None, KIND.reject(WHERE, label, f"{type(given).__name__}: {error}", fix=fix)
@@ -237,9 +246,9 @@ def check_layouts(expected: Sequence[Expected], arrays: Sequence[Array]) -> None
         raise BadParam(found)
 
 
-def _view(given: Any) -> Array:
+def view_of(given: Any) -> Array:
     """Host memory as a plain NumPy array, whose arithmetic no subclass has changed; refuses to copy, and what is not
-    what lies in memory.
+    what lies in memory. What another library says of its memory is not believed: there has to be some.
     """
     if isinstance(given, np.ma.MaskedArray) and given.mask is not np.ma.nomask:
         raise TypeError("no plan reads its mask; pass array.data, or array.filled(...)")
@@ -248,21 +257,46 @@ def _view(given: Any) -> Array:
     if hasattr(given, "is_neg") and given.is_neg():  # of PyTorch, which exports it as it lies there
         raise TypeError("this tensor is the negative of what is in memory; pass tensor.resolve_neg()")
     if hasattr(given, "__dlpack__"):
-        return np.asarray(np.from_dlpack(given))
+        return _there(np.asarray(np.from_dlpack(given)))
     if hasattr(given, "__array_interface__"):
-        return np.asarray(given)
+        return _there(np.asarray(given))
     raise TypeError("neither __dlpack__ nor __array_interface__")
+
+
+def _there(array: Array) -> Array:
+    """The array itself. Raises ``UnreadableError`` unless memory lies where it says."""
+    first, behind = byte_bounds(array)
+    host_memory.check_known(first, behind - first if array.size else 0, is_written=array.flags.writeable)
+    return array
 
 
 def _scalar(want: Expected, given: Any) -> tuple[Array | None, Rejection | None]:
     spec = want.spec
     try:
-        value = np.asarray(given)
-        if value.size != 1 or not (isinstance(given, Number) or value.dtype.kind in "biufV"):
-            raise ValueError
-        return cast(value.reshape(spec.dims), spec.data_type), None
-    except (TypeError, ValueError, AttributeError):
+        value = _one(given)
+    except Exception:  # as above
         return None, SCALAR.reject(WHERE, spec.label(), type(given).__name__)
+    if value.dtype != want.layout[0]:
+        found = given if type(given) is float else element(value)  # most are, and this is asked at each execution
+        if not is_kept(found, spec.data_type):
+            kept, kind = kept_by(spec.data_type), spec.data_type.name
+            return None, SCALAR_VALUE.reject(WHERE, spec.label(), found, expected=kept, data_type=kind)
+    return cast(value.reshape(spec.dims), spec.data_type), None
+
+
+def _one(given: Any) -> Array:
+    """The one element of an array, a NumPy scalar, or an object that is a number."""
+    if isinstance(given, (float, np.ndarray, np.generic, bool)):
+        value = np.asarray(given)
+    elif isinstance(given, Number):
+        value = np.asarray(number(given))
+    elif hasattr(given, "__dlpack__") or hasattr(given, "__array_interface__"):
+        value = view_of(given)
+    else:
+        value = np.asarray(given)
+    if value.size != 1 or value.dtype.kind not in "biufV":
+        raise ValueError(f"{value.size} elements of {value.dtype}")
+    return value.reshape(())
 
 
 def _address(array: Array) -> int:

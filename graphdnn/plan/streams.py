@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from operator import index
 from typing import Any
 
+from graphdnn.enums import shown
 from graphdnn.errors import BadParam
 from graphdnn.rules import Rule
+from graphdnn.scalars import whole
 
 KIND = Rule(
     id="execute.stream_kind",
@@ -24,7 +25,7 @@ def stream_number(stream: Any) -> int:
         return number
     address = stream_address(stream)
     if address is None:
-        raise BadParam(KIND.reject("EXECUTION_PLAN", "stream", f"{type(stream).__name__} {stream!r}"))
+        raise BadParam(KIND.reject("EXECUTION_PLAN", "stream", f"{type(stream).__name__} {shown(stream)}"))
     return address
 
 
@@ -32,13 +33,13 @@ def stream_address(stream: Any) -> int | None:
     """As CuPy (``ptr``), PyTorch (``cuda_stream``), the CUDA stream protocol (``__cuda_stream__``), ctypes or a bare
     number give it; None for what is no stream.
     """
-    number = getattr(stream, "ptr", getattr(stream, "cuda_stream", stream))
-    if isinstance(number, ctypes.c_void_p):
-        number = number.value or 0
-    elif number is stream and hasattr(stream, "__cuda_stream__"):
-        number = stream.__cuda_stream__()[1]  # (version of the protocol, address)
     try:
-        address = -1 if isinstance(number, bool) else index(number)
-    except TypeError:
+        number = getattr(stream, "ptr", getattr(stream, "cuda_stream", stream))
+        if isinstance(number, ctypes.c_void_p):
+            number = number.value or 0
+        elif number is stream and hasattr(stream, "__cuda_stream__"):
+            number = stream.__cuda_stream__()[1]  # (version of the protocol, address)
+        address = whole(number)
+    except Exception:  # protocols are others' code: what raises is no stream
         return None
-    return address if address >= 0 else None
+    return address if 0 <= address < 2**64 else None

@@ -14,8 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from graphdnn import host_memory
 from graphdnn.enums import Status
 from graphdnn.errors import Rejection
+from graphdnn.plan.binding_validation import view_of
+from graphdnn.scalars import real
 from graphdnn.text_format import meant
 from graphdnn.v6 import enums
 from graphdnn.v6.descriptor_values import DESCRIPTORS, Descriptor, Handle
@@ -40,7 +43,7 @@ _UNKNOWN_ALGORITHM = {
     "cudnnGetCTCLossWorkspaceSize": Status.NOT_SUPPORTED,
 }  # where an enumerator that does not exist has a status of its own
 _NO_NUMBERS = "OSUMm"  # kinds of arrays whose memory has objects, text or times
-_FIRST = 4096  # the first page is never mapped
+_FIRST = host_memory.FIRST
 _REFERENCE = type(ctypes.byref(ctypes.c_float()))  # ctypes has no name for it
 _POINTERS = (ctypes.c_void_p, ctypes._Pointer, ctypes.Array, _REFERENCE)
 
@@ -190,10 +193,10 @@ def _real(where: str, name: str) -> Reader:
     def read(value: Any) -> float:
         if isinstance(value, ctypes._SimpleCData):
             value = value.value
-        found = _float(value)
-        if found is None:
-            raise CudnnError(NUMBER.reject(where, name, value, expected="a number"))
-        return found
+        try:
+            return real(value)
+        except ValueError:
+            raise CudnnError(NUMBER.reject(where, name, value, expected="a number")) from None
 
     return read
 
@@ -221,37 +224,29 @@ def _entries(value: Any) -> tuple[Any, ...] | None:
         return None
 
 
-def _float(value: Any) -> float | None:
-    """A Python or NumPy number as a float; None for anything else, and for integers beyond a float's range."""
-    if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
-        return None
-    try:
-        return float(value)
-    except OverflowError:
-        return None
-
-
 def _scalar(where: str, name: str) -> Reader:
     def read(value: Any) -> float:
         if type(value) is float:
             return value
         if value is None:
             raise CudnnError(NULL.reject(where, name, None, expected="a number"))
-        number = _pointed_at(value)
-        if number is None:
-            raise CudnnError(SCALAR.reject(where, name, type(value).__name__))
-        return number
+        try:
+            return _pointed_at(value)
+        except ValueError as error:
+            raise CudnnError(SCALAR.reject(where, name, type(value).__name__, detail=str(error))) from None
 
     return read
 
 
-def _pointed_at(value: Any) -> float | None:
-    """The number that a scalar argument stands for; None when it stands for none."""
+def _pointed_at(value: Any) -> float:
+    """The number that a scalar argument stands for. Raises ``ValueError`` when it stands for none."""
     if isinstance(value, _REFERENCE):
         kind: Any = type(value._obj)  # type: ignore[attr-defined]
         element = kind._type_ if issubclass(kind, ctypes.Array) else kind
         value = ctypes.cast(value, ctypes.POINTER(element))  # with byref's offset
     if isinstance(value, ctypes._Pointer) and value:
+        place = ctypes.cast(value, ctypes.c_void_p).value or 0
+        host_memory.check_known(place, ctypes.sizeof(value._type_))
         value = value.contents
     if isinstance(value, ctypes.Array) and len(value) == 1:
         value = value[0]
@@ -259,7 +254,7 @@ def _pointed_at(value: Any) -> float | None:
         value = value.value
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(())[()]
-    return _float(value)
+    return real(value)
 
 
 def _memory(where: str, name: str, *, nullable: bool) -> Reader:
@@ -300,9 +295,7 @@ def _array(value: Any) -> Any:
     try:
         if hasattr(value, "__cuda_array_interface__"):
             return value
-        if hasattr(value, "__array_interface__"):
-            found = np.asarray(value)
-            return None if found.dtype.kind in _NO_NUMBERS else found
-        return np.from_dlpack(value)
-    except (TypeError, ValueError, AttributeError, BufferError, RuntimeError):
+        found = view_of(value)
+        return None if found.dtype.kind in _NO_NUMBERS else found
+    except Exception:  # protocols are others' code: what raises has no memory to offer
         return None

@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphdnn.dtypes import ELEMENTS
+import numpy as np
+
+from graphdnn.dtypes import ELEMENTS, cast
 from graphdnn.enums import DataType, PointwiseMode, ReductionOperator
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Reduction, ReductionSpec
+from graphdnn.scalars import element, is_kept
 from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride_order
 from graphdnn.v6.descriptor_values import Filter, Tensor
 from graphdnn.v6.enums import cudnnDataType_t
@@ -100,9 +103,11 @@ class Draft:
         )
 
     def constant(self, number: int | float, like: TensorSpec, data_type: DataType) -> TensorSpec:
+        """A number as C converts it to the type: what is too large for a float is infinite."""
         ones = (1,) * like.rank
+        kept = number if is_kept(number, data_type) else element(cast(np.asarray(number), data_type)[()])
         return TensorSpec(
-            uid=self._next(), data_type=data_type, dims=ones, strides=ones, is_by_value=True, constant_value=number
+            uid=self._next(), data_type=data_type, dims=ones, strides=ones, is_by_value=True, constant_value=kept
         )
 
     def pointwise(

@@ -7,7 +7,6 @@ is input and output at once is copied before the plan runs, where the call allow
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from graphdnn.v6.arguments import Address
 from graphdnn.v6.call_graph import Draft
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.prepared_call import Prepared
+from graphdnn.v6.raw_memory import bytes_at
 from graphdnn.v6.rules import MEMORY_KIND, MEMORY_LAYOUT, MEMORY_ORDER, MEMORY_SMALL, MEMORY_TYPE
 from graphdnn.v6.thread_state import thread
 
@@ -62,7 +62,7 @@ class HostCall(Prepared):
         size = self.plan.workspace_size
         if size:
             fits = workspace is not None and workspace_bytes >= size
-            workspace = _bytes(workspace, size) if fits else _own_workspace(size)
+            workspace = _bytes(self.call, workspace, size) if fits else _own_workspace(size)
         try:
             self._execute(bindings, workspace if size else None, 0, _copied)
         except (GraphdnnError, MemoryError):
@@ -85,11 +85,10 @@ def _own_workspace(size: int) -> Array:
     return _thread.workspace
 
 
-def _bytes(workspace: Any, size: int) -> Array:
+def _bytes(call: str, workspace: Any, size: int) -> Array:
     """The caller's workspace, as the plan takes it."""
     if isinstance(workspace, Address):
-        memory = (ctypes.c_char * size).from_address(workspace.address)
-        return np.frombuffer(memoryview(memory), np.uint8)
+        return np.frombuffer(bytes_at(call, "workSpace", workspace, size, is_written=True), np.uint8)
     found: Array = np.asarray(workspace).reshape(-1).view(np.uint8)
     return found
 
@@ -106,8 +105,8 @@ def _reinterpreted(call: str, place: Place, given: Any) -> Array:
     if isinstance(given, Address):
         if given.size is not None and given.size < place.size:
             raise CudnnError(MEMORY_SMALL.reject(call, place.label, f"{given.size} bytes", size=place.size))
-        memory = (ctypes.c_char * place.size).from_address(given.address)
-        return np.ndarray(place.shape, place.dtype, buffer=memoryview(memory), strides=place.strides)
+        memory = bytes_at(call, place.label, given, place.size, is_written=place.is_output)
+        return np.ndarray(place.shape, place.dtype, buffer=memory, strides=place.strides)
     if not isinstance(given, np.ndarray):
         raise CudnnError(MEMORY_KIND.reject(call, place.label, type(given).__name__))
     if given.dtype not in place.dtypes:

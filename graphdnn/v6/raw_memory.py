@@ -4,18 +4,18 @@ addresses on a device.
 
 from __future__ import annotations
 
-import ctypes
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from graphdnn import host_memory
 from graphdnn.dtypes import Array
 from graphdnn.enums import Status
 from graphdnn.v6.arguments import Address
 from graphdnn.v6.descriptor_values import Handle
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.rules import MEMORY_KIND, MEMORY_LAYOUT, MEMORY_PLACE, MEMORY_SMALL
+from graphdnn.v6.rules import MEMORY_KIND, MEMORY_LAYOUT, MEMORY_PLACE, MEMORY_SMALL, MEMORY_UNREADABLE
 
 
 def raw(where: str, name: str, given: Any, size: int) -> Array:
@@ -23,8 +23,7 @@ def raw(where: str, name: str, given: Any, size: int) -> Array:
     if isinstance(given, Address):
         if given.size is not None and given.size < size:
             raise CudnnError(MEMORY_SMALL.reject(where, name, f"{given.size} bytes", size=size))
-        memory = (ctypes.c_char * size).from_address(given.address)
-        return np.ndarray((size,), np.uint8, buffer=memoryview(memory))
+        return np.ndarray((size,), np.uint8, buffer=bytes_at(where, name, given, size))
     if hasattr(given, "__cuda_array_interface__"):
         raise CudnnError(MEMORY_KIND.reject(where, name, type(given).__name__))
     if not (given.flags.c_contiguous or given.flags.f_contiguous):
@@ -34,6 +33,14 @@ def raw(where: str, name: str, given: Any, size: int) -> Array:
         raise CudnnError(MEMORY_SMALL.reject(where, name, f"{given.nbytes} bytes", size=size))
     flat = given.reshape(-1) if given.flags.c_contiguous else given.T.reshape(-1)
     return np.asarray(flat.view(np.uint8)[:size])
+
+
+def bytes_at(where: str, name: str, given: Address, size: int, *, is_written: bool = False) -> memoryview:
+    """``size`` bytes of memory of the host. Raises where there are none; the system is asked once for each address."""
+    try:
+        return host_memory.at_known(given.address, size, is_written=is_written)
+    except host_memory.UnreadableError as error:
+        raise CudnnError(MEMORY_UNREADABLE.reject(where, name, hex(given.address), detail=str(error))) from None
 
 
 def memory(where: str, name: str, handle: Handle, given: Any, size: int) -> Any:

@@ -61,8 +61,8 @@ NUMBER = Rule(
 SCALAR = Rule(
     id="v6.scalar",
     expected="one number: a Python or NumPy number, an array of one element, or a pointer to a C float or double",
-    reason="scaling factors are read on the host; a bare address does not say whether a float or a double lies there",
-    fix="pass the number itself",
+    reason="scaling factors are read on the host: {detail}",
+    fix="pass the number itself; a bare address does not say whether a float or a double lies there",
 )
 MEMORY_KIND = Rule(
     id="v6.memory.kind",
@@ -87,6 +87,12 @@ MEMORY_SMALL = Rule(
     expected="at least {size} bytes",
     reason="the descriptor's extents and strides reach that far; nothing was written",
     fix="allocate what cudnnGetTensorSizeInBytes says",
+)
+MEMORY_UNREADABLE = Rule(
+    id="v6.memory.unreadable",
+    expected="the address of memory that the call may use",
+    reason="{detail}",
+    fix="pass an array, or the address of memory that is there; its owner keeps it as long as it is used",
 )
 MEMORY_LAYOUT = Rule(
     id="v6.memory.layout",

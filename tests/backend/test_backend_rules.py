@@ -211,6 +211,7 @@ CASES: dict[str, tuple[Status, Callable[[], Any]]] = {
         Status.BAD_PARAM_SIZE_INSUFFICIENT,
         lambda: execute(matmul_plan(), matmul_arrays() | {1: np.ctypeslib.as_ctypes(np.zeros(3, np.float32))}),
     ),
+    "variant_pack.memory.unreadable": (Status.BAD_PARAM, lambda: execute(matmul_plan(), matmul_arrays() | {1: 123456})),
     "execute.stream": (Status.BAD_PARAM_STREAM_MISMATCH, on_stream),
     "execute.cuda_graph": (Status.NOT_SUPPORTED_CUDA_GRAPH_NATIVE_API, native_cuda_graph),
     "execute.failed": (Status.EXECUTION_FAILED, failing_kernel),

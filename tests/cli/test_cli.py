@@ -120,7 +120,7 @@ def test_interrupt(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr("graphdnn.cli.commands.run.random_bindings", fail)
-    assert answer(capsys, "run", CONV, code=Exit.INTERRUPTED) == ("", "")
+    assert answer(capsys, "run", CONV, code=Exit.INTERRUPTED) == ("", "interrupted\n")
 
 
 def test_a_reader_that_goes_away() -> None:

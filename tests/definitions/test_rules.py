@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
 import re
 import subprocess
 import sys
+from pathlib import Path
 from string import Formatter
 
 import pytest
@@ -14,7 +16,7 @@ from rule_cases import RULE_CASES, StoppedError
 
 import graphdnn
 from graphdnn.errors import GraphdnnError, Rejection
-from graphdnn.rules import RULES
+from graphdnn.rules import RULES, Rule
 
 # Modules with a table of their own prove their rules in their own test files.
 FACES = (
@@ -100,3 +102,38 @@ def test_rule_texts(id: str) -> None:
         assert len(text) >= 5
         assert not text.endswith(".")
         list(Formatter().parse(text))
+
+
+@pytest.mark.parametrize("id", sorted(RULES))
+def test_no_text_raises_an_error_of_its_own(id: str) -> None:
+    """With every slot that its texts have. A slot with an attribute, a conversion or a number would depend on the word."""
+    rule = RULES[id]
+    texts = {"expected": rule.expected, "reason": rule.reason, "fix": rule.fix}
+    slots = {name for text in texts.values() for _, name, *_ in Formatter().parse(text) if name is not None}
+    assert all(slot.isidentifier() for slot in slots), slots
+    rejection = rule.reject("WHERE", "attribute", "value", **{slot: f"<{slot}>" for slot in slots})
+    for name, text in texts.items():
+        said = getattr(rejection, name)
+        assert all(f"<{slot}>" in said for _, slot, *_ in Formatter().parse(text) if slot is not None)
+
+
+def test_every_rejection_fills_the_slots_of_its_rule() -> None:
+    """A call of ``RULE.reject`` that leaves a slot out is Python's KeyError for whoever made the mistake."""
+    found, missing = 0, []
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None) or ""
+        if not (module.__name__.startswith("graphdnn.") and path.endswith(".py")):
+            continue
+        for node in ast.walk(ast.parse(Path(path).read_text(encoding="utf-8"))):
+            is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "reject"
+            rule = (
+                getattr(module, node.func.value.id, None) if is_call and isinstance(node.func.value, ast.Name) else None
+            )
+            if not isinstance(rule, Rule) or any(keyword.arg is None for keyword in node.keywords):
+                continue
+            texts = (rule.expected, rule.reason, rule.fix)
+            slots = {name for text in texts for _, name, *_ in Formatter().parse(text) if name is not None}
+            found += 1
+            missing += [f"{path}:{node.lineno} {rule.id} {slot}" for slot in slots - {k.arg for k in node.keywords}]
+    assert found > 300
+    assert not missing

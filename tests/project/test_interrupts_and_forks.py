@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -190,3 +191,36 @@ def ended(child: int) -> bool:
     os.kill(child, 9)
     os.waitpid(child, 0)
     return False
+
+
+# The process says when it has begun: Python's own start is not the command's.
+COMMAND = "import sys; print('begun', flush=True); import graphdnn_command; sys.exit(graphdnn_command.main())"
+LONG = "conv x=f32[4,256,112,112] w=f32[256,256,3,3] pad=1"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("seconds", [0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("times", [1, 3])
+def test_the_command_ends_alike_whenever_it_is_interrupted(seconds: float, times: int) -> None:
+    """While the library is loaded, while the command works, and again while the interpreter ends."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    words = [sys.executable, "-c", COMMAND, "run", LONG, "--repeat", "50"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(seconds)
+        for _ in range(times):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.002)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said == "interrupted\n"
+
+
+def test_the_command_listens_to_no_interruption_that_its_caller_ignores() -> None:
+    """As under nohup."""
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); import graphdnn_command\n"
+    code += "sys.argv[1:] = ['--version']; graphdnn_command.main(); print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "True"

@@ -324,6 +324,7 @@ RULE_CASES: dict[str, Case] = {
     "tensor.by_value.single": t(1, (2, 3), is_by_value=True),
     "tensor.by_value.virtual": t(1, (1, 1), is_by_value=True, is_virtual=True),
     "tensor.constant.by_value": t(1, (1, 1), constant_value=1.0),
+    "tensor.constant.value": t(1, (1, 1), "i8", is_by_value=True, constant_value=1.5),
     # convolution
     "convolution.spatial_dims": lambda: convolution(spatial_dims=4),
     **{
@@ -610,6 +611,9 @@ RULE_CASES: dict[str, Case] = {
     ),
     "binding.scalar": lambda: build(OperationGraph.of([operation("rng")])).execute(
         {1: np.zeros((4, 6), np.float32), 2: np.zeros(3)}
+    ),
+    "binding.scalar.value": lambda: build(OperationGraph.of([operation("rng")])).execute(
+        {1: np.zeros((4, 6), np.float32), 2: 2**70}
     ),
     "ledger.unknown": lambda: build(OperationGraph.of([operation("rng")]), "cpu").refusals(kind="edges"),
     "binding.names": lambda: build(OperationGraph.of([operation("pointwise")]), "cpu").execute({"x": np.ones(3)}),

@@ -352,3 +352,10 @@ def test_arguments_that_are_no_numbers_are_refused_by_name(handle: Any) -> None:
     for status in (_Raises(), np.void(b"ab"), None, 10**400, True):
         assert v6.cudnnGetErrorString(status) == "CUDNN_UNKNOWN_STATUS"
     assert v6.cudnnGetErrorString(np.int64(3)) == "CUDNN_STATUS_BAD_PARAM"
+
+
+def test_an_address_that_is_no_memory() -> None:
+    t, y = tensor((1, 2, 3, 4)), np.zeros((1, 2, 3, 4), np.float32)
+    for x in (123456, 2**47 - 4096):
+        error = refused("cudnnTransformTensor", v6.cudnnCreate(), 1.0, t, x, 0.0, t, y)
+        assert error.rejections[0].rule == "v6.memory.unreadable"

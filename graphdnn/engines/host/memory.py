@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from graphdnn import host_memory
 from graphdnn.dtypes import ELEMENTS, Array
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec
@@ -75,13 +76,14 @@ def _bits_view(bits: Array, spec: TensorSpec) -> Array:
     return np.lib.stride_tricks.as_strided(bits, spec.dims, spec.strides)
 
 
-def from_pointer(address: int, spec: TensorSpec) -> Array:
-    """The binding at a raw host address, with the descriptor's extent. The caller keeps the memory alive."""
-    import ctypes
+def from_pointer(address: int, spec: TensorSpec, *, is_written: bool = False) -> Array:
+    """The binding at a raw host address, with the descriptor's extent. The caller keeps the memory alive.
 
+    Raises ``UnreadableError`` where there is no memory of that size, or none that can be written.
+    """
     dtype, shape, strides = binding_layout(spec)
-    memory = (ctypes.c_char * spec.bytes).from_address(address)
-    return np.ndarray(shape, dtype, buffer=memoryview(memory), strides=strides)
+    memory = host_memory.at(address, spec.bytes, is_written=is_written)
+    return np.ndarray(shape, dtype, buffer=memory, strides=strides)
 
 
 def from_buffer(buffer: Array, offset: int, spec: TensorSpec) -> Array:

@@ -365,7 +365,7 @@ def database_of(given: Any) -> Any:
         return default_database()
     if isinstance(given, (str, Path)):
         return Database(given)
-    if not hasattr(given, "ranking"):
+    if not hasattr(type(given), "ranking"):  # the type has no code of the object's own
         raise BadParam(KIND.reject("AUTOTUNE", "database", given))
     return given
 

@@ -10,6 +10,7 @@ import numpy as np
 from graphdnn.dtypes import COMPUTE, Array
 from graphdnn.engines.host.kernel import Call
 from graphdnn.operations import Operation
+from graphdnn.scalars import element
 
 Results = Mapping[str, Array]
 
@@ -25,9 +26,9 @@ def operand(op: Operation, call: Call, port: str) -> Array | None:
     return to_compute(op, call.operands[port]) if port in call.operands else None
 
 
-def scalar(call: Call, port: str) -> float:
-    """A one-element operand as a Python number."""
-    return float(call.operands[port].reshape(())[()])
+def scalar(call: Call, port: str) -> int | float:
+    """A one-element operand as a Python number, integers exactly."""
+    return element(call.operands[port].reshape(())[()])
 
 
 def blend(op: Any, result: Array, old: Array | None) -> Array:
