@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from graphdnn.data_ranges import DataRange, data_ranges
 from graphdnn.dtypes import ELEMENTS, FLOATS, Array, cast
 from graphdnn.engines.host.memory import as_it_lies, empty, is_plain, store
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.tensors import TensorSpec
 
 REPEATED = 1_048_573  # a prime: what repeats after so many elements is shifted against every axis
+_USUAL = DataRange()
 
 
 def random_operands(
@@ -25,16 +27,20 @@ def random_operands(
 ) -> dict[int, Any]:
     """Arrays for every bound tensor: inputs random, outputs poisoned (NaN, or the largest integer).
 
-    Floating inputs are normal numbers, integers small enough to be told apart and large enough to carry
-    (the full range with ``extreme``), a by-value tensor is 1e-5 as befits an epsilon. ``distinct``: numbers drawn for a
-    tensor at most, which larger ones repeat in the order of memory: drawing takes longer than anything else that is
-    done with them.
+    Floating inputs are normal numbers. Weights (filters, right factors, recurrent matrices) have a deviation
+    of 1 / sqrt(n) for sums of n terms: results have the magnitude of data, and deep graphs stay in the range of narrow
+    types. Integers are small enough to be told apart and large enough to carry (the full range with ``extreme``), a
+    by-value tensor is 1e-5 as befits an epsilon, or 0.5 as a factor. Lengths and labels fit their axes. ``distinct``:
+    numbers drawn for a tensor at most, which larger ones repeat in the order of memory: drawing takes longer than
+    anything else that is done with them.
     Without ``outputs`` only those are there whose old contents something reads.
     """
     rng = np.random.default_rng(seed)
-    read = {t.uid for t in _blended(graph)}
+    read, ranges = {t.uid for t in _blended(graph)}, data_ranges(graph)
     return {
-        spec.uid: poisoned(spec) if spec.uid in graph.producer else _random(spec, rng, distinct, extreme=extreme)
+        spec.uid: poisoned(spec)
+        if spec.uid in graph.producer
+        else _random(spec, rng, distinct, ranges.get(spec.uid, _USUAL), extreme=extreme)
         for spec in graph.bound
         if outputs or spec.uid in read or spec.uid not in graph.producer
     }
@@ -62,16 +68,22 @@ def poisoned(spec: TensorSpec) -> Any:
     return binding
 
 
-def _random(spec: TensorSpec, rng: np.random.Generator, distinct: int | None, *, extreme: bool) -> Any:
+def _random(
+    spec: TensorSpec, rng: np.random.Generator, distinct: int | None, within: DataRange, *, extreme: bool
+) -> Any:
     element = ELEMENTS[spec.data_type]
     if spec.is_by_value:
-        return 1e-5 if spec.data_type in FLOATS else 1
+        return (within.by_value or 1e-5) if spec.data_type in FLOATS else 1
     shape = spec.extents if distinct is None or spec.elements <= distinct else (distinct,)
     values: Array
     if element.kind == "float":
-        values = rng.standard_normal(shape)
+        values = rng.standard_normal(shape) * within.deviation
+        if within.is_share:
+            values = np.exp(values) / np.exp(values).sum(axis=-1, keepdims=True)
     elif element.kind == "bool":
         values = rng.random(shape) < 0.5
+    elif within.low is not None and within.high is not None:
+        values = rng.integers(within.low, within.high, shape, endpoint=True)
     else:
         low, high = (int(element.smallest), int(element.largest)) if extreme else (max(-8, int(element.smallest)), 8)
         values = rng.integers(low, high, shape, endpoint=True)

@@ -25,7 +25,7 @@ MASKS = Rule(
     fix="pass seq_len_kv, [batch, 1, ..., 1] in INT32, with use_padding_mask, and 1 or more as sliding_window_length",
 )
 _LEAST_RANK = 3
-_SOFTMAX, _INDEX = DataType.FLOAT, DataType.INT32
+_INDEX = DataType.INT32
 _APART = "no operation here computes it in the kernel"
 _LENGTHS = "rows of padding are computed like all others, and are for the caller to ignore"
 
@@ -63,7 +63,8 @@ class Attention(Extensions):
         q is ``[..., rows, depth]``, k ``[..., keys, depth]``, v ``[..., keys, columns]``; k and v may have fewer heads,
         each for several consecutive ones of q. ``seq_len_kv``, ``[batch, 1, ..., 1]`` in INT32, says how many keys
         there are. With a causal mask a row sees the keys up to its own index, or, bottom right, to that counted from
-        the last key; ``sliding_window_length``: the last so many of those. A row that sees none is NaN.
+        the last key; ``sliding_window_length``: the last so many of those. A row that sees none is NaN. The softmax is
+        computed in FLOAT, where the arithmetic is DOUBLE in DOUBLE.
         """
         refused = {
             "block_mask": (block_mask, _APART), "dropout": (dropout, _APART),
@@ -87,18 +88,20 @@ class Attention(Extensions):
             raise BadParam(OPERANDS.reject(self._here(), "q, k, v", extents))
         with self._whole((q, k, v)):
             compute = self._compute_type((q, k, v), compute_data_type)
+            inside = DataType.DOUBLE if compute is DataType.DOUBLE else DataType.FLOAT  # of scores, powers and sums
             of_rows = [*map(max, *(e[:-2] for e in extents[:2])), extents[0][-2], 1]
 
             def step(mode: M, x: Tensor, b: Tensor | None = None, **operands: Any) -> Tensor:
-                return self.pointwise(mode, x=x, b=b, compute_data_type=compute, **operands).set_data_type(_SOFTMAX)
+                return self.pointwise(mode, x=x, b=b, compute_data_type=compute, **operands).set_data_type(inside)
 
             def named(what: str) -> str:
                 return f"{name}::{what}" if name else ""
 
             turned = self.transpose(k, [*range(rank - 2), rank - 1, rank - 2], name=named("k"))
-            x = self.matmul(q, turned, compute_data_type=compute, name=named("scores")).set_data_type(_SOFTMAX)
+            x = self.matmul(q, turned, compute_data_type=compute, name=named("scores")).set_data_type(inside)
             if attn_scale is not None:
-                x = step(M.MUL, x, attn_scale if isinstance(attn_scale, Tensor) else self.tensor_scalar(attn_scale))
+                scale = attn_scale if isinstance(attn_scale, Tensor) else self.tensor_scalar(attn_scale, inside)
+                x = step(M.MUL, x, scale)
             if bias is not None:
                 x = step(M.ADD, x, bias)
             rows, keys = rank - 2, rank - 1  # axes of scores
@@ -111,9 +114,9 @@ class Attention(Extensions):
                 masks.append(self._compared(M.CMP_GE, self._index(x, rows, moved), self._index(x, keys)))
             for mask in masks:
                 x = step(M.BINARY_SELECT, x, self.tensor_scalar(-inf), t=mask)
-            most = self.reduction(x, ReductionOperator.MAX, compute).set_dim(of_rows).set_data_type(_SOFTMAX)
+            most = self.reduction(x, ReductionOperator.MAX, compute).set_dim(of_rows).set_data_type(inside)
             powers = step(M.EXP, step(M.SUB, x, most))
-            total = self.reduction(powers, ReductionOperator.ADD, compute).set_dim(of_rows).set_data_type(_SOFTMAX)
+            total = self.reduction(powers, ReductionOperator.ADD, compute).set_dim(of_rows).set_data_type(inside)
             p = step(M.DIV, powers, total, name=named("probabilities"))
             p.set_data_type(v.data_type or (self.natural_type(v) if v.is_virtual else self._io))
             o = self.matmul(p, v, compute_data_type=compute, name=name)

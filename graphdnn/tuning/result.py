@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from graphdnn.analysis.oracle import counted
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
 from graphdnn.escaped import escaped
@@ -122,6 +123,7 @@ class Tuned:
     spent: Spent
     stopped: str  # why no more was tried or measured
     checked: str = "in full"  # what of each result was compared with the oracle
+    compared: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # output -> elements compared, of how many
     left_out: int = 0  # candidates whose errors are larger than those of the ranking's best
     earlier: tuple[str, float] | None = None  # a record that stays ahead of the winner: its name, seconds
 
@@ -172,6 +174,10 @@ class Tuned:
             "trials": [t.to_json() for t in self.trials],
             "stopped": self.stopped,
             "checked": self.checked,
+            "compared": {
+                label: {"compared": compared, "elements": elements, "share": compared / max(elements, 1)}
+                for label, (compared, elements) in self.compared.items()
+            },
             "left_out": self.left_out,
             "earlier": None if self.earlier is None else {"name": self.earlier[0], "median_us": self.earlier[1] * 1e6},
             "seconds": {"wall": self.spent.wall, "kernels": self.spent.kernels, "building": self.spent.building},
@@ -199,7 +205,8 @@ def as_text(tuned: Tuned) -> str:
     if tuned.earlier is not None:
         name, seconds = tuned.earlier
         lines.append(f"  an earlier tuning is better and stays in front: {name}, {time_text(seconds)}")
-    lines += [f"compared with the oracle {tuned.checked}", f"stopped: {tuned.stopped}", f"took {tuned.spent}"]
+    shares = "".join(f"; {label}: {counted(*numbers)}" for label, numbers in tuned.compared.items())
+    lines += [f"compared with the oracle {tuned.checked}{shares}", f"stopped: {tuned.stopped}", f"took {tuned.spent}"]
     return "\n".join(lines)
 
 

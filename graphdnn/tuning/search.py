@@ -154,6 +154,7 @@ class Search:
             self.spending.total(),
             self.stopped,
             self.reference.checked,
+            self.reference.compared,
             len(self.candidates.other_class),
         )
 

@@ -61,6 +61,23 @@ def test_values(name: str) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_a_graph_of_float64_stays_in_it() -> None:
+    graph = Graph(io_data_type="float64", intermediate_data_type="float64", compute_data_type="float64", device="cpu")
+    shapes, rng = ((2, 2, 5, 8), (2, 2, 7, 8), (2, 2, 7, 3)), np.random.default_rng(0)
+    arrays = [rng.standard_normal(shape) for shape in shapes]
+    q, k, v = (graph.tensor(shape) for shape in shapes)
+    o, statistics = graph.sdpa(q, k, v, attn_scale=0.3, use_causal_mask=True, generate_stats=True)
+    assert o is not None
+    assert statistics is not None
+    o.set_output(True)
+    statistics.set_output(True)
+    graph.build()
+    results = [np.empty(tensor.get_dim()) for tensor in (o, statistics)]
+    graph.execute(dict(zip((q, k, v, o, statistics), (*arrays, *results), strict=True)))
+    for found, wanted in zip(results, expected(*arrays, scale=0.3, seen=KEY <= ROW), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-14, atol=1e-14)
+
+
 def test_lengths_and_bias() -> None:
     graph = Graph(io_data_type="float32", device="cpu")
     (q, k, v, bias), arrays = drawn(graph, (2, 2, 5, 8), (2, 1, 7, 8), (2, 1, 7, 3), (1, 2, 5, 7))

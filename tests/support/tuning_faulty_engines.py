@@ -58,6 +58,15 @@ def _is_wrong(kernel: Kernel, call: int, arrays: Any, scratch: Any) -> None:
     arrays[-1].flat[0] += 1
 
 
+def _writes_zeros(kernel: Kernel, call: int, arrays: Any, scratch: Any) -> None:
+    arrays[-1][...] = 0
+
+
+def _is_one_percent_off(kernel: Kernel, call: int, arrays: Any, scratch: Any) -> None:
+    kernel.run(arrays, scratch)
+    arrays[-1][...] *= np.float32(1.01)
+
+
 def _leaves_some_out(kernel: Kernel, call: int, arrays: Any, scratch: Any) -> None:
     before = arrays[-1].flat[-1]
     kernel.run(arrays, scratch)
@@ -108,7 +117,7 @@ RUNS: dict[str, Run] = {
     "exits": _exits, "kills_itself": _kills_itself, "crashes": _crashes, "is_wrong": _is_wrong,
     "leaves_some_out": _leaves_some_out, "wrong_later": _wrong_later, "spoils_inputs": _spoils_inputs,
     "wrong_inside": _wrong_inside, "prints": _prints, "steady": _steady, "bimodal": _bimodal,
-    "slow": _slow,
+    "slow": _slow, "writes_zeros": _writes_zeros, "is_one_percent_off": _is_one_percent_off,
 }  # fmt: skip
 
 

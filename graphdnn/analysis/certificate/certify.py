@@ -51,6 +51,7 @@ from graphdnn.operations import (
 )
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
+from graphdnn.same_values import same_values
 from graphdnn.tensors import TensorSpec
 
 RANGE = Rule(
@@ -181,9 +182,10 @@ def _from_data(
     old = {uid: load(inputs[uid], graph.tensors[uid]) for uid in read}
     walks: list[Walk] = []
     totals: dict[int, Array] = {}
+    numbers = same_values(graph.operations)
     for is_statistical in (False, True):
         boxes = {t.uid: Box.of(_plainly(values[t.uid])) for t in graph.tensors.values() if t.uid not in graph.producer}
-        walk = Walk(plan.config, boxes, Known(values, old, is_statistical, totals))
+        walk = Walk(plan.config, boxes, Known(values, old, is_statistical, totals, numbers))
         walk.run()
         walks.append(walk)
     notes += walks[0].remarks
@@ -272,7 +274,7 @@ def _from_ranges(config: EngineConfig, given: Mapping[int, tuple[float, float]])
         return tuple(OutputBound(t, None, None, None, None) for t in graph.outputs)
     walks = []
     for is_statistical in (False, True):
-        walk = Walk(config, dict(boxes), Known(None, {}, is_statistical))
+        walk = Walk(config, dict(boxes), Known(None, {}, is_statistical, numbers=same_values(graph.operations)))
         walk.run()
         walks.append(walk)
     return tuple(_output(t, walks, None) for t in graph.outputs)

@@ -33,7 +33,8 @@ def product(known: Known, op: Any, choice: Choice | None, operands: Mapping[str,
     if whole and not how.products:  # such sums are integers that the arithmetic has
         worst = np.where(total <= 1 / roundoff(compute), 0.0, worst)
     most = max(1.0, *(float(np.max(v, initial=0.0)) for v in reach.values()))
-    tiny = 0.0 if whole else how.floor * most
+    tiny: Any = 0.0 if whole else how.floor * most
+    tiny = np.where(total == 0, 0.0, tiny)  # every term has a factor that is 0
     error = np.where(np.asarray(worst) == 0, 0.0, worst * total) + tiny
     error = error + terms.of({a: x.error, b: w.reach}, (x.error,)) + terms.of({a: x.most, b: w.error}, (w.error,))
     error = np.where(how.headroom * total * (1 + worst) > largest(compute), np.inf, error)

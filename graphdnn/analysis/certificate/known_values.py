@@ -10,6 +10,7 @@ import numpy as np
 from graphdnn.analysis.certificate.error_interval import Box
 from graphdnn.analysis.certificate.roundoff import gamma, likely
 from graphdnn.dtypes import Array
+from graphdnn.same_values import Numbers
 from graphdnn.tensors import TensorSpec
 
 
@@ -25,6 +26,7 @@ class Known:
     before: Mapping[int, Array] = field(default_factory=dict)  # of outputs that a beta reads
     is_statistical: bool = False  # bounds that are hardly ever passed, in place of those that never are
     totals: dict[int, Array] = field(default_factory=dict)  # of sums of exact operands, which another walk may share
+    numbers: Numbers = field(default_factory=dict)  # of tensors that carry the same values
 
     @property
     def has_data(self) -> bool:

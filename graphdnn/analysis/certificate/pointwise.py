@@ -21,13 +21,23 @@ from graphdnn.analysis.certificate.roundoff import (
     smallest_normal,
 )
 from graphdnn.dtypes import Array
+from graphdnn.enums import PointwiseMode
 from graphdnn.operations import PointwiseOperation
+from graphdnn.same_values import cancels, is_of_itself
+from graphdnn.tensors import TensorSpec
 
 
 def pointwise(known: Known, op: PointwiseOperation, operands: Mapping[str, Box]) -> Box:
     """``operands`` by their ports, in the arithmetic of the operation; the result before it is stored."""
     spec, compute = op.spec, compute_of(op.compute_type)
     boxes = [operands[port] for port in spec.row.operands]
+    if is_of_itself(op, known.numbers) and spec.row.kind == "comparison":  # whatever x is off by
+        return Box(*_range(known, op, boxes, spec.parameters()), np.zeros(()))
+    if cancels(op, known.numbers):
+        zero_or_one = np.asarray(0.0 if spec.mode is PointwiseMode.SUB else 1.0)
+        finite = np.isfinite(boxes[0].reach) & ((boxes[0].error == 0) | (spec.mode is PointwiseMode.SUB))
+        found = Box(zero_or_one, zero_or_one, np.zeros(())) if not known.has_data else Box.of(known.value(_result(op)))
+        return found.with_error(np.where(finite, 0.0, np.inf))
     u = roundoff(compute) + (REFERENCE if compute.kind == "f" else 0.0)
     for i, alpha in enumerate((op.alpha1, op.alpha2)):
         if alpha != 1.0:
@@ -51,9 +61,13 @@ def _range(
     known: Known, op: PointwiseOperation, boxes: list[Box], parameters: Mapping[str, Any]
 ) -> tuple[Array, Array]:
     """Of the exact results: their own values where data is there, else what can be said of a box."""
-    tensor = next(iter(op.outputs().values()))
+    tensor = _result(op)
     if known.has_data:
         return known.value(tensor), known.value(tensor)
     from graphdnn.analysis.certificate.value_ranges import range_of
 
     return range_of(op, boxes, parameters)
+
+
+def _result(op: PointwiseOperation) -> TensorSpec:
+    return next(iter(op.outputs().values()))

@@ -18,22 +18,37 @@ Operand errors are carried absolutely by operations of slope 1 (sums, clips, cop
 cancellation is allowed for, and relative to the magnitudes by all others (not less than by the
 steepest slope of functions that flatten out, as tanh does).
 
-An integer that a floating value is rounded to may differ by 1 more. What a comparison or a
-maximum decides (booleans, indices) is exact when its operands are; otherwise values close
-to the edge may tip over, and 1 % of the elements may differ. Values beyond the range of an
-output's type count as the end of the range, which is where inf and saturation belong.
-Elements that a close decision reaches through pointwise operations (graphdnn/analysis/oracle/near_ties.py) are
-not compared: between nearly equal values either choice is right. An engine whose rounding
-errors are larger says how many times (``Engine.growth``); the first term grows by it. Where
+An integer that a floating value is rounded to may differ by 1 more. What a comparison decides is
+exact unless its operands lie within their errors of each other; such a close decision gives
+what is selected by it a swing (graphdnn/oracle/decisions.py), which is allowed besides: the
+element may be either operand. A value compared with itself is decided. What a maximum's index
+decides is exact when its operands are; otherwise 1 % of the elements may differ. Values beyond the
+range of an output's type count as the end of the range, which is where inf and saturation belong.
+
+A bound as large as an output's largest value, or a swing that is much of it, would let zeros pass.
+Such elements count as not compared. Each verdict says how many were, and an output with fewer
+than half of its elements compared has failed: most of it was not looked at. Graphs that the tests
+draw have 87 % and more, but where they cancel.
+
+An engine whose rounding errors are larger says how many times (``Engine.growth``); the first term grows by it. Where
 tensor cores cut, errors have one sign and grow with n, which shows from 5,000 terms on.
 It is a bound for checking, not a proof.
 """
 
-from graphdnn.analysis.oracle.comparison import Comparison, allowances, compare, compare_values
+from graphdnn.analysis.oracle.comparison import (
+    FLOOR,
+    Comparison,
+    allowances,
+    compare,
+    compare_values,
+    counted,
+    coverage,
+    in_words,
+)
 from graphdnn.analysis.oracle.reference import evaluate, promoted, reference, with_tensors
 from graphdnn.analysis.oracle.tolerances import Bounds, bounds
 
 __all__ = [
-    "Bounds", "Comparison", "allowances", "bounds", "compare", "compare_values", "evaluate", "promoted", "reference",
-    "with_tensors",
+    "FLOOR", "Bounds", "Comparison", "allowances", "bounds", "compare", "compare_values", "counted", "coverage",
+    "evaluate", "in_words", "promoted", "reference", "with_tensors",
 ]  # fmt: skip

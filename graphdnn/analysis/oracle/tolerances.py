@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import inf, prod, sqrt
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 
-from graphdnn.analysis.oracle.near_ties import tips, undecided
 from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS, FLOATS, Array
 from graphdnn.engines.operation_cost import reduction_length
 from graphdnn.enums import PointwiseMode, ReductionOperator, ResampleMode
@@ -27,10 +26,12 @@ from graphdnn.operations import (
     Slice,
     Transpose,
 )
+from graphdnn.oracle.decisions import Decisions, rounds_to_whole, tips
+from graphdnn.same_values import cancels, same_values
 from graphdnn.tensors import TensorSpec
 
 _SAFETY = 8.0
-_SMALLEST = 1e-30  # magnitudes below it are as good as 0
+SMALLEST = 1e-30  # magnitudes below it are as good as 0
 _M, _R = PointwiseMode, ReductionOperator
 _MOVEMENT = (Concat, Reshape, Slice, Transpose)
 # Modes that carry an error of an operand to the result as it is, and those of them that round nothing.
@@ -43,54 +44,73 @@ _STEEPEST = {
 _EXACT = {_M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.BINARY_SELECT, _M.CEIL, _M.FLOOR}
 _DECIDING = ("comparison", "logical", "index")
 NO_GROWTH: Mapping[int, float] = MappingProxyType({})
-Bounds = tuple[dict[int, float], dict[int, Array]]  # by uid; and the elements that are not compared
+
+
+class Bounds(NamedTuple):
+    """By uid: what a tensor may be off by, and what an element may be off by besides because of close decisions."""
+
+    errors: dict[int, float]
+    swings: dict[int, Array]
 
 
 def bounds(graph: OperationGraph, values: Mapping[int, Array], growth: Mapping[int, float] = NO_GROWTH) -> Bounds:
-    """The bound of every tensor that an operation writes, in the order of execution; elements it does not hold for."""
-    scales = {uid: _scale(tensor, values[uid]) for uid, tensor in graph.tensors.items()}
+    """Of every tensor that an operation writes, in the order of execution."""
+    scales = {uid: scale_of(tensor, values[uid]) for uid, tensor in graph.tensors.items()}
+    numbers = same_values(graph.operations)
+    decisions = Decisions(graph.operations, values, numbers)
     errors: dict[int, float] = {}
-    unclear: dict[int, Array] = {}
-    followed: set[int] = set()  # decisions that are right wherever ``unclear`` does not say otherwise
+    followed: set[int] = set()  # decisions that are right wherever there is no swing
     for op in graph.operations:
         carried = {t.uid: errors.get(t.uid, 0.0) for t in op.inputs().values()}
-        reached = undecided(op, values, carried, unclear)
-        if reached is not None:
-            unclear.update((t.uid, reached) for t in op.outputs().values())
         if isinstance(op, PointwiseOperation):
             carried.update(dict.fromkeys(followed & carried.keys(), 0.0))
-        else:  # there an undecided element may be anything
-            carried.update({uid: carried[uid] + scales[uid] for uid in unclear.keys() & carried.keys()})
-        rounds = _rounds(op) and not _sums_whole_numbers(op, scales)
+        found = {}
         for port, tensor in op.outputs().items():
-            scale = scales[tensor.uid]
-            error = sum(_gain(op, scale, scales[uid]) * e for uid, e in carried.items() if e)
-            if decides(op, port, tensor):
-                errors[tensor.uid] = float((error > 0 or rounds) and not _counts_only(op))
-                if tips(op) and not rounds:
-                    followed.add(tensor.uid)
-                continue
-            if rounds:
-                own = _SAFETY * (sqrt(reduction_length(op)) + 1) * _roundoff(COMPUTE.get(op.compute_type)) * scale
-                error += own * growth.get(tensor.uid, 1.0)
-            if tensor.data_type in FLOATS:
-                error += _roundoff(ELEMENTS[tensor.data_type].numpy) * scale + _tiny(tensor)
-            elif error and _is_floating(op):
-                error += 1.0  # two roundings of nearly the same value
-            errors[tensor.uid] = error
-    return errors, unclear
+            found[port] = _bound(op, port, tensor, scales, carried, growth)
+            if tips(op):
+                followed.add(tensor.uid)
+                found[port] = 0.0
+        decisions.follow(op, {t.uid: errors.get(t.uid, 0.0) for t in op.inputs().values()}, found)
+        for port, tensor in op.outputs().items():
+            is_exact = decisions.is_sure(tensor.uid) or cancels(op, numbers)
+            is_stepped = rounds_to_whole(op, tensor) and not decides(op, port, tensor)  # each element by its swing
+            errors[tensor.uid] = 0.0 if is_exact or is_stepped else found[port]
+    return Bounds(errors, decisions.swings)
 
 
-def _scale(tensor: TensorSpec, values: Array) -> float:
+def _bound(
+    op: Operation,
+    port: str,
+    tensor: TensorSpec,
+    scales: Mapping[int, float],
+    carried: Mapping[int, float],
+    growth: Mapping[int, float],
+) -> float:
+    """Of one result, from what its operands carry along."""
+    scale, rounds = scales[tensor.uid], _rounds(op) and not _sums_whole_numbers(op, scales)
+    error = sum(_gain(op, scale, scales[uid]) * e for uid, e in carried.items() if e)
+    if decides(op, port, tensor):
+        return float((error > 0 or rounds) and not _counts_only(op))
+    if rounds:
+        own = _SAFETY * (sqrt(reduction_length(op)) + 1) * _roundoff(COMPUTE.get(op.compute_type)) * scale
+        error += own * growth.get(tensor.uid, 1.0)
+    if tensor.data_type in FLOATS:
+        error += _roundoff(ELEMENTS[tensor.data_type].numpy) * scale + _tiny(tensor)
+    elif error and _is_floating(op) and not rounds_to_whole(op, tensor):
+        error += 1.0  # two roundings of nearly the same value
+    return error
+
+
+def scale_of(tensor: TensorSpec, values: Array) -> float:
     """The largest finite magnitude inside the type's range."""
     numbers, limit = np.asarray(values).astype(np.float64, copy=False), ELEMENTS[tensor.data_type].largest
     if numbers.size:
         low, high = float(numbers.min()), float(numbers.max())
         if -limit <= low and high <= limit < inf:  # no NaN, and nothing outside: the quick way
-            return max(-low, high, _SMALLEST)
+            return max(-low, high, SMALLEST)
     magnitudes = np.abs(numbers)
     inside = np.isfinite(magnitudes) & (magnitudes <= limit)
-    return max(float(magnitudes[inside].max(initial=0.0)), _SMALLEST)
+    return max(float(magnitudes[inside].max(initial=0.0)), SMALLEST)
 
 
 def _gain(op: Operation, scale: float, operand_scale: float) -> float:
@@ -99,6 +119,10 @@ def _gain(op: Operation, scale: float, operand_scale: float) -> float:
         return 1.0
     if isinstance(op, PointwiseOperation) and op.spec.mode in _SLOPE_ONE:
         return max(1.0, abs(op.alpha1), abs(op.alpha2), abs(op.spec.relu_lower_clip_slope))
+    if (
+        isinstance(op, PointwiseOperation) and op.spec.mode is _M.EXP
+    ):  # its slope is its value, also where operands are 0
+        return min(scale / operand_scale, scale)
     steepest = _STEEPEST.get(op.spec.mode, 0.0) if isinstance(op, PointwiseOperation) else 0.0
     return max(scale / operand_scale, steepest)
 

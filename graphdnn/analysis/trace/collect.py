@@ -51,12 +51,15 @@ def of_plan(plan: ExecutionPlan, bindings: Mapping[int, Any]) -> Trace:
             traced.append(
                 Traced(
                     own_tensor, op.label(), kernels[uid], engines[uid], array, wanted, found.difference, found.bound,
-                    index,
+                    index, found,
                 )
             )  # fmt: skip
     outputs = plan.config.fused.graph.outputs
     same = all(load(own[t.uid], t).tobytes() == load(made[t.uid], graph.tensors[t.uid]).tobytes() for t in outputs)
-    return Trace(tuple(traced), same, (*seen.notes, *_edited(plan)))
+    own_graph = plan.config.fused.graph
+    # What is in memory here is in the plan's graph as well: the same values and bounds are for both.
+    compared = tuple(compare_values(own_graph, values, within, own))
+    return Trace(tuple(traced), same, (*seen.notes, *_edited(plan)), compared)
 
 
 def _edited(plan: ExecutionPlan) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from graphdnn.analysis.oracle import Comparison, in_words
 from graphdnn.dtypes import Array
 from graphdnn.tensors import TensorSpec
 
@@ -23,10 +24,11 @@ class Traced:
     difference: float  # largest absolute one; of booleans and indices the share that differs
     bound: float  # 0 where the result is exact
     index: tuple[int, ...]  # of the element that is farthest off
+    comparison: Comparison
 
     @property
     def ok(self) -> bool:
-        return self.difference <= self.bound  # a NaN difference is not ok
+        return self.comparison.ok
 
     @property
     def at(self) -> tuple[Any, Any]:
@@ -38,7 +40,10 @@ class Traced:
         bound = "exact" if self.bound == 0 else f"bound {self.bound:.3g}"
         verdict = "ok" if self.ok else "DIFFERS"
         at = f"element {list(self.index)} is {value:.9g}, the oracle says {wanted:.9g}"
-        return f"{self.tensor.label()}, written by {self.operation} in kernel [{self.kernel}]: {at}; {bound}: {verdict}"
+        counted, rejection = self.comparison.counted, self.comparison.rejection
+        why = "" if rejection is None else f"; {in_words(rejection)}"
+        where = f"{self.tensor.label()}, written by {self.operation} in kernel [{self.kernel}]"
+        return f"{where}: {at}; {bound}, {counted}: {verdict}{why}"
 
     def to_json(self) -> dict[str, Any]:
         value, wanted = self.at
@@ -46,8 +51,12 @@ class Traced:
             "uid": self.tensor.uid, "name": self.tensor.name, "is_virtual": self.tensor.is_virtual,
             "data_type": self.tensor.data_type.name, "operation": self.operation, "kernel": self.kernel,
             "engine": self.engine, "difference": _plain(self.difference), "bound": _plain(self.bound),
-            "ok": self.ok, "index": list(self.index), "value": _plain(value), "wanted": _plain(wanted),
+            "ok": self.ok, **{name: value for name, value in self.comparison.to_json().items() if name in _COUNTED},
+            "index": list(self.index), "value": _plain(value), "wanted": _plain(wanted),
         }  # fmt: skip
+
+
+_COUNTED = ("elements", "compared", "share", "reason")
 
 
 def _plain(number: Any) -> Any:
@@ -62,6 +71,7 @@ class Trace(Mapping[int, Array]):
     tensors: tuple[Traced, ...]
     has_same_bits: bool  # the outputs are those of the plan itself, bit for bit
     notes: tuple[str, ...]  # kernels that had to differ from the plan's for values to be seen
+    outputs: tuple[Comparison, ...] = ()  # of the plan itself: an engine that gave way here is looked at as well
 
     @property
     def first_difference(self) -> Traced | None:
@@ -70,7 +80,12 @@ class Trace(Mapping[int, Array]):
 
     @property
     def ok(self) -> bool:
-        return self.first_difference is None
+        return self.first_difference is None and self.wrong_output is None
+
+    @property
+    def wrong_output(self) -> Comparison | None:
+        """The first result of the plan itself that is farther from the oracle than its bound."""
+        return next((c for c in self.outputs if not c.ok), None)
 
     def traced(self, uid: int) -> Traced:
         """Everything known of one tensor. Raises ``KeyError``."""
@@ -95,6 +110,8 @@ class Trace(Mapping[int, Array]):
     def __str__(self) -> str:
         lines = [str(t) for t in self.tensors]
         lines.append(f"outputs have {'the same bits as' if self.has_same_bits else 'other bits than'} the plan's")
+        wrong = self.wrong_output
+        lines += [] if wrong is None else [f"of the plan itself: {wrong}"]
         return "\n".join([*lines, *self.notes])
 
     def to_json(self) -> dict[str, Any]:
@@ -103,5 +120,7 @@ class Trace(Mapping[int, Array]):
             "tensors": [t.to_json() for t in self.tensors],
             "first_difference": None if first is None else first.tensor.uid,
             "has_same_bits": self.has_same_bits,
+            "outputs": [c.to_json() for c in self.outputs],
+            "ok": self.ok,
             "notes": list(self.notes),
         }

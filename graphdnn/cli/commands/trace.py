@@ -38,14 +38,18 @@ def run(arguments: argparse.Namespace) -> Exit:
 
 
 def as_text(plan: ExecutionPlan, trace: Trace) -> str:
-    head = ("", "written by", "tensor", "type", "difference", "bound", "")
+    head = ("", "written by", "tensor", "type", "difference", "bound", "compared", "")
     rows = [_row(traced) for traced in trace.tensors]
-    lines = [f"values of {plan.name} on {plan.config.device.name}", table(head, rows, right=(4, 5))]
+    lines = [f"values of {plan.name} on {plan.config.device.name}", table(head, rows, right=(4, 5, 6))]
     first = trace.first_difference
     bits = "the same bits as" if trace.has_same_bits else "OTHER BITS than"
     lines += ["", f"outputs   {bits} the plan's, with every value in memory"]
     lines += [f"note      {note}" for note in trace.notes]
-    lines.append("verdict   ok" if first is None else f"verdict   DIFFERS, first at {first}")
+    wrong = trace.wrong_output
+    if first is not None:
+        lines.append(f"verdict   DIFFERS, first at {first}")
+    else:
+        lines.append("verdict   ok" if wrong is None else f"verdict   DIFFERS, in a result of the plan itself: {wrong}")
     return "\n".join(lines)
 
 
@@ -55,4 +59,5 @@ def _row(traced: Traced) -> tuple[str, ...]:
     kind = f"{tensor.data_type.name}{', virtual' if tensor.is_virtual else ''}"
     bound = "exact" if traced.bound == 0 else f"{traced.bound:.3g}"
     verdict = "ok" if traced.ok else "DIFFERS"
-    return place, traced.operation, tensor.label(), kind, f"{traced.difference:.3g}", bound, verdict
+    share = "all" if traced.comparison.share == 1 else f"{traced.comparison.share:.1%}"
+    return place, traced.operation, tensor.label(), kind, f"{traced.difference:.3g}", bound, share, verdict

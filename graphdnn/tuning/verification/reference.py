@@ -81,6 +81,16 @@ class Reference:
         count = len(self.first.kept) + sum(len(thin.kept) for thin, _ in self._parts[1 : self._compared or 1] if thin)
         return "in full" if count == slices.count else f"on {count} of {slices.count} {slices.name}"
 
+    @property
+    def compared(self) -> dict[str, tuple[int, int]]:
+        """For each output: elements that were compared, and how many there are in what was looked at."""
+        parts = [answers for _, answers in self._parts[: self._compared or 1]]
+        found = {}
+        for tensor in self.graph.outputs:
+            uid, label = tensor.uid, tensor.label()
+            found[label] = (sum(a.compared()[uid] for a in parts), sum(a.graph.tensors[uid].elements for a in parts))
+        return found
+
     def start(self) -> None:
         """Work out the values: now, or beside what follows."""
         if self.is_beside:

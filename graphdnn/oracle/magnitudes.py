@@ -1,4 +1,4 @@
-"""Linear operations on magnitudes: the sum |x||w| of a convolution, from arrays or from the largest values alone."""
+"""Single operations in float64 on any arrays: the sum |x||w| of a convolution, a result of other operands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn.analysis.oracle import with_tensors
+from graphdnn.analysis.oracle.reference import with_tensors
 from graphdnn.dtypes import Array
 from graphdnn.engines.host.kernel import Call, Semantics
 from graphdnn.enums import DataType
@@ -44,13 +44,17 @@ def _types(spec: Spec) -> dict[str, DataType]:
 
 def apply(op: Operation, operands: Mapping[str, Array], **changes: Any) -> Array:
     """The first result of an operation in float64 on these operands; without alpha and beta."""
+    return next(iter(apply_all(op, operands, **changes).values()))
+
+
+def apply_all(op: Operation, operands: Mapping[str, Array], **changes: Any) -> dict[str, Array]:
+    """Like ``apply``, every result by its port."""
     plain = {name: value for name, value in (("alpha", 1.0), ("beta", 0.0)) if name in type(op).model_fields}
     double = in_double(op).model_copy(update=plain | changes)
     shaped = {port: np.ascontiguousarray(np.broadcast_to(operands[port], t.extents)) for port, t in op.inputs().items()}
     with np.errstate(all="ignore"):
         results = _semantics(type(op))(double, Call(operands=shaped, outputs={}, old={}, scratch=None))
-    port, tensor = next(iter(op.outputs().items()))
-    return np.asarray(results[port], np.float64).reshape(tensor.extents)
+    return {port: np.asarray(results[port], np.float64).reshape(t.extents) for port, t in op.outputs().items()}
 
 
 @cache
