@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn.data_ranges import DataRange, data_ranges
+from graphdnn.analysis.data_ranges import DataRange, data_ranges
 from graphdnn.dtypes import ELEMENTS, FLOATS, Array, cast
 from graphdnn.engines.host.memory import as_it_lies, empty, is_plain, store
 from graphdnn.graph.operation_graph import OperationGraph

@@ -6,7 +6,7 @@ sum of its terms' swings. Sums of small fractions meet in comparisons all the ti
 
 An error bound holds for a whole tensor, so it says of a zero that an activation made that it might be something else.
 Elements that cannot be off are known apart: inputs, what is clipped, sums whose every term is 0, and choices and copies
-of such elements. A comparison of two of them is decided; so is that of a value with itself (``graphdnn.same_values``),
+of such elements. A comparison of two of them is decided; so is that of a value with itself (``graphdnn.graph.value_numbering``),
 and that of the one largest element with its maximum.
 """
 
@@ -35,7 +35,7 @@ from graphdnn.operations import (
     Transpose,
 )
 from graphdnn.oracle.magnitudes import apply, apply_all
-from graphdnn.same_values import Numbers, cancels, is_of_itself
+from graphdnn.graph.value_numbering import Numbers, cancels, is_of_itself
 from graphdnn.tensors import TensorSpec
 
 _WHOLE = tuple(kind for kind, row in ELEMENTS.items() if row.kind not in ("float", "bool"))

@@ -51,7 +51,7 @@ from graphdnn.operations import (
 )
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
-from graphdnn.same_values import same_values
+from graphdnn.graph.value_numbering import same_values
 from graphdnn.tensors import TensorSpec
 
 RANGE = Rule(

@@ -10,7 +10,7 @@ import numpy as np
 from graphdnn.analysis.certificate.error_interval import Box
 from graphdnn.analysis.certificate.roundoff import gamma, likely
 from graphdnn.dtypes import Array
-from graphdnn.same_values import Numbers
+from graphdnn.graph.value_numbering import Numbers
 from graphdnn.tensors import TensorSpec
 
 

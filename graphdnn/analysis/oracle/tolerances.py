@@ -27,7 +27,7 @@ from graphdnn.operations import (
     Transpose,
 )
 from graphdnn.oracle.decisions import Decisions, rounds_to_whole, tips
-from graphdnn.same_values import cancels, same_values
+from graphdnn.graph.value_numbering import cancels, same_values
 from graphdnn.tensors import TensorSpec
 
 _SAFETY = 8.0
