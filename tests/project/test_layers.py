@@ -18,7 +18,7 @@ LAYERS = (
     ("enums", "frozen"),
     ("attribute_names", "errors", "checks", "text", "multiprocessor"),
     ("rules", "dtypes"),
-    ("spec",),
+    ("spec", "host_memory"),
     ("tensors", "convolution", "pointwise", "ordering"),
     ("operations",),
     ("likeness", "undecided"),
