@@ -77,3 +77,33 @@ def output_extent(size: int, filter: int, pre: int, post: int, stride: int, dila
     At most 0 when the dilated filter is larger than the padded input, so callers can say so.
     """
     return 1 + (size + pre + post - dilation * (filter - 1) - 1) // stride
+
+
+def pairs_inside(size: int, filter: int, outputs: int, pre: int, stride: int, dilation: int) -> int:
+    """Pairs of an output and a tap along one axis that read inside the image, in steps of the sizes' logarithm."""
+
+    def before(limit: int) -> int:
+        """Pairs that read before a position, the first output's first tap at 0."""
+        if limit <= 0:
+            return 0
+        reading = min(filter, -(-limit // dilation))  # taps of which the first output reads there
+        whole = min(reading, max(0, -((outputs * stride - limit - stride) // dilation)))  # and every other output
+        rest = reading - whole
+        # Of each tap of the rest, ceil((limit - tap * dilation) / stride) outputs; the last of these taps comes first.
+        return whole * outputs + floor_sum(rest, stride, dilation, limit - (reading - 1) * dilation + stride - 1)
+
+    return before(size + pre) - before(pre)
+
+
+def floor_sum(count: int, divisor: int, step: int, start: int) -> int:
+    """The sum of ``(step * i + start) // divisor`` for i from 0 to ``count`` - 1; none of them is negative."""
+    total = 0
+    while count > 0:
+        whole, step = divmod(step, divisor)
+        total += whole * (count * (count - 1) // 2)
+        whole, start = divmod(start, divisor)
+        total += whole * count
+        reached, rest = divmod(step * count + start, divisor)
+        # What is left counts points below a line: the same points, counted along the other axis.
+        count, divisor, step, start = reached, step, divisor, rest
+    return total

@@ -5,7 +5,7 @@ is its row in ``graphdnn.operations.pointwise_modes``; nothing here knows a mode
 """
 
 from collections.abc import Mapping
-from math import inf, isfinite
+from math import inf, isfinite, isnan
 from typing import Annotated, Any, ClassVar
 
 from graphdnn.attribute_names import AttributeName as A
@@ -56,7 +56,7 @@ def _math_types(spec: "PointwiseSpec") -> tuple[DataType, ...]:
 
 def _fractional(spec: "PointwiseSpec") -> dict[str, float]:
     """Parameters that an integer arithmetic would cut."""
-    return {name: value for name, value in spec.parameters().items() if isfinite(value) and value != int(value)}
+    return {name: v for name, v in spec.parameters().items() if isnan(v) or (isfinite(v) and v != int(v))}
 
 
 class PointwiseSpec(Spec):
@@ -80,7 +80,7 @@ class PointwiseSpec(Spec):
                 look=lambda p: tuple(_fractional(p).values()),
                 check=Equals("whole numbers"),
                 when=lambda p: p.math_type in INTEGER_COMPUTE and bool(_fractional(p)),
-                reason="an integer math type would cut the fraction",
+                reason="an integer math type would cut the fraction, and has no NaN",
                 fix="use FLOAT arithmetic, or a whole number",
             ),
             Constraint(

@@ -187,37 +187,34 @@ class RnnSpec(Spec):
     def has_input_matrices(self, layer: int) -> bool:
         return layer > 0 or not self.skip_input
 
-    @cached_property
-    def _matrix_starts(self) -> tuple[int, ...]:
-        """Where the matrices of each pseudo-layer begin, and where the biases do."""
-        sizes = (
-            self.gates * self.hidden_size * (self.hidden_size + self.fan_in(layer) * self.has_input_matrices(layer))
-            for layer in range(self.layers)
-            for _ in range(self.directions)
-        )
-        return (0, *accumulate(sizes))
+    def _matrix_start(self, pseudo_layer: int) -> int:
+        """Where the matrices of a pseudo-layer begin; of the number after the last one, where the biases do."""
+        below = min(pseudo_layer, self.directions)  # pseudo-layers of the first layer, which the input enters
+        first = self.hidden_size + self.input_size * self.has_input_matrices(0)
+        other = self.hidden_size + self.width
+        return self.gates * self.hidden_size * (below * first + (pseudo_layer - below) * other)
 
     @property
     def macs(self) -> int:
         """Multiplications of a pass: each row goes through every matrix once."""
-        return self.rows * self._matrix_starts[-1]
+        return self.rows * self._matrix_start(self.pseudo_layers)
 
     @property
     def weight_count(self) -> int:
-        return self._matrix_starts[-1] + self.pseudo_layers * 2 * self.gates * self.hidden_size
+        return self._matrix_start(self.pseudo_layers) + self.pseudo_layers * 2 * self.gates * self.hidden_size
 
     def matrix(self, pseudo_layer: int, id: int) -> Block:
         """The matrix of an id."""
         layer, hidden = pseudo_layer // self.directions, self.hidden_size
         columns = self.fan_in(layer) * self.has_input_matrices(layer)
-        start = self._matrix_starts[pseudo_layer]
+        start = self._matrix_start(pseudo_layer)
         if id < self.gates:
             return Block(start + id * hidden * columns, hidden if columns else 0, columns)
         return Block(start + self.gates * hidden * columns + (id - self.gates) * hidden * hidden, hidden, hidden)
 
     def bias(self, pseudo_layer: int, id: int) -> Block:
         """The bias of an id."""
-        start = self._matrix_starts[-1] + (pseudo_layer * 2 * self.gates + id) * self.hidden_size
+        start = self._matrix_start(self.pseudo_layers) + (pseudo_layer * 2 * self.gates + id) * self.hidden_size
         return Block(start, self.hidden_size, 1)
 
     # What training keeps: values of each pseudo-layer, then outputs of each layer but the last.

@@ -19,6 +19,7 @@ from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines.host.memory import binding_layout
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam, Rejection
+from graphdnn.plan.apart import overlapping
 from graphdnn.rules import Rule
 from graphdnn.scalars import element, is_kept, kept_by, number
 from graphdnn.tensors import TensorSpec, packed_strides
@@ -314,26 +315,20 @@ def check_addresses(
     spans = []
     for want, array in zip(expected, arrays, strict=True):
         start = _address(array)
-        spans.append((start, start + want.spec.bytes))
+        spans.append((start, start + want.spec.bytes, want.is_output))
         if not want.spec.is_by_value and start % promised_alignment(want.spec):
             value = f"address ...{start % 4096:#06x}"
             found.append(ALIGNMENT.reject(WHERE, want.spec.label(), value, alignment=promised_alignment(want.spec)))
         if want.is_output and not array.flags.writeable:
             found.append(READ_ONLY.reject(WHERE, want.spec.label(), "read-only"))
-    for i, want in enumerate(expected):
-        if not want.is_output:
+    for i, j in overlapping(spans):
+        output, other = expected[i].spec, expected[j].spec
+        if (other.uid, output.uid) in in_place and spans[i][:2] == spans[j][:2]:
             continue
-        for j, other in enumerate(expected):
-            if j == i or (other.is_output and j < i):
-                continue
-            if (other.spec.uid, want.spec.uid) in in_place and spans[i] == spans[j]:
-                continue
-            if spans[i][0] < spans[j][1] and spans[j][0] < spans[i][1] and _share(arrays[i], arrays[j]):
-                found.append(
-                    OVERLAP.reject(
-                        WHERE, want.spec.label(), "overlapping memory", output=want.spec.uid, other=other.spec.uid
-                    )
-                )
+        if _share(arrays[i], arrays[j]):
+            found.append(
+                OVERLAP.reject(WHERE, output.label(), "overlapping memory", output=output.uid, other=other.uid)
+            )
     if found:
         raise BadParam(found)
 

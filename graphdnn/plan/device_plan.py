@@ -27,7 +27,7 @@ from graphdnn.errors import BadParam, ExecutionFailed, NotSupported
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan import plan_log
 from graphdnn.plan.binding_cache import Met, Place, is_of_cupy
-from graphdnn.plan.binding_check import Looks, looks_of, numbers_of
+from graphdnn.plan.binding_check import Looks, numbers_of
 from graphdnn.plan.binding_validation import (
     NO_NAME,
     WHERE,
@@ -60,7 +60,7 @@ _UNREAD = object()  # in place of a number before the first call
 
 @once
 def _looks_of(config: EngineConfig) -> Looks:
-    return looks_of(bound_of(config).arrays)
+    return Looks(bound_of(config).arrays)
 
 
 class DevicePlan(ExecutionPlan, place="cuda"):

@@ -20,9 +20,10 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import Array
 from graphdnn.engines import Kernel
 from graphdnn.engines.engine import CompiledOperation
-from graphdnn.engines.host.memory import empty, from_buffer
+from graphdnn.engines.host.memory import empty, from_buffer, new_bytes
 from graphdnn.errors import BadParam, NotSupported
 from graphdnn.heuristics import EngineConfig, materialized_bytes, materialized_slots
+from graphdnn.host_allocation import allocating, out_of_memory
 from graphdnn.plan import plan_log
 from graphdnn.plan.binding_validation import (
     HOST_CAPTURE,
@@ -87,7 +88,10 @@ class HostPlan(ExecutionPlan, place="cpu"):
             arrays = (*arrays, *coerce(self._scalars, scalars))  # read now: numbers have no address to remember
         if self.workspace_size:
             workspace = check_workspace(workspace, self.workspace_size, arrays)
-        self._launch(arrays, workspace)
+        try:
+            self._launch(arrays, workspace)
+        except MemoryError as error:
+            raise out_of_memory(WHERE, "execute", "intermediate values", error) from error
 
     def _admit(self, arrays: Sequence[Any]) -> tuple[Array, ...]:
         """Arrays that were not the last call's: full check, then remembered (weakly)."""
@@ -102,7 +106,8 @@ class HostPlan(ExecutionPlan, place="cpu"):
 
     def new_workspace(self) -> Array | None:
         """A workspace of the right size, or None where none is needed."""
-        return np.empty(self.workspace_size, np.uint8) if self.workspace_size else None
+        with allocating(WHERE, "workspace", f"{self.workspace_size} bytes"):
+            return new_bytes(self.workspace_size) if self.workspace_size else None
 
     def load(self) -> None:
         """The host is always here."""
@@ -111,7 +116,8 @@ class HostPlan(ExecutionPlan, place="cpu"):
         raise NotSupported(HOST_CAPTURE.reject(WHERE, "device", self.config.device.name))
 
     def new_array(self, spec: TensorSpec) -> Array:
-        return empty(spec)
+        with allocating(WHERE, spec.label(), f"{spec.bytes} bytes"):
+            return empty(spec)
 
     def to_device(self, bindings: Mapping[int, Any]) -> dict[int, Any]:
         """The same arrays: they are where the plan runs."""

@@ -20,7 +20,7 @@ LAYERS = (
     ("attribute_names", "errors", "checks", "text_format", "host_memory"),
     ("rules", "dtypes"),
     ("storage", "debug_log", "scalars"),
-    ("spec",),
+    ("spec", "host_allocation"),
     ("tensors",),
     ("operations",),
     ("graph",),

@@ -13,6 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from extension_cases import recurrent
 from legal_problems import operation, pooling, tensor
 from repository import DATA
 
@@ -88,6 +89,15 @@ def _by_columns(columns: int, *, is_behind: bool = False) -> list[Operation]:
     return [first, operation("matmul", a=virtual, b=b, c=c)]
 
 
+def _wide_windows() -> list[Operation]:
+    """The gradient of a maximum over windows with more positions than 64-bit numbers count."""
+    pads = (2**22,) * 3
+    x, y = tensor(1, (1, 1, 2, 2, 2)), tensor(2, (1, 1, 3, 3, 3))
+    spec = pooling(spatial_dims=3, strides=(1,) * 3, window_dims=pads, pre_paddings=pads, post_paddings=(0,) * 3)
+    dx, dy = x.model_copy(update={"uid": 3}), y.model_copy(update={"uid": 4})
+    return [operation("resample_bwd", x=x, y=y, dx=dx, dy=dy, index=..., spec=spec)]
+
+
 def _lines() -> Iterator[tuple[str, str, str]]:
     for line in TABLE.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
@@ -104,13 +114,24 @@ def from_text(text: str, device: str) -> Callable[[], Task]:
     return lambda: _task(_operations(text), device)
 
 
+RECURRENT = (
+    ("cuda_rnn", "rnn_fwd"), ("cuda_rnn_16bit", "rnn_fwd"), ("cuda_rnn_resident", "rnn_fwd"),
+    ("cuda_rnn_backward_data", "rnn_bwd_data"), ("cuda_rnn_resident_backward_data", "rnn_bwd_data"),
+    ("cuda_rnn_backward_weights", "rnn_bwd_weights"), ("cuda_rnn_backward_weights_16bit", "rnn_bwd_weights"),
+)  # fmt: skip
+
 NEED_CASES: dict[str, Callable[[], Task]] = {
     **{rule: from_text(text, device) for rule, device, text in _lines()},
     "cuda_hopper_matmul_fp8_fast.batch": lambda: _task(_stacks_apart()),
-    "cuda_matmul_skinny.lines": lambda: _task(_by_columns(40)),
-    "cuda_matmul_skinny.prologue": lambda: _task(_by_columns(8, is_behind=True)),
+    "cuda_matmul_few.lines": lambda: _task(_by_columns(40)),
+    "cuda_matmul_few.prologue": lambda: _task(_by_columns(8, is_behind=True)),
+    **{
+        f"{engine}.layers": lambda tag=tag: _task([recurrent(tag, "f16", input_size=32, hidden_size=32, layers=257)])
+        for engine, tag in RECURRENT
+    },
     "cuda_resample_forward.coordinates": lambda: _task(_uneven()),
     "cuda_resample_forward.direction": lambda: _task([operation("resample_bwd")]),
+    "cuda_resample_backward.places": lambda: _task(_wide_windows()),
     "cuda_resample_backward.direction": lambda: _task([operation("resample_fwd")]),
 }
 

@@ -35,6 +35,7 @@ from graphdnn.enums import ReductionOperator, ResampleMode
 from graphdnn.errors import BadParam, NotSupported
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig
+from graphdnn.host_allocation import allocating
 from graphdnn.operations import (
     Concat,
     ConvolutionOperation,
@@ -75,13 +76,15 @@ def of_plan(
     given = _checked(graph, ranges or {})
     notes: list[str] = []
     if bindings is not None:
-        inputs = host_inputs(plan, bindings)
-        values = evaluate(graph, inputs)
-        outputs = _from_data(plan, inputs, values, notes)
-        integers = overflow_proofs(graph, {}, values)
+        with allocating("CERTIFICATE", "bindings", "bounds of every element"):
+            inputs = host_inputs(plan, bindings)
+            values = evaluate(graph, inputs)
+            outputs = _from_data(plan, inputs, values, notes)
+            integers = overflow_proofs(graph, {}, values)
     else:
-        outputs = _from_ranges(config, given)
-        integers = overflow_proofs(graph, given, None)
+        with allocating("CERTIFICATE", "ranges", "bounds of every element"):
+            outputs = _from_ranges(config, given)
+            integers = overflow_proofs(graph, given, None)
     return Certificate(
         plan=plan.name,
         device=config.device.name,

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from graphdnn.engines.host.convolution_blocks import few_outputs, plan_for
 from graphdnn.engines.host.convolution_matrices import is_channels_last, spatial
-from graphdnn.engines.host.convolution_residues import residues_of
+from graphdnn.engines.host.convolution_residues import problems_of, reached_residues, reaches_every_position
 from graphdnn.engines.host.convolution_sums import correlate, sum_over_positions
 from graphdnn.operations.conv_problem import ConvProblem
 
@@ -91,12 +91,11 @@ def dgrad(
     _check(w, problem.w_extents, "w")
     dx = _result(out, problem.x_extents, compute, is_channels_last(dy))
     memory = _scratch(scratch, problem, "dgrad", dx.dtype, block_bytes)
-    for residue in residues_of(problem):
-        target = spatial(dx, residue.positions)
-        if residue.problem is None:
-            target[...] = 0
-        else:
-            correlate(residue.problem, dy, spatial(w, residue.taps).swapaxes(1, 2), target, memory, block_bytes)
+    if not reaches_every_position(problem):
+        dx[...] = 0
+    for residue in reached_residues(problem):
+        target, taps = spatial(dx, residue.positions), spatial(w, residue.taps).swapaxes(1, 2)
+        correlate(residue.problem, dy, taps, target, memory, block_bytes)
     return dx
 
 
@@ -121,10 +120,9 @@ def wgrad(
         return dw
     # dgrad's problems have the same filter, and patches of dy are the smaller ones here.
     dw[...] = 0
-    for residue in residues_of(problem):
-        if residue.problem is not None:
-            reached = spatial(dw, residue.taps).swapaxes(1, 2)
-            sum_over_positions(residue.problem, dy, spatial(x, residue.positions), reached, memory, block_bytes)
+    for residue in reached_residues(problem):
+        reached = spatial(dw, residue.taps).swapaxes(1, 2)
+        sum_over_positions(residue.problem, dy, spatial(x, residue.positions), reached, memory, block_bytes)
     return dw
 
 
@@ -136,7 +134,7 @@ def scratch_bytes(problem: ConvProblem, direction: str, compute: np.dtype[Any], 
     dtype = np.dtype(compute)
     problems: Iterable[ConvProblem] = (problem,)
     if direction == "dgrad" or (direction == "wgrad" and few_outputs(problem)):
-        problems = (residue.problem for residue in residues_of(problem) if residue.problem is not None)
+        problems = problems_of(problem)
     by_taps = direction != "wgrad"
     return max((plan_for(p, dtype, by_taps and few_outputs(p), block_bytes).bytes for p in problems), default=0)
 

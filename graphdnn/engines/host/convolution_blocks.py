@@ -200,11 +200,16 @@ def patches_of(problem: ConvProblem, x: Array, block: tuple[slice, ...], dtype: 
     window = window_of(problem, x, block, dtype, buffer)
     n, g, c, *spatial = window.strides
     positions = tuple(o.stop - o.start for o in block[1:])
-    per_output = tuple(s * stride for s, stride in zip(spatial, problem.stride, strict=True))
-    per_tap = tuple(s * dilation for s, dilation in zip(spatial, problem.dilation, strict=True))
+    per_output = _paces(spatial, problem.stride, positions)
+    per_tap = _paces(spatial, problem.dilation, problem.filter)
     shape = (window.shape[1], window.shape[0], *positions, window.shape[2], *problem.filter)
     view = as_strided(window, shape, (g, n, *per_output, c, *per_tap))
     return np.flip(view, tuple(range(-problem.spatial, 0))) if problem.flip else view
+
+
+def _paces(strides: Sequence[int], factors: Sequence[int], extents: Sequence[int]) -> tuple[int, ...]:
+    """Bytes from one element of a view to the next; along an axis of one element any, whatever its factor is."""
+    return tuple([s * factor if size > 1 else s for s, factor, size in zip(strides, factors, extents, strict=True)])
 
 
 def window_of(

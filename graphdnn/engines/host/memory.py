@@ -14,6 +14,7 @@ import numpy as np
 from graphdnn import host_memory
 from graphdnn.dtypes import ELEMENTS, Array
 from graphdnn.enums import DataType
+from graphdnn.spec import INT64_MAX
 from graphdnn.tensors import TensorSpec
 
 
@@ -24,13 +25,16 @@ def binding_layout(spec: TensorSpec) -> tuple[np.dtype[Any], tuple[int, ...], tu
         return np.dtype(np.uint8), (spec.bytes,), (1,)
     size, vector = element.bytes, spec.vector_count
     if vector == 1:
-        return element.numpy, spec.dims, tuple([_held(s * size) for s in spec.strides])
-    return element.numpy, (*spec.dims, vector), (*(_held(s * vector * size) for s in spec.strides), size)
+        return element.numpy, spec.dims, _byte_strides(spec, size)
+    return element.numpy, (*spec.dims, vector), (*_byte_strides(spec, vector * size), size)
 
 
-def _held(stride: int) -> int:
-    """A stride that NumPy can hold: only an axis of extent 1 has a larger one, and nothing is ever there."""
-    return stride if -(2**62) < stride < 2**62 else 0
+def _byte_strides(spec: TensorSpec, size: int) -> tuple[int, ...]:
+    """An axis of one element may have any stride: one that is no number of bytes becomes that of neighbours."""
+    strides = tuple([s * size for s in spec.strides])
+    if max(strides) <= INT64_MAX:
+        return strides
+    return tuple([s if s <= INT64_MAX else size for s in strides])
 
 
 def is_plain(spec: TensorSpec) -> bool:
@@ -94,9 +98,16 @@ def from_buffer(buffer: Array, offset: int, spec: TensorSpec) -> Array:
 
 def empty(spec: TensorSpec) -> Array:
     """A new, uninitialised binding with the tensor's strides and alignment; gaps are allocated too."""
-    raw = np.empty(spec.bytes + spec.byte_alignment, np.uint8)
+    raw = new_bytes(spec.bytes + spec.byte_alignment)
     offset = -raw.__array_interface__["data"][0] % spec.byte_alignment
     return from_buffer(raw, offset, spec)
+
+
+def new_bytes(size: int) -> Array:
+    """Uninitialised memory. Raises ``MemoryError`` where there is not so much."""
+    if size > INT64_MAX:
+        raise MemoryError(f"{size} bytes are more than there are addresses")
+    return np.empty(size, np.uint8)
 
 
 def as_it_lies(array: Array) -> Array:

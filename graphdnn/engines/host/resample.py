@@ -49,6 +49,9 @@ from graphdnn.enums import PaddingMode, ResampleMode
 Array = NDArray[Any]
 Positions = NDArray[np.int64]
 
+_EXACT = 2**62  # what 64-bit numbers hold, with room for a window beside it
+_FAR = 2**62  # outside of every image
+
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
@@ -141,8 +144,13 @@ def _taps(extent: int, outputs: int, i: int, how: Resampling) -> _Taps:
 def _floor_line(count: int, slope: Fraction, start: Fraction) -> tuple[Positions, NDArray[np.float64]]:
     """Floor and fractional part of o*slope + start for o below ``count``, exact."""
     unit = lcm(slope.denominator, start.denominator)
-    line = np.arange(count, dtype=np.int64) * int(slope * unit) + int(start * unit)
-    return line // unit, (line % unit) / unit
+    step, first = int(slope * unit), int(start * unit)
+    if unit <= _EXACT and abs(first) + count * abs(step) <= _EXACT:
+        line = np.arange(count, dtype=np.int64) * step + first
+        return line // unit, (line % unit) / unit
+    pairs = [divmod(o * step + first, unit) for o in range(count)]  # Python's integers have no end
+    floors = [min(max(floor, -_FAR), _FAR) for floor, _ in pairs]
+    return np.array(floors, np.int64), np.array([rest / unit for _, rest in pairs])
 
 
 def _window_starts(outputs: int, i: int, how: Resampling) -> Positions:

@@ -18,6 +18,7 @@ from graphdnn.engines.operation_cost import bytes_moved, flops
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardData
+from graphdnn.operations.conv_problem import pairs_inside
 
 _EXIT, _EXIT_LAUNCHES = "exit", 2  # parts of the sum, and the sum of the parts
 _COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
@@ -159,7 +160,5 @@ def _least_flops(task: Task) -> float:
     for size, taps, count, pre, stride, step in zip(
         p.input, p.filter, p.output, p.pre_padding, p.stride, p.dilation, strict=True
     ):
-        starts = range(-pre, taps * step - pre, step)  # of a tap, where the first output reads
-        pairs = sum([max(0, min(count, (size - 1 - s) // stride + 1) - max(0, -(s // stride))) for s in starts])
-        inside *= pairs / (count * taps)
+        inside *= pairs_inside(size, taps, count, pre, stride, step) / (count * taps)
     return flops(op) * inside

@@ -8,17 +8,23 @@ the stride: each residue is a product of its own, over its taps alone, of unit s
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
 from typing import Any
 
+from graphdnn.checks import AtMost
 from graphdnn.engines.batch_invariance import once_for_images
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL, Roles, padded
-from graphdnn.engines.host.convolution_residues import residues_of
+from graphdnn.engines.engine import Task, image_need
+from graphdnn.engines.host.convolution_residues import residue_count, residues_of
 from graphdnn.engines.memoization import once
 from graphdnn.frozen import frozen
 from graphdnn.fusion.fused_graph import FusedOp
-from graphdnn.operations import ConvolutionOperation
+from graphdnn.operations import ConvBackwardData, ConvolutionOperation
+from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
+
+MOST_RESIDUES = 1024  # as of a stride of 32 along two axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +43,13 @@ class Residue:
 
 @frozen()
 class Product:
-    """The sizes of the matrix products, and what they have in common."""
+    """The sizes of the matrix products, and what they have in common.
+
+    ``residues``: the deepest first; of more than ``MOST_RESIDUES``, which every engine declines, one more than so many.
+    """
 
     roles: Roles
-    residues: tuple[Residue, ...]  # the deepest first
+    residues: tuple[Residue, ...]
     channels: int  # counted with the taps
     outer_channels: int
     swapped: bool  # channels are the rows
@@ -110,6 +119,24 @@ def product_of(op: FusedOp) -> Product:
     return Product(Roles.of(op.anchor), *_of_images(op))
 
 
+def residues_need(prefix: str) -> Constraint:
+    """Of engines with a launch for some of the residues; those of a single launch ask for fewer."""
+    return image_need(
+        f"{prefix}.residues",
+        "conv.filter_strides",
+        _count,
+        AtMost(MOST_RESIDUES),
+        reason="a strided dgrad is a product for each position modulo the stride, and each is described to the kernel",
+        fix="use cuda_explicit_gemm, in floating types, or shorter strides; the host serves every stride",
+        when=lambda task: isinstance(task.op.anchor, ConvBackwardData),
+    )
+
+
+def _count(task: Task) -> int:
+    assert isinstance(task.op.anchor, ConvBackwardData)
+    return residue_count(task.op.anchor.problem)
+
+
 @once_for_images
 def _of_images(op: FusedOp) -> tuple[Any, ...]:
     """What the number of images does not change: a product's fields, its roles aside."""
@@ -136,18 +163,17 @@ def _residues(roles: Roles) -> tuple[tuple[Residue, ...], tuple[int, ...], tuple
     """Parts of a dgrad, the step of a tap in dy, and the step from tap to tap in the filter."""
     p = roles.problem
     found, spread, pitch = [], padded((), 0), padded((), 1)
-    for residue in residues_of(p):
+    for residue in islice(residues_of(p), MOST_RESIDUES + 1):
         first = padded(tuple(s.start for s in residue.positions), 0)
-        counts = tuple(len(range(size)[s]) for s, size in zip(residue.positions, p.input, strict=True))
         forward = residue.problem
-        if forward is None:
+        if not residue.is_reached:
             nothing = padded((0,) * p.spatial, 1)
-            found.append(Residue(padded(counts, 1), nothing, padded((), 0), first, padded((), 0)))
+            found.append(Residue(padded(forward.output, 1), nothing, padded((), 0), first, padded((), 0)))
             continue
         reach = tuple((f - 1) * d if forward.flip else 0 for f, d in zip(forward.filter, forward.dilation, strict=True))
         start = tuple(r - pre for r, pre in zip(reach, forward.pre_padding, strict=True))
         spread = padded(tuple(-d if forward.flip else d for d in forward.dilation), 0)
         pitch = padded(tuple(s.step for s in residue.taps), 1)
         taps = padded(tuple(s.start for s in residue.taps), 0)
-        found.append(Residue(padded(counts, 1), padded(forward.filter, 1), padded(start, 0), first, taps))
+        found.append(Residue(padded(forward.output, 1), padded(forward.filter, 1), padded(start, 0), first, taps))
     return tuple(sorted(found, key=lambda residue: -prod(residue.taps))), spread, pitch

@@ -32,7 +32,7 @@ from graphdnn.engines.cuda.codegen.launch_sequence import Steps
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import coordinates_need, is_convolution, problem_of
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.cublas.contraction import Axis, Contraction, Product, best_product
-from graphdnn.engines.cuda.cublas.gemm_launches import Place, add_product, needs_cublas, needs_types
+from graphdnn.engines.cuda.cublas.gemm_launches import Place, add_product, needs_cublas, needs_sizes, needs_types
 from graphdnn.engines.cuda.cublas.im2col_matrix import (
     PIXELS,
     TAPS,
@@ -239,6 +239,12 @@ def _columns_bytes(task: Task) -> int:
     return 0 if op.problem.is_pointwise_filter else column_elements(Roles.of(op)) * ELEMENTS[wide].bytes
 
 
+def _counted(task: Task) -> tuple[int, ...]:
+    """Pixels of all images, outputs and taps of all groups: rows, columns and terms, and how far apart they lie."""
+    p = problem_of(task)
+    return p.n * prod(p.output), p.groups * p.k, p.groups * p.c * p.taps
+
+
 def _has_odd_rows(roles: Roles, operand: DataType) -> bool:
     """Whether pixels of an image that is read or written as it lies are no whole pieces of 16 bytes."""
     if ELEMENTS[operand].bytes != 2 or not _is_channels_last(roles):
@@ -331,6 +337,7 @@ ENGINE = cuda_engine(
             when=is_convolution,
         ),
         coordinates_need(_ID),
+        needs_sizes(_ID, _counted, "dims", is_convolution),
     ),
     cost=_cost,
     least=_least,

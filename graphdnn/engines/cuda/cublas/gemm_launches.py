@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from graphdnn.checks import Equals, OneOf
+from graphdnn.checks import AtMost, Each, Equals, OneOf
 from graphdnn.cuda import cublas
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.launch import Function, LibraryCall
 from graphdnn.engines.cuda.codegen.launch_sequence import Steps
 from graphdnn.engines.cuda.cublas.contraction import Product
-from graphdnn.engines.cuda.cublas.strided_gemm import ARITHMETIC, RESULTS
+from graphdnn.engines.cuda.cublas.strided_gemm import ARITHMETIC, LARGEST, RESULTS
 from graphdnn.engines.engine import Task, kind_need, need
 from graphdnn.enums import DataType, Status
 from graphdnn.rules import Constraint
@@ -87,6 +87,22 @@ def needs_cublas(id: str, when: Callable[[Task], bool]) -> Constraint:
         reason="the product is computed by cuBLAS",
         fix="pip install nvidia-cublas, or use another engine",
         status=Status.NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE,
+        when=when,
+    )
+
+
+def needs_sizes(
+    id: str, sizes: Callable[[Task], tuple[int, ...]], what: str, when: Callable[[Task], bool]
+) -> Constraint:
+    """``sizes``: rows, columns, terms and whatever else cuBLAS counts; ``what``: their names."""
+    return need(
+        f"{id}.size",
+        what,
+        sizes,
+        Each(AtMost(LARGEST)),
+        reason="cuBLAS counts rows, columns, terms and matrices in 32 bits",
+        fix="divide the product among several, or use another engine",
+        status=Status.NOT_SUPPORTED_SHAPE,
         when=when,
     )
 

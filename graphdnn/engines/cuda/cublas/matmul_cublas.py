@@ -27,11 +27,12 @@ from graphdnn.engines.cuda.codegen.index_space import is_addressable, whole
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
 from graphdnn.engines.cuda.codegen.launch_sequence import Steps
 from graphdnn.engines.cuda.cublas.contraction import MOST_CALLS, Axis, Contraction, Product, best_product
-from graphdnn.engines.cuda.cublas.gemm_launches import Place, add_product, needs_cublas, needs_types
+from graphdnn.engines.cuda.cublas.gemm_launches import Place, add_product, needs_cublas, needs_sizes, needs_types
 from graphdnn.engines.cuda.cublas.strided_gemm import (
     ARITHMETIC,
     INT8_ALIGNMENT,
     INT8_DEPTH,
+    LARGEST,
     LARGEST_SHARE,
     RESULTS,
     Sizes,
@@ -173,13 +174,17 @@ def _plain_calls(op: Matmul) -> int:
     a, b, c = (in_memory(t) for t in (op.a, op.b, op.c))
     # Extents decide, so that int8's alignment is not asked here.
     found = best_product(_contraction(op, a, b, c), (DataType.FLOAT, DataType.FLOAT), DataType.FLOAT, 2**31)
-    assert found is not None
+    assert found is not None, "sizes are asked first"
     return found.calls
 
 
 def _sizes(task: Task) -> tuple[int, int, int]:
     op = _anchor(task.op)
     return op.c.extents[-2], op.c.extents[-1], op.a.extents[-1]
+
+
+def _counted(task: Task) -> tuple[int, ...]:
+    return (*_sizes(task), prod(_anchor(task.op).c.extents[:-2]))
 
 
 NEEDS: tuple[Constraint, ...] = (
@@ -206,6 +211,7 @@ NEEDS: tuple[Constraint, ...] = (
         status=Status.NOT_SUPPORTED_SHAPE,
         when=_is_int8,
     ),
+    needs_sizes(_ID, _counted, "a.dims, b.dims, c.dims", _is_served),
     need(
         f"{_ID}.batch",
         "dims",
@@ -214,7 +220,7 @@ NEEDS: tuple[Constraint, ...] = (
         reason="cuBLAS takes one stride for the whole stack; a stack with several is that many calls",
         fix="broadcast along fewer axes, or use another engine",
         status=Status.NOT_SUPPORTED_SHAPE,
-        when=_is_served,
+        when=lambda task: _is_served(task) and max(_counted(task)) <= LARGEST,
     ),
 )
 

@@ -12,7 +12,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import copy_seconds
 from graphdnn.enums import DataType
 
-_LARGEST = 2**31 - 1  # leading dimensions are 32-bit numbers
+LARGEST = 2**31 - 1  # sizes, leading dimensions and the number of matrices are 32-bit numbers
 _TILE = 64  # rows and columns of the smallest tiles that keep the units busy
 _SHARE, _FLOAT_SHARE = 0.78, 0.54  # of the peak rate; in float32 without TF32, as measured on an H200
 LARGEST_SHARE = max(_SHARE, _FLOAT_SHARE)
@@ -83,11 +83,13 @@ def plan(sizes: Sizes, a: Matrices, b: Matrices, c: Matrices, arithmetic: DataTy
 
 
 def _column_major(sizes: Sizes, a: Matrices, b: Matrices, c: Matrices, arithmetic: DataType) -> Gemm | None:
+    if max(sizes.m, sizes.n, sizes.k, sizes.batch) > LARGEST:
+        return None
     is_int8 = a.data_type is DataType.INT8  # tensor cores take its terms as neighbours in both operands
     left = _leading(sizes.m, sizes.k, a, _ROWS if is_int8 else _ANY)
     right = _leading(sizes.k, sizes.n, b, _COLUMNS if is_int8 else _ANY)
     result = _leading(sizes.m, sizes.n, c, _COLUMNS)
-    if left is None or right is None or result is None or max(left[1], right[1], result[1]) > _LARGEST:
+    if left is None or right is None or result is None or max(left[1], right[1], result[1]) > LARGEST:
         return None
     if is_int8 and any(v % INT8_ALIGNMENT for v in (left[1], right[1], a.batch, b.batch)):
         return None

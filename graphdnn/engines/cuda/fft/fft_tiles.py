@@ -6,14 +6,16 @@ enough for all results is the plain algorithm.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from graphdnn.cuda.cufft import Transform
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 
 Pair = tuple[int, int]
-_FACTORS = (2, 3, 5, 7)  # sizes that cuFFT transforms fast
+_ODD_FACTORS = (3, 5, 7)  # beside 2, of sizes that cuFFT transforms fast
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +96,20 @@ class Tiles:
         return Crop(-1, last, taps) if p.flip else Crop(1, (0, 0), taps)
 
 
+@lru_cache(maxsize=256)
 def fast_size(least: int) -> int:
-    """The smallest even size of small factors that is not below ``least``."""
-    size = least + least % 2
-    while not _is_fast(size):
-        size += 2
-    return size
+    """The smallest even size of small factors that is not below ``least``: a look at each product of odd factors."""
+    best = 1 << max(1, (least - 1).bit_length())
+    for odd in _odd_products(1, _ODD_FACTORS, best):
+        best = min(best, odd << max(1, (-(-least // odd) - 1).bit_length()))
+    return best
 
 
-def _is_fast(size: int) -> bool:
-    for factor in _FACTORS:
-        while size % factor == 0:
-            size //= factor
-    return size == 1
+def _odd_products(start: int, factors: tuple[int, ...], below: int) -> Iterator[int]:
+    """``start`` times each product of powers of the factors that stays below a limit."""
+    if not factors:
+        yield start
+        return
+    while start < below:
+        yield from _odd_products(start, factors[1:], below)
+        start *= factors[0]

@@ -190,10 +190,12 @@ def _width(space: Space, tensors: Sequence[TensorSpec], asked: frozenset[int]) -
     width = width_for(space, tensors, bits=True)
     stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
     packed = packed_strides(space.sizes)
-    linear = [t for t in stored if t.elements == prod(space.sizes) and space.strides(t) == packed]
-    small = [t for t in stored if t not in linear]
+    elements = prod(space.sizes)
+    are_linear = [t.elements == elements and space.strides(t) == packed for t in stored]
+    linear = [t for t, is_linear in zip(stored, are_linear, strict=True) if is_linear]
+    small = [t for t, is_linear in zip(stored, are_linear, strict=True) if not is_linear]
     is_simple = not asked and 0 < len(small) <= _MOST_SMALL and all(is_addressable(t) for t in stored)
-    if not linear or not is_simple or any(2 * t.elements >= prod(space.sizes) for t in small):
+    if not linear or not is_simple or any(2 * t.elements >= elements for t in small):
         return width, False
     line = collapsed(space, linear[0], linear)
     wide = width_for(line, linear) if line.rank == 1 else 1

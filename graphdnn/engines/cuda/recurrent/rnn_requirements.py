@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphdnn.checks import Equals, OneOf
+from graphdnn.checks import AtMost, Equals, OneOf
 from graphdnn.engines.cuda.codegen.cost import device_cost
 from graphdnn.engines.cuda.extensions.extension_requirements import extension_needs
 from graphdnn.engines.engine import Cost, Task, need
@@ -14,11 +14,23 @@ from graphdnn.rules import Constraint
 
 BARRIER = 2e-6  # seconds that blocks wait for each other
 _SHARE = 0.5  # of the peak rate
+_MOST_LAYERS = 256
 
 
 def rnn_needs(engine: str, tag: str) -> tuple[Constraint, ...]:
     """The needs of the engine of one of the three operations; masks are copied into bytes first."""
-    return extension_needs(engine, tag, packed=("masks",), by_value=("seed", "offset"))
+    return (
+        *extension_needs(engine, tag, packed=("masks",), by_value=("seed", "offset")),
+        need(
+            f"{engine}.layers",
+            "layers",
+            lambda task: rnn_of(task).layers,
+            AtMost(_MOST_LAYERS),
+            reason="each layer is launches of its own, which are all written when a plan is made",
+            fix="divide the layers among several networks; the host serves any number",
+            when=lambda task: task.op.main.tag == tag,
+        ),
+    )
 
 
 def rnn_of(task: Task) -> RnnSpec:

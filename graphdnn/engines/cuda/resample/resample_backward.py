@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from graphdnn.checks import AtMost
 from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.cost import memory_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
@@ -33,13 +35,14 @@ from graphdnn.engines.cuda.resample.resample_axes import (
     resample_space,
 )
 from graphdnn.engines.cuda.resample.resample_forward import BLOCKS_PER_SM, THREADS, generate_forward, read
-from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
+from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
 from graphdnn.enums import DataType, PaddingMode, ResampleMode
 from graphdnn.fusion.fused_graph import FusedOp
-from graphdnn.operations import ResampleBackward, ResampleForward
+from graphdnn.operations import Operation, ResampleBackward, ResampleForward
+from graphdnn.spec import INT64_MAX
 from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
 
-_LARGEST_BYTE = 255
+_PLACES = (DataType.UINT8, DataType.INT32, DataType.INT64)  # types of a position inside a window
 
 
 def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -136,7 +139,7 @@ def _found_again(steps: Steps, op: FusedOp, anchor: ResampleBackward, device: De
     dy = anchor.dy
     plain = {"vector_count": 1, "vectorized_dimension": -1, "is_virtual": False, "byte_alignment": 16}
     last = prod(map(int, anchor.spec.window_dims)) - 1
-    kind = DataType.UINT8 if last <= _LARGEST_BYTE else DataType.INT32
+    kind = next(kind for kind in _PLACES if ELEMENTS[kind].largest >= last)
     layout = {"dims": dy.extents, "strides": _packed_like(dy), **plain}
     index = dy.model_copy(update={**layout, "uid": free, "data_type": kind})
     y = dy.model_copy(update={**layout, "uid": free - 1, "data_type": anchor.x.data_type, "is_virtual": True})
@@ -145,6 +148,15 @@ def _found_again(steps: Steps, op: FusedOp, anchor: ResampleBackward, device: De
     alone = FusedOp(op.index, "resample", forward, (), (), None, (anchor.x,), (index,), (y,))
     steps.include(generate_forward(alone, device), alone)
     return index
+
+
+def _is_found_again(op: Operation) -> bool:
+    return isinstance(op, ResampleBackward) and op.spec.mode is ResampleMode.MAXPOOL and op.index is None
+
+
+def _last_place(task: Task) -> int:
+    assert isinstance(task.op.main, ResampleBackward)
+    return prod(map(int, task.op.main.spec.window_dims)) - 1
 
 
 def _packed_like(spec: TensorSpec) -> tuple[int, ...]:
@@ -169,6 +181,15 @@ ENGINE = cuda_engine(
         needs_rule("cuda_resample_backward.operation", "resample"),
         direction_need("cuda_resample_backward.direction", ResampleBackward),
         coordinates_need("cuda_resample_backward.coordinates"),
+        need(
+            "cuda_resample_backward.places",
+            "window_dims",
+            _last_place,
+            AtMost(INT64_MAX),
+            reason="maxima are found again as positions inside their windows, which are 64-bit numbers",
+            fix="use smaller windows",
+            when=lambda task: _is_found_again(task.op.main),
+        ),
     ),
     cost=_cost,
     generate=lambda op, device, knobs: generate_backward(op, device),

@@ -61,7 +61,8 @@ class _Joined:
 
 def _counts(p: ConvProblem) -> list[int]:
     """Groups that become one: as few as fill rows on both sides, and all of them."""
-    fitting = [n for n in range(2, p.groups) if p.groups % n == 0 and n * p.c % _ROW == n * p.k % _ROW == 0]
+    numbers = range(2, min(p.groups - 1, _MOST) + 1)
+    fitting = [n for n in numbers if p.groups % n == 0 and n * p.c % _ROW == n * p.k % _ROW == 0]
     return [n for n in dict.fromkeys([*fitting[:1], p.groups]) if 1 < n <= _MOST]
 
 

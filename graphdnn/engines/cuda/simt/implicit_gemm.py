@@ -21,7 +21,7 @@ from graphdnn.engines.cuda.codegen.launch import DeviceKernel
 from graphdnn.engines.cuda.codegen.launch_sequence import Steps
 from graphdnn.engines.cuda.codegen.requirements import is_of_one_tensor
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import coordinates_need
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import gathered_and_plain, product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gathered_and_plain, product_of, residues_need
 from graphdnn.engines.cuda.simt.implicit_dp4a import QUAD, counted
 from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES
 from graphdnn.engines.cuda.simt.implicit_launches import add_launches
@@ -82,6 +82,7 @@ ENGINE = cuda_engine(
     needs=(
         needs_rule("cuda_implicit_gemm.operation", "conv"),
         coordinates_need("cuda_implicit_gemm"),
+        residues_need("cuda_implicit_gemm"),
     ),
     cost=_cost,
     least=_least,

@@ -6,6 +6,7 @@ from graphdnn.checks import OneOf
 from graphdnn.engines.cuda.codegen.requirements import ROOM
 from graphdnn.engines.cuda.codegen.tensor_cores import FLOAT_PAIRS, TF32_PAIRS, Pairs
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import coordinates_need, is_convolution, prologue_need
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import residues_need
 from graphdnn.engines.engine import Task, kind_need, needs_rule
 from graphdnn.enums import DataType
 from graphdnn.rules import Constraint
@@ -49,4 +50,5 @@ def mma_needs(prefix: str, pairs: Pairs, types_fix: str = "cast both to one of t
         ),
         prologue_need(prefix, is_convolution, "operands are copied"),
         coordinates_need(prefix),
+        residues_need(prefix),
     )

@@ -192,12 +192,17 @@ def _fitting(kind: Shape, shared_memory: int, number: int) -> tuple[_Held, ...]:
 
 
 def _splits(shares: int, patches: int, sms: int, asked: int) -> Iterator[tuple[int, int]]:
-    """Whole shares, and parts of the others."""
+    """Whole shares, and parts of the others.
+
+    Where parts of so many are asked for, the time rises or falls evenly with the whole shares: the first number or the
+    last is best. Else parts are for the shares that do not fill the device once more.
+    """
     if asked in (0, 1) or patches == 1:
         yield shares, 1
     if asked == 1:
         return
-    for whole in range(0, shares, sms):
+    last = (shares - 1) // sms * sms
+    for whole in dict.fromkeys((0, last) if asked else (max(0, last - sms), last)):
         for waves in (1, 2, 3):
             parts = min(asked or waves * sms // (shares - whole), patches, PARTS.maximum)
             if parts > 1:
