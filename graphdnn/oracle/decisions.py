@@ -21,6 +21,7 @@ import numpy as np
 
 from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS, FLOATS, Array, cast
 from graphdnn.enums import PointwiseMode, ReductionOperator, ResampleMode
+from graphdnn.graph.value_numbering import Numbers, cancels, is_of_itself
 from graphdnn.operations import (
     Concat,
     ConvolutionOperation,
@@ -35,7 +36,6 @@ from graphdnn.operations import (
     Transpose,
 )
 from graphdnn.oracle.magnitudes import apply, apply_all
-from graphdnn.graph.value_numbering import Numbers, cancels, is_of_itself
 from graphdnn.tensors import TensorSpec
 
 _WHOLE = tuple(kind for kind, row in ELEMENTS.items() if row.kind not in ("float", "bool"))

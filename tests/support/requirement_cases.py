@@ -115,16 +115,16 @@ def from_text(text: str, device: str) -> Callable[[], Task]:
 
 
 RECURRENT = (
-    ("cuda_rnn", "rnn_fwd"), ("cuda_rnn_16bit", "rnn_fwd"), ("cuda_rnn_resident", "rnn_fwd"),
-    ("cuda_rnn_backward_data", "rnn_bwd_data"), ("cuda_rnn_resident_backward_data", "rnn_bwd_data"),
+    ("cuda_rnn", "rnn_fwd"), ("cuda_rnn_16bit", "rnn_fwd"), ("cuda_rnn_persistent", "rnn_fwd"),
+    ("cuda_rnn_backward_data", "rnn_bwd_data"), ("cuda_rnn_persistent_backward_data", "rnn_bwd_data"),
     ("cuda_rnn_backward_weights", "rnn_bwd_weights"), ("cuda_rnn_backward_weights_16bit", "rnn_bwd_weights"),
 )  # fmt: skip
 
 NEED_CASES: dict[str, Callable[[], Task]] = {
     **{rule: from_text(text, device) for rule, device, text in _lines()},
     "cuda_hopper_matmul_fp8_fast.batch": lambda: _task(_stacks_apart()),
-    "cuda_matmul_few.lines": lambda: _task(_by_columns(40)),
-    "cuda_matmul_few.prologue": lambda: _task(_by_columns(8, is_behind=True)),
+    "cuda_matmul_skinny.lines": lambda: _task(_by_columns(40)),
+    "cuda_matmul_skinny.prologue": lambda: _task(_by_columns(8, is_behind=True)),
     **{
         f"{engine}.layers": lambda tag=tag: _task([recurrent(tag, "f16", input_size=32, hidden_size=32, layers=257)])
         for engine, tag in RECURRENT

@@ -34,6 +34,7 @@ from graphdnn.engines.operation_cost import reduction_length
 from graphdnn.enums import ReductionOperator, ResampleMode
 from graphdnn.errors import BadParam, NotSupported
 from graphdnn.graph.operation_graph import OperationGraph
+from graphdnn.graph.value_numbering import same_values
 from graphdnn.heuristics import Choice, EngineConfig
 from graphdnn.host_allocation import allocating
 from graphdnn.operations import (
@@ -52,7 +53,6 @@ from graphdnn.operations import (
 )
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
-from graphdnn.graph.value_numbering import same_values
 from graphdnn.tensors import TensorSpec
 
 RANGE = Rule(

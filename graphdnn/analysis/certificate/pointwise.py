@@ -22,8 +22,8 @@ from graphdnn.analysis.certificate.roundoff import (
 )
 from graphdnn.dtypes import Array
 from graphdnn.enums import PointwiseMode
-from graphdnn.operations import PointwiseOperation
 from graphdnn.graph.value_numbering import cancels, is_of_itself
+from graphdnn.operations import PointwiseOperation
 from graphdnn.tensors import TensorSpec
 
 

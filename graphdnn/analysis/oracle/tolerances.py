@@ -14,6 +14,7 @@ from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS, FLOATS, Array
 from graphdnn.engines.operation_cost import reduction_length
 from graphdnn.enums import PointwiseMode, ReductionOperator, ResampleMode
 from graphdnn.graph.operation_graph import OperationGraph
+from graphdnn.graph.value_numbering import cancels, same_values
 from graphdnn.operations import (
     Concat,
     ConvolutionOperation,
@@ -27,7 +28,6 @@ from graphdnn.operations import (
     Transpose,
 )
 from graphdnn.oracle.decisions import Decisions, rounds_to_whole, tips
-from graphdnn.graph.value_numbering import cancels, same_values
 from graphdnn.tensors import TensorSpec
 
 _SAFETY = 8.0
