@@ -53,8 +53,8 @@ def autotune(
     ``budget``: seconds in all; the first candidate is tried whatever it takes. ``any_class``: also configurations whose
     errors are larger than those of the ranking's best (graphdnn.analysis.certificate.numeric_class). ``without``: words
     that no configuration's name may have. ``memory``: bytes that the process may grow by on a host. ``tie``: medians
-    closer than this share of each other, with intervals that overlap, are a tie, and the simpler one wins. ``database``:
-    where the times are kept for ``build(graph, tuned=database)``,
+    closer than this share of each other, with intervals that overlap, are a tie, and the simpler one wins.
+    ``database``: where the times are kept for ``build(graph, tuned=database)``,
     beside earlier ones that were better unless ``replace_earlier``.
     ``initializer``: see graphdnn/tuning/workers/measurement_worker.py; ``engines`` are then those that
     it registers there. Raises ``NotSupported`` when no engine serves the graph, or the device is not here, and

@@ -17,7 +17,7 @@ KINDS = ("database", "lock", "bundle", "graph")
 
 def attacked(*arguments: str) -> subprocess.CompletedProcess[str]:
     """In a process of its own, which may not have all memory."""
-    paths = os.pathsep.join((str(TESTS), str(TESTS.parent)))
+    paths = os.pathsep.join(map(str, (TESTS, TESTS / "support", TESTS.parent)))
     return subprocess.run(
         [sys.executable, "-W", "error", *arguments], capture_output=True, text=True, check=False, timeout=3000,
         env={**os.environ, "PYTHONPATH": paths},

@@ -188,7 +188,7 @@ void end_copies() {
 
 extern "C" {
 
-void emulated_send(unsigned to, int block, const void* from, int bytes) {
+void emulated_dsmem_store(unsigned to, int block, const void* from, int bytes) {
     if (block < 0 || block >= (int)all.size()) emulated_stop("a block that is not of the cluster", 0);
     unsigned char* const here = shared_bytes(to, bytes, "something is sent beyond the launch's shared memory");
     unsigned char* const there = all[block].dynamic.data() + (here - emulated_dynamic_shared);
@@ -198,13 +198,13 @@ unsigned emulated_shared_address(const void* p) {
     return WINDOW + unsigned(static_cast<const unsigned char*>(p) - emulated_dynamic_shared);
 }
 
-void emulated_barrier_init(unsigned at, int count) {
+void emulated_mbarrier_init(unsigned at, int count) {
     if (at % 8) emulated_stop("an mbarrier lies at a multiple of 8", 0);
     const Barrier fresh{(uint16_t)count, (uint16_t)count, 0, 0};
     memcpy(shared_bytes(at, 8, "an mbarrier outside of the launch's shared memory"), &fresh, sizeof fresh);
 }
 
-void emulated_barrier_arrive(unsigned at, int bytes) {
+void emulated_mbarrier_arrive(unsigned at, int bytes) {
     Barrier& barrier = barrier_at(at);
     if (barrier.pending == 0) emulated_stop("more threads arrive at an mbarrier than it counts", 0);
     barrier.bytes += bytes;
@@ -213,7 +213,7 @@ void emulated_barrier_arrive(unsigned at, int bytes) {
     settle(at, barrier);
 }
 
-void emulated_barrier_wait(unsigned at, int parity) {
+void emulated_mbarrier_wait(unsigned at, int parity) {
     if ((int)barrier_at(at).phase == parity) land_all(at);
     while ((int)barrier_at(at).phase == parity) {
         thread[current].barrier = (int)at;
@@ -221,11 +221,11 @@ void emulated_barrier_wait(unsigned at, int parity) {
     }
 }
 
-void emulated_copy_box(unsigned to, const void* map, unsigned barrier, const int* at, int rank) {
+void emulated_tma_load_tile(unsigned to, const void* map, unsigned barrier, const int* at, int rank) {
     issue(to, map, barrier, at, nullptr, rank, false);
 }
 
-void emulated_copy_pixels(unsigned to, const void* map, unsigned barrier, const int* at, const int* offset, int rank) {
+void emulated_tma_load_im2col(unsigned to, const void* map, unsigned barrier, const int* at, const int* offset, int rank) {
     issue(to, map, barrier, at, offset, rank, true);
 }
 }

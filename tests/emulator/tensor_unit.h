@@ -7,14 +7,14 @@ extern "C" {
 unsigned emulated_shared_address(const void* p);
 
 // mbarrier: a phase ends when `count` threads have arrived and the bytes that were announced have landed.
-void emulated_barrier_init(unsigned barrier, int count);
-void emulated_barrier_arrive(unsigned barrier, int bytes);
-void emulated_barrier_wait(unsigned barrier, int parity);
+void emulated_mbarrier_init(unsigned barrier, int count);
+void emulated_mbarrier_arrive(unsigned barrier, int bytes);
+void emulated_mbarrier_wait(unsigned barrier, int parity);
 
 // cp.async.bulk.tensor. Coordinates and offsets come innermost first. The bytes land when somebody waits for them;
 // until then they are poison.
-void emulated_copy_box(unsigned to, const void* map, unsigned barrier, const int* at, int rank);
-void emulated_copy_pixels(unsigned to, const void* map, unsigned barrier, const int* at, const int* offset, int rank);
+void emulated_tma_load_tile(unsigned to, const void* map, unsigned barrier, const int* at, int rank);
+void emulated_tma_load_im2col(unsigned to, const void* map, unsigned barrier, const int* at, const int* offset, int rank);
 
 // wgmma: sums are written no sooner than they are waited for, operands are read no sooner than that. Without `add` the
 // sums begin anew.
@@ -33,5 +33,5 @@ void emulated_warpgroup_wait(int left);
 void emulated_cluster_arrive(void);
 void emulated_cluster_wait(void);
 // To an address in the shared window of a block of the cluster.
-void emulated_send(unsigned to, int block, const void* from, int bytes);
+void emulated_dsmem_store(unsigned to, int block, const void* from, int bytes);
 }

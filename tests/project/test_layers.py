@@ -31,6 +31,7 @@ LAYERS = (
     ("heuristics",),
     ("plan",),
     ("pipeline", "files"),
+    ("analysis.data_ranges",),
     ("analysis.random_operands", "analysis.oracle"),
     ("analysis.plan_inputs",),
     ("analysis", "analysis.diagnostics", "analysis.kernels", "analysis.trace", "analysis.certificate"),

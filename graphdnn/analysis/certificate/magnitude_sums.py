@@ -28,7 +28,7 @@ class Terms:
             return np.zeros(())
         if not self.has_data:
             return np.asarray(self._weight() * prod(float(v) for v in magnitudes.values()))
-        from graphdnn.oracle.magnitudes import apply
+        from graphdnn.analysis.oracle.float64_evaluation import apply
 
         return np.abs(apply(self._adding(), magnitudes)) * (1 + (self.length + 8) * 2 * REFERENCE)
 
@@ -37,7 +37,7 @@ class Terms:
         if not self.has_data:
             (value,) = values.values()
             return np.asarray(self._weight() * float(value))
-        from graphdnn.oracle.magnitudes import apply
+        from graphdnn.analysis.oracle.float64_evaluation import apply
 
         return apply(self._adding(), values)
 
@@ -66,7 +66,7 @@ class Terms:
             return Box(low, high, error)
         if not np.any(error):  # and the values themselves are known
             return Box.between(0.0, 0.0)
-        from graphdnn.oracle.magnitudes import apply
+        from graphdnn.analysis.oracle.float64_evaluation import apply
 
         op = self.op
         if isinstance(op, Reduction):
@@ -77,7 +77,7 @@ class Terms:
     def multiplied(self, values: Array) -> Array:
         if not self.has_data:
             return np.power(np.asarray(values, np.float64), self.length)
-        from graphdnn.oracle.magnitudes import apply
+        from graphdnn.analysis.oracle.float64_evaluation import apply
 
         assert isinstance(self.op, Reduction)
         op = self.op.model_copy(update={"spec": self.op.spec.model_copy(update={"operator": ReductionOperator.MUL})})

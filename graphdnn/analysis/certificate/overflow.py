@@ -186,7 +186,7 @@ def _pointwise(op: PointwiseOperation, operands: list[Range]) -> Range | None:
 
 def _in_data(op: Operation, values: Mapping[int, Array]) -> int:
     """The largest sum of magnitudes; in float64, so rounded up where it is beyond 2^53."""
-    from graphdnn.oracle.magnitudes import apply
+    from graphdnn.analysis.oracle.float64_evaluation import apply
 
     operands = {port: np.abs(np.asarray(values[t.uid]).astype(np.float64)) for port, t in op.inputs().items()}
     largest = float(apply(op, operands).max(initial=0.0))

@@ -176,7 +176,7 @@ class Walk:
             return Box(low, high, error)
         if all(box.is_exact for box in boxes.values()):
             return Box.of(values[op.y.uid])
-        from graphdnn.oracle.magnitudes import apply
+        from graphdnn.analysis.oracle.float64_evaluation import apply
 
         return Box.of(values[op.y.uid], apply(op, {port: box.error for port, box in boxes.items()}))
 

@@ -20,7 +20,7 @@ steepest slope of functions that flatten out, as tanh does).
 
 An integer that a floating value is rounded to may differ by 1 more. What a comparison decides is
 exact unless its operands lie within their errors of each other; such a close decision gives
-what is selected by it a swing (graphdnn/oracle/decisions.py), which is allowed besides: the
+what is selected by it a swing (graphdnn/analysis/oracle/close_decisions.py), which is allowed besides: the
 element may be either operand. A value compared with itself is decided. What a maximum's index
 decides is exact when its operands are; otherwise 1 % of the elements may differ. Values beyond the
 range of an output's type count as the end of the range, which is where inf and saturation belong.

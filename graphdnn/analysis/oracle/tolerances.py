@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from graphdnn.analysis.oracle.close_decisions import Decisions, rounds_to_whole, tips
 from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS, FLOATS, Array
 from graphdnn.engines.operation_cost import reduction_length
 from graphdnn.enums import PointwiseMode, ReductionOperator, ResampleMode
@@ -27,7 +28,6 @@ from graphdnn.operations import (
     Slice,
     Transpose,
 )
-from graphdnn.oracle.decisions import Decisions, rounds_to_whole, tips
 from graphdnn.tensors import TensorSpec
 
 _SAFETY = 8.0

@@ -43,11 +43,9 @@ def text() -> str:
         s = STORAGE[storage]
         parts.append(f'extern "C" __global__ void reverse_{s}_{v}(const __grid_constant__ Params p) {{')
         parts.append(
-            f"    const auto x = load_pack{'_read_only' * (v % 3 == 1)}<{v}>((const {s}*)p.x);\n    Pack<{s}, {v}> y;"
+            f"    const auto x = load_vec{'_read_only' * (v % 3 == 1)}<{v}>((const {s}*)p.x);\n    Vec<{s}, {v}> y;"
         )
-        parts.append(
-            f"    for (int i = 0; i < {v}; ++i) y[i] = x[{v} - 1 - i];\n    store_pack<{v}>(({s}*)p.y, y);\n}}"
-        )
+        parts.append(f"    for (int i = 0; i < {v}; ++i) y[i] = x[{v} - 1 - i];\n    store_vec<{v}>(({s}*)p.y, y);\n}}")
     parts.append('extern "C" __global__ void constants(const __grid_constant__ Params p) {')
     parts.append("    float* y = (float*)p.y;\n    y[0] = INFINITY;\n    y[1] = -INFINITY;\n    y[2] = NAN;\n}")
     return "\n".join(parts)

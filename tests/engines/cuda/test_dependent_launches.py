@@ -44,6 +44,6 @@ def test_they_wait_for_the_launch_before(family: str) -> None:
         for kernel in kernels(family, "h200"):
             for launch in launches(kernel):
                 if launch.starts_early:
-                    assert "wait_for_launch_before();" in body(launch), launch.text.name
+                    assert "pdl_wait();" in body(launch), launch.text.name
         for kernel in kernels(family, "a100"):
             assert not any(launch.starts_early for launch in launches(kernel))

@@ -11,11 +11,11 @@
 
 constexpr int BM = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
 constexpr int PANELS_Q = (DEPTH + 63) / 64, PANELS_V = (COLUMNS + 63) / 64;  // of 128 bytes of a head
-constexpr int Q_BYTES = PANELS_Q * BM * ROW, K_BYTES = PANELS_Q * BN * ROW, V_BYTES = PANELS_V * BN * ROW;
+constexpr int Q_BYTES = PANELS_Q * BM * SWIZZLE_BYTES, K_BYTES = PANELS_Q * BN * SWIZZLE_BYTES, V_BYTES = PANELS_V * BN * SWIZZLE_BYTES;
 constexpr float LOG2_E = 1.44269504f;
 constexpr float FAR = 1e6f;  // exponents that are rounded by 1/32 at most are below it
 static_assert(DEPTH % 16 == 0 && BN % 16 == 0 && COLUMNS % 8 == 0 && 2 <= RANK && RANK <= 5, "whole products");
-static_assert(128 * (COPYING_REGISTERS + GROUPS * MULTIPLYING_REGISTERS) <= 65536, "registers of a multiprocessor");
+static_assert(128 * (PRODUCER_REGS + GROUPS * CONSUMER_REGS) <= 65536, "registers of a multiprocessor");
 
 // ---- what a tile is
 
@@ -60,33 +60,33 @@ struct Tile {
 
 // Line `line` and those behind it of a head, of the panel that begins with element `first`.
 __device__ __forceinline__ void copy_lines(
-    shared_t to, const TensorMap& map, shared_t barrier, int first, int line, const int (&at)[RANK], const long long* shared
+    smem_addr_t to, const TensorMap& map, smem_addr_t barrier, int first, int line, const int (&at)[RANK], const long long* shared
 ) {
     const auto own = [&](int d) { return at[d] / (int)shared[d]; };
-    if constexpr (RANK == 2) copy_box(to, map, barrier, first, line);
-    else if constexpr (RANK == 3) copy_box(to, map, barrier, first, line, own(0));
-    else if constexpr (RANK == 4) copy_box(to, map, barrier, first, line, own(1), own(0));
-    else copy_box(to, map, barrier, first, line, own(2), own(1), own(0));
+    if constexpr (RANK == 2) tma_load_tile(to, map, barrier, first, line);
+    else if constexpr (RANK == 3) tma_load_tile(to, map, barrier, first, line, own(0));
+    else if constexpr (RANK == 4) tma_load_tile(to, map, barrier, first, line, own(1), own(0));
+    else tma_load_tile(to, map, barrier, first, line, own(2), own(1), own(0));
 }
 
 // ---- the products
 
 // Values lie across k: panels of `BN` lines.
-__device__ __forceinline__ matrix_t values_at(shared_t address) {
-    const matrix_t between_panels = BN * ROW >> 4, between_eights = (8 * ROW) >> 4, swizzled = 1;
-    return (matrix_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzled << 62;
+__device__ __forceinline__ smem_desc_t values_at(smem_addr_t address) {
+    const smem_desc_t between_panels = BN * SWIZZLE_BYTES >> 4, between_eights = (8 * SWIZZLE_BYTES) >> 4, swizzled = 1;
+    return (smem_desc_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzled << 62;
 }
-__device__ __forceinline__ void ask_scores(float (&s)[BN / 2], matrix_t q, matrix_t k) {
+__device__ __forceinline__ void ask_scores(float (&s)[BN / 2], smem_desc_t q, smem_desc_t k) {
     #pragma unroll
     for (int i = 0; i < DEPTH / 16; ++i)
-        multiply_scores(s, q + (i / 4 * BM * ROW + i % 4 * 32 >> 4), k + (i / 4 * BN * ROW + i % 4 * 32 >> 4), i > 0);
+        multiply_scores(s, q + (i / 4 * BM * SWIZZLE_BYTES + i % 4 * 32 >> 4), k + (i / 4 * BN * SWIZZLE_BYTES + i % 4 * 32 >> 4), i > 0);
 }
-__device__ __forceinline__ void ask_results(float (&sum)[COLUMNS / 2], const unsigned int (&powers)[BN / 16][4], matrix_t v) {
+__device__ __forceinline__ void ask_results(float (&sum)[COLUMNS / 2], const unsigned int (&powers)[BN / 16][4], smem_desc_t v) {
     #pragma unroll
-    for (int i = 0; i < BN / 16; ++i) multiply_rows(sum, powers[i], v + i * (16 * ROW >> 4), 1);
+    for (int i = 0; i < BN / 16; ++i) multiply_rows(sum, powers[i], v + i * (16 * SWIZZLE_BYTES >> 4), 1);
 }
 
-template <int COUNT> __device__ __forceinline__ void pin(unsigned int (&x)[COUNT][4]) {
+template <int COUNT> __device__ __forceinline__ void fence_accumulators(unsigned int (&x)[COUNT][4]) {
 #ifdef __CUDA_ARCH__
     #pragma unroll
     for (int i = 0; i < COUNT; ++i)
@@ -313,17 +313,17 @@ __device__ __forceinline__ void leave(
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    const shared_t q_at = shared_address(memory), k_at = q_at + Q_BYTES, v_at = k_at + STAGES * K_BYTES;
-    const shared_t k_full = v_at + STAGES * V_BYTES, k_empty = k_full + 8 * STAGES;
-    const shared_t v_full = k_empty + 8 * STAGES, v_empty = v_full + 8 * STAGES;
-    const shared_t q_full = v_empty + 8 * STAGES, q_empty = q_full + 8;
+    const smem_addr_t q_at = smem_addr(memory), k_at = q_at + Q_BYTES, v_at = k_at + STAGES * K_BYTES;
+    const smem_addr_t k_full = v_at + STAGES * V_BYTES, k_empty = k_full + 8 * STAGES;
+    const smem_addr_t v_full = k_empty + 8 * STAGES, v_empty = v_full + 8 * STAGES;
+    const smem_addr_t q_full = v_empty + 8 * STAGES, q_empty = q_full + 8;
     if (threadIdx.x == 0) {
-        begin_ring<STAGES>(k_full, k_empty, GROUPS);
-        begin_ring<STAGES>(v_full, v_empty, GROUPS);
-        begin_ring<1>(q_full, q_empty, GROUPS);
-        publish_barriers();
+        init_pipeline<STAGES>(k_full, k_empty, GROUPS);
+        init_pipeline<STAGES>(v_full, v_empty, GROUPS);
+        init_pipeline<1>(q_full, q_empty, GROUPS);
+        fence_barrier_init();
         #pragma unroll
-        for (int i = 0; i < 3; ++i) fetch_map(p.maps[i]);
+        for (int i = 0; i < 3; ++i) prefetch_tensormap(p.maps[i]);
     }
     __syncthreads();
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
@@ -334,42 +334,42 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
         const int block = (int)blockIdx.x, blocks = (int)gridDim.x;
         return round * blocks + (round % 2 ? blocks - 1 - block : block);
     };
-    Turn<STAGES> k_turn, v_turn;
-    Turn<1> q_turn;
-    wait_for_launch_before();
+    PipelineState<STAGES> k_turn, v_turn;
+    PipelineState<1> q_turn;
+    pdl_wait();
     if (warpgroup == 0) {
-        give_registers<COPYING_REGISTERS>();
-        if (warp == 0 && is_elected()) {
+        dealloc_registers<PRODUCER_REGS>();
+        if (warp == 0 && elect_one()) {
             for (int round = 0; tile_of(round) < tiles; ++round) {
                 const Tile t(p, tile_of(round));
                 if (t.begin >= t.end) continue;
                 const auto bring_keys = [&](int block) {
-                    await_phase(k_empty + 8 * k_turn.stage, k_turn.parity ^ 1);
-                    announce(k_full + 8 * k_turn.stage, K_BYTES);
+                    mbarrier_wait_parity(k_empty + 8 * k_turn.stage, k_turn.phase ^ 1);
+                    mbarrier_expect_tx(k_full + 8 * k_turn.stage, K_BYTES);
                     #pragma unroll
                     for (int i = 0; i < PANELS_Q; ++i)
                         copy_lines(
-                            k_at + k_turn.stage * K_BYTES + i * BN * ROW, p.maps[1], k_full + 8 * k_turn.stage, 64 * i, block * BN,
+                            k_at + k_turn.stage * K_BYTES + i * BN * SWIZZLE_BYTES, p.maps[1], k_full + 8 * k_turn.stage, 64 * i, block * BN,
                             t.at, p.k_apart
                         );
                     k_turn.advance();
                 };
                 const auto bring_values = [&](int block) {
-                    await_phase(v_empty + 8 * v_turn.stage, v_turn.parity ^ 1);
-                    announce(v_full + 8 * v_turn.stage, V_BYTES);
+                    mbarrier_wait_parity(v_empty + 8 * v_turn.stage, v_turn.phase ^ 1);
+                    mbarrier_expect_tx(v_full + 8 * v_turn.stage, V_BYTES);
                     #pragma unroll
                     for (int i = 0; i < PANELS_V; ++i)
                         copy_lines(
-                            v_at + v_turn.stage * V_BYTES + i * BN * ROW, p.maps[2], v_full + 8 * v_turn.stage, 64 * i, block * BN,
+                            v_at + v_turn.stage * V_BYTES + i * BN * SWIZZLE_BYTES, p.maps[2], v_full + 8 * v_turn.stage, 64 * i, block * BN,
                             t.at, p.v_apart
                         );
                     v_turn.advance();
                 };
-                await_phase(q_empty, q_turn.parity ^ 1);
-                announce(q_full, Q_BYTES);
+                mbarrier_wait_parity(q_empty, q_turn.phase ^ 1);
+                mbarrier_expect_tx(q_full, Q_BYTES);
                 #pragma unroll
                 for (int i = 0; i < PANELS_Q; ++i)
-                    copy_lines(q_at + i * BM * ROW, p.maps[0], q_full, 64 * i, t.row, t.at, p.q_apart);
+                    copy_lines(q_at + i * BM * SWIZZLE_BYTES, p.maps[0], q_full, 64 * i, t.row, t.at, p.q_apart);
                 q_turn.advance();
                 bring_keys(t.end - 1);
                 for (int block = t.end - 1; block >= t.begin; --block) {
@@ -379,12 +379,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
             }
         }
     } else {
-        take_registers<MULTIPLYING_REGISTERS>();
+        alloc_registers<CONSUMER_REGS>();
         const int group = warpgroup - 1, next_group = group + 1 < GROUPS ? group + 1 : 0;
         const bool speaks = threadIdx.x % 128 == 0;
         float factor = SCALED ? (float)p.factor : 1.0f;
         if (SCALED) keep_in_register(factor);
-        const matrix_t q = matrix_at<false>(q_at + group * (64 * ROW));
+        const smem_desc_t q = make_desc<false>(q_at + group * (64 * SWIZZLE_BYTES));
         if (group == GROUPS - 1) give_turn(0);
         for (int round = 0; tile_of(round) < tiles; ++round) {
             const Tile t(p, tile_of(round));
@@ -397,20 +397,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
                 float scale[2];
                 unsigned int powers[BN / 16][4];
                 const auto is_whole = [&](int block) { return t.whole <= block && block < t.whole_end; };
-                await_phase(q_full, q_turn.parity);
+                mbarrier_wait_parity(q_full, q_turn.phase);
                 q_turn.advance();
-                await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
+                mbarrier_wait_parity(k_full + 8 * k_turn.stage, k_turn.phase);
                 {
                     float s[BN / 2];
                     await_turn(group);
-                    pin(s);
-                    products_begin();
-                    ask_scores(s, q, matrix_at<false>(k_at + k_turn.stage * K_BYTES));
-                    products_end();
+                    fence_accumulators(s);
+                    wgmma_fence();
+                    ask_scores(s, q, make_desc<false>(k_at + k_turn.stage * K_BYTES));
+                    wgmma_commit();
                     give_turn(next_group);
-                    await_products<0>();
-                    pin(s);
-                    if (speaks) arrive(k_empty + 8 * k_turn.stage);
+                    wgmma_wait<0>();
+                    fence_accumulators(s);
+                    if (speaks) mbarrier_arrive(k_empty + 8 * k_turn.stage);
                     k_turn.advance();
                     if (is_whole(t.end - 1)) score_block<true>(p, t, row, t.end - 1, s);
                     else score_block<false>(p, t, row, t.end - 1, s);
@@ -421,30 +421,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
                 // The scores of a block, and the product with the values of the one before it.
                 const auto step = [&](auto whole, int block) {
                     float s[BN / 2];
-                    await_phase(k_full + 8 * k_turn.stage, k_turn.parity);
+                    mbarrier_wait_parity(k_full + 8 * k_turn.stage, k_turn.phase);
                     await_turn(group);
-                    pin(s);
-                    pin(powers);
-                    products_begin();
-                    ask_scores(s, q, matrix_at<false>(k_at + k_turn.stage * K_BYTES));
-                    products_end();
+                    fence_accumulators(s);
+                    fence_accumulators(powers);
+                    wgmma_fence();
+                    ask_scores(s, q, make_desc<false>(k_at + k_turn.stage * K_BYTES));
+                    wgmma_commit();
                     scale_down(sum, scale);
-                    pin(sum);
-                    products_begin();
-                    await_phase(v_full + 8 * v_turn.stage, v_turn.parity);
+                    fence_accumulators(sum);
+                    wgmma_fence();
+                    mbarrier_wait_parity(v_full + 8 * v_turn.stage, v_turn.phase);
                     ask_results(sum, powers, values_at(v_at + v_turn.stage * V_BYTES));
-                    products_end();
+                    wgmma_commit();
                     give_turn(next_group);
-                    await_products<1>();
-                    pin(s);
-                    if (speaks) arrive(k_empty + 8 * k_turn.stage);
+                    wgmma_wait<1>();
+                    fence_accumulators(s);
+                    if (speaks) mbarrier_arrive(k_empty + 8 * k_turn.stage);
                     k_turn.advance();
                     score_block<decltype(whole)::value>(p, t, row, block, s);
                     softmax.look(s, scale);
-                    await_products<0>();
-                    pin(sum);
-                    pin(powers);
-                    if (speaks) arrive(v_empty + 8 * v_turn.stage);
+                    wgmma_wait<0>();
+                    fence_accumulators(sum);
+                    fence_accumulators(powers);
+                    if (speaks) mbarrier_arrive(v_empty + 8 * v_turn.stage);
                     v_turn.advance();
                     softmax.raise(s);
                     pack(s, powers);
@@ -458,26 +458,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
                     #pragma unroll 1
                     for (; block >= t.begin; --block) step(Truth<false>{}, block);
                 }
-                if (speaks) arrive(q_empty);
-                pin(scale);
+                if (speaks) mbarrier_arrive(q_empty);
+                fence_accumulators(scale);
                 scale_down(sum, scale);
-                await_phase(v_full + 8 * v_turn.stage, v_turn.parity);
-                pin(sum);
-                pin(powers);
-                products_begin();
+                mbarrier_wait_parity(v_full + 8 * v_turn.stage, v_turn.phase);
+                fence_accumulators(sum);
+                fence_accumulators(powers);
+                wgmma_fence();
                 ask_results(sum, powers, values_at(v_at + v_turn.stage * V_BYTES));
-                products_end();
+                wgmma_commit();
                 #pragma unroll
                 for (int h = 0; h < 2; ++h) {
                     softmax.total[h] += __shfl_xor_sync(0xffffffffu, softmax.total[h], 1);
                     softmax.total[h] += __shfl_xor_sync(0xffffffffu, softmax.total[h], 2);
                 }
-                await_products<0>();
-                pin(sum);
-                if (speaks) arrive(v_empty + 8 * v_turn.stage);
+                wgmma_wait<0>();
+                fence_accumulators(sum);
+                if (speaks) mbarrier_arrive(v_empty + 8 * v_turn.stage);
                 v_turn.advance();
             }
-            if (tile_of(round + 1) >= tiles) let_next_start();
+            if (tile_of(round + 1) >= tiles) pdl_trigger();
             leave(p, t, row, softmax, sum);
         }
         if (group == 0) await_turn(0);  // every turn that was given is taken

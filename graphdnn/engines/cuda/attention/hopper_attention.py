@@ -205,7 +205,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "RANK": rank, "GROUPS": tile.groups, "BN": tile.bn, "STAGES": tile.stages,
             "DEPTH": depth, "COLUMNS": columns, "COLUMNS_GIVEN": sizes.columns,
-            "COPYING_REGISTERS": copying, "MULTIPLYING_REGISTERS": multiplying,
+            "PRODUCER_REGS": copying, "CONSUMER_REGS": multiplying,
             "HAS_FIRST": parts.band.first is not None, "HAS_LAST": parts.band.last is not None,
             "HAS_ROWS": functions.has_rows, "WIDTH": functions.width, "WIDTH_OUT": functions.width_out,
             "SCALED": step is not None, "Query": STORAGE[query], "Value": STORAGE[value],

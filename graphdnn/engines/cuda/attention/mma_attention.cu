@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_attention(cons
     const int at_q = (warp_row + low * 8 + r) * PITCH + high * 16, at_k = (high * 8 + r) * PITCH + low * 16;
     const int at_v = (low * 8 + r) * PITCH_V + high * 16;
 
-    wait_for_launch_before();
+    pdl_wait();
     const Query* const q = p.q + from_q;
     const Query* const k = p.k + from_k;
     const Value* const v = p.v + from_v;
@@ -218,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_attention(cons
         }
     }
     await_copies<0>();
-    let_next_start();
+    pdl_trigger();
 
     #pragma unroll
     for (int i = 0; i < TILES; ++i) {

@@ -163,7 +163,10 @@ def _written(
         brought["residual"] = STORAGE[residual.data_type]
     steps.finish(body, "acc", accumulator)
     argument = taken.format(accumulator=accumulator, width=width)
-    functions = body.keeping(brought), body.function("epilogue", f"const Kept& kept, {argument}, bool is_there")
+    functions = (
+        body.keeping(brought),
+        body.function("epilogue", f"const ColumnOperands& kept, {argument}, bool is_there"),
+    )
     return Ending(width, functions, body.fetching("fetch"), body.fetched), body.operands
 
 

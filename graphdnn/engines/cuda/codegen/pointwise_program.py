@@ -144,7 +144,7 @@ class Program:
             self._is_spread = True
             self._line(f"int each[{self.width}][{self._space.rank}];\n    spread(at, p.size, each);")
         self.each(
-            f"{name}[e] = load_pack_read_only<1>(p.{field} + ({self._at.offset(spec, field, at='each[e]')})).at[0];"
+            f"{name}[e] = load_vec_read_only<1>(p.{field} + ({self._at.offset(spec, field, at='each[e]')})).at[0];"
         )
 
     def old(self, spec: TensorSpec) -> str:
@@ -356,8 +356,9 @@ class Program:
         filled = [*((kind, name) for kind, name, _ in self._kept), *((kind, name) for name, kind in others.items())]
         fields = "".join(f"    {kind} {name}[{self.width}];\n" for kind, name in filled)
         body = "".join(f"    {load}kept.{name});\n" for _, name, load in self._kept)
-        head = f"__device__ __forceinline__ void keep(const Params& p, const int (&at)[{self._space.rank}], Kept& kept)"
-        return f"struct Kept {{\n{fields}}};\n{head} {{\n{body}}}\n"
+        arguments = f"const Params& p, const int (&at)[{self._space.rank}], ColumnOperands& kept"
+        head = f"__device__ __forceinline__ void load_column_operands({arguments})"
+        return f"struct ColumnOperands {{\n{fields}}};\n{head} {{\n{body}}}\n"
 
     def streamed(self) -> list[TensorSpec]:
         """What the function reads from memory that is as large as what it computes, along the vector axis."""

@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) col2im(const __grid_con
         for (int j = 0; j < 6; ++j) at[ORDER[j]] = counted[j];
         at[AXIS] *= WIDTH;
         const long long base = at[0] * p.column_n + at[1] * p.column_g + at[2] * p.column_c;
-        Accumulator acc[WIDTH];
+        Accum acc[WIDTH];
         #pragma unroll
         for (int e = 0; e < WIDTH; ++e) acc[e] = 0;
         for (int f0 = 0; f0 < (int)p.filter[0]; ++f0) {
@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) col2im(const __grid_con
                     int o2;
                     if (!pixel(p, 2, at[5], f2, o2)) continue;
                     const long long from = row + o2 * p.column_pixel[2] + f2 * p.column_tap[2];
-                    const Pack<Accumulator, WIDTH> pack = load_pack_read_only<WIDTH>(p.columns + from);
+                    const Vec<Accum, WIDTH> pack = load_vec_read_only<WIDTH>(p.columns + from);
                     #pragma unroll
                     for (int e = 0; e < WIDTH; ++e) acc[e] += pack.at[e];
                 }

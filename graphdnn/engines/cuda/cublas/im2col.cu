@@ -25,9 +25,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) im2col(const __grid_consta
             inside = inside && (unsigned int)at[d] < (unsigned int)p.image_size[d];
             offset += at[d] * p.image_stride[d];
         }
-        Pack<Element, WIDTH> pack{};
+        Vec<Element, WIDTH> pack{};
         if constexpr (DIMENSION[RANK - 1] < 0) {
-            if (inside) pack = load_pack_read_only<WIDTH>(p.image + offset);
+            if (inside) pack = load_vec_read_only<WIDTH>(p.image + offset);
         } else {
             constexpr int along = DIMENSION[RANK - 1];
             const int by = (int)p.step[RANK - 1];
@@ -35,9 +35,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) im2col(const __grid_consta
             for (int e = 0; e < WIDTH; ++e) {
                 const int position = at[along] + e * by;
                 if (inside && (unsigned int)position < (unsigned int)p.image_size[along])
-                    pack.at[e] = load_pack_read_only<1>(p.image + offset + position * p.image_stride[along]).at[0];
+                    pack.at[e] = load_vec_read_only<1>(p.image + offset + position * p.image_stride[along]).at[0];
             }
         }
-        store_pack<WIDTH>(p.columns + (long long)i * WIDTH, pack);
+        store_vec<WIDTH>(p.columns + (long long)i * WIDTH, pack);
     }
 }

@@ -167,7 +167,7 @@ def add_col2im(steps: Steps, roles: Roles, columns: Strides, place: int, arithme
             "THREADS": _THREADS,
             "WIDTH": width,
             "AXIS": 2,
-            "Accumulator": compute,
+            "Accum": compute,
             "Count": count_type(prod(counts)),
         },
     )

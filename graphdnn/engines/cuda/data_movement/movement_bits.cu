@@ -33,7 +33,7 @@ __device__ __forceinline__ unsigned int turned(unsigned int word, int lane) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) movement_bits(const __grid_constant__ Params p) {
-    wait_for_launch_before();
+    pdl_wait();
     const int lane = (int)threadIdx.x % SIDE;
     const Count square = (Count)blockIdx.x * (THREADS / SIDE) + threadIdx.x / SIDE;
     if (square >= (Count)p.squares) return;  // whole warps

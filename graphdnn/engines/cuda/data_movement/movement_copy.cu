@@ -2,7 +2,7 @@
 // several PIECES follow those of the piece before.
 
 extern "C" __global__ void __launch_bounds__(THREADS) movement_copy(const __grid_constant__ Params p) {
-    wait_for_launch_before();
+    pdl_wait();
     int piece = 0;
     Count block = (Count)blockIdx.x;
     if constexpr (PIECES > 1)

@@ -22,7 +22,7 @@ struct Tile {
 extern "C" __global__ void __launch_bounds__(THREADS) movement_odd(const __grid_constant__ Params p) {
     extern __shared__ uint4 words[];
     Item* const tile = (Item*)words;
-    wait_for_launch_before();
+    pdl_wait();
     const Count column = quotient((Count)blockIdx.x, p.tiles_b, p.magic_b);
     const int b0 = (int)((Count)blockIdx.x - column * (Count)p.tiles_b) * (int)p.tile_b;
     Count rest = quotient(column, p.tiles_a, p.magic_a);
@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_odd(const __grid_
     const int words_x = FLAT_X ? (places.shift + length_x + PACK - 1) / PACK : (int)p.words_a;
     #pragma unroll 1
     for (int first = threadIdx.x; first < rows_x * words_x; first += THREADS * BATCH) {
-        Pack<Item, PACK> held[BATCH];
+        Vec<Item, PACK> held[BATCH];
         int to[BATCH];
         #pragma unroll
         for (int k = 0; k < BATCH; ++k) {
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_odd(const __grid_
             to[k] = row < rows_x && word * PACK < shift + length_x ? places.at(row, 0) - shift + word * PACK : -1;
             if (to[k] < 0) continue;
             if (at + PACK <= p.x_items) {
-                held[k] = load_pack<PACK>(from + at);
+                held[k] = load_vec<PACK>(from + at);
             } else {
                 #pragma unroll
                 for (int e = 0; e < PACK; ++e)
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_odd(const __grid_
         }
         #pragma unroll
         for (int k = 0; k < BATCH; ++k)
-            if (to[k] >= 0) store_pack<PACK>(tile + to[k], held[k]);
+            if (to[k] >= 0) store_vec<PACK>(tile + to[k], held[k]);
     }
     __syncthreads();
 
@@ -79,14 +79,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_odd(const __grid_
         if (before >= length_y) continue;
         int a = row, b = before;
         if constexpr (FLAT_Y) a = before / along_b, b = before - a * along_b;
-        Pack<Item, PACK> pack;
+        Vec<Item, PACK> pack;
         if (before >= 0 && before + PACK <= length_y) {
             #pragma unroll
             for (int e = 0; e < PACK; ++e) {
                 pack.at[e] = tile[places.at(b, a)];
                 if (++b == along_b && FLAT_Y) b = 0, ++a;
             }
-            store_pack<PACK>(into + at, pack);
+            store_vec<PACK>(into + at, pack);
         } else {
             #pragma unroll
             for (int e = 0; e < PACK; ++e) {

@@ -9,7 +9,7 @@ constexpr int BATCH = 4;  // accesses under way at once
 extern "C" __global__ void __launch_bounds__(THREADS) movement_run(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     Item* const run = (Item*)memory;
-    wait_for_launch_before();
+    pdl_wait();
     const Count column = quotient((Count)blockIdx.x, p.tiles_b, p.magic_b);
     const int first_b = (int)((Count)blockIdx.x - column * (Count)p.tiles_b) * (int)p.rows;
     const Item* x = (const Item*)p.x + p.x_start + first_b * p.x_stride_b;
@@ -32,22 +32,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_run(const __grid_
     };
     #pragma unroll 1
     for (int first = threadIdx.x; first < (OF_X ? packs_of_run : packs); first += THREADS * BATCH) {
-        Pack<Item, PACK> held[BATCH];
+        Vec<Item, PACK> held[BATCH];
         #pragma unroll
         for (int k = 0; k < BATCH; ++k) {
             const int i = first + k * THREADS;
             if constexpr (OF_X) {
-                if (i < packs_of_run) held[k] = load_pack<PACK>(x + i * PACK);
+                if (i < packs_of_run) held[k] = load_vec<PACK>(x + i * PACK);
             } else {
                 const Place at = place_of(i);
-                if (i < packs && at.b < rows) held[k] = load_pack<PACK>(x + at.a * p.x_stride_a + at.b);
+                if (i < packs && at.b < rows) held[k] = load_vec<PACK>(x + at.a * p.x_stride_a + at.b);
             }
         }
         #pragma unroll
         for (int k = 0; k < BATCH; ++k) {
             const int i = first + k * THREADS;
             if constexpr (OF_X) {
-                if (i < packs_of_run) store_pack<PACK>(run + i * PACK, held[k]);
+                if (i < packs_of_run) store_vec<PACK>(run + i * PACK, held[k]);
             } else {
                 const Place at = place_of(i);
                 if (i >= packs || at.b >= rows) continue;
@@ -62,12 +62,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_run(const __grid_
         if constexpr (OF_X) {
             const Place at = place_of(i);
             if (at.b >= rows) continue;
-            Pack<Item, PACK> pack;
+            Vec<Item, PACK> pack;
             #pragma unroll
             for (int e = 0; e < PACK; ++e) pack.at[e] = run[(at.b + e) * a_size + at.a];
-            store_pack<PACK>(y + at.a * p.y_stride_a + at.b, pack);
+            store_vec<PACK>(y + at.a * p.y_stride_a + at.b, pack);
         } else {
-            store_pack<PACK>(y + i * PACK, load_pack<PACK>(run + i * PACK));
+            store_vec<PACK>(y + i * PACK, load_vec<PACK>(run + i * PACK));
         }
     }
 }

@@ -10,7 +10,7 @@ constexpr int BATCH = 8;  // accesses under way at once
 __device__ __forceinline__ int tile_row(int b) { return b * TILE + b / Y_PACK * SKEW; }
 
 extern "C" __global__ void __launch_bounds__(THREADS) movement_tile(const __grid_constant__ Params p) {
-    wait_for_launch_before();
+    pdl_wait();
     __shared__ __align__(16) Item tile[TILE * TILE + TILE / Y_PACK * SKEW];
 
     const Count column = quotient((Count)blockIdx.x, p.tiles_b, p.magic_b);
@@ -32,17 +32,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_tile(const __grid
     constexpr int X_BATCH = X_TURNS < BATCH ? X_TURNS : BATCH;
     #pragma unroll 1
     for (int turn = 0; turn < X_TURNS; turn += X_BATCH) {
-        Pack<Item, X_PACK> held[X_BATCH];
+        Vec<Item, X_PACK> held[X_BATCH];
         #pragma unroll
         for (int k = 0; k < X_BATCH; ++k) {
             const int i = (turn + k) * THREADS + threadIdx.x, b = b0 + i / X_PACKS, a = a0 + i % X_PACKS * X_PACK;
             if (b < (int)p.b_size && a < (int)p.a_size)
-                held[k] = load_pack<X_PACK>(x + b * p.x_stride_b + a * p.x_stride_a);
+                held[k] = load_vec<X_PACK>(x + b * p.x_stride_b + a * p.x_stride_a);
         }
         #pragma unroll
         for (int k = 0; k < X_BATCH; ++k) {
             const int i = (turn + k) * THREADS + threadIdx.x;
-            store_pack<X_PACK>(tile + tile_row(i / X_PACKS) + i % X_PACKS * X_PACK, held[k]);
+            store_vec<X_PACK>(tile + tile_row(i / X_PACKS) + i % X_PACKS * X_PACK, held[k]);
         }
     }
     __syncthreads();
@@ -51,9 +51,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_tile(const __grid
     for (int turn = 0; turn < Y_TURNS; ++turn) {
         const int i = turn * THREADS + threadIdx.x, a = i / Y_PACKS, b = i % Y_PACKS * Y_PACK;
         if (a0 + a >= (int)p.a_size || b0 + b >= (int)p.b_size) continue;
-        Pack<Item, Y_PACK> pack;
+        Vec<Item, Y_PACK> pack;
         #pragma unroll
         for (int k = 0; k < Y_PACK; ++k) pack.at[k] = tile[tile_row(b + k) + a];
-        store_pack<Y_PACK>(y + (a0 + a) * p.y_stride_a + (b0 + b) * p.y_stride_b, pack);
+        store_vec<Y_PACK>(y + (a0 + a) * p.y_stride_a + (b0 + b) * p.y_stride_b, pack);
     }
 }

@@ -3,9 +3,9 @@
 // nothing passes through shared memory. OF_X: the runs are x's.
 
 extern "C" __global__ void __launch_bounds__(THREADS) movement_zip(const __grid_constant__ Params p) {
-    wait_for_launch_before();
+    pdl_wait();
     const Count first = (Count)blockIdx.x * (THREADS * UNROLL) + threadIdx.x, count = (Count)p.count;
-    Pack<Item, PACK> held[UNROLL][A];
+    Vec<Item, PACK> held[UNROLL][A];
     long long to[UNROLL];
     #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
@@ -24,20 +24,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_zip(const __grid_
             rest = outer;
         }
         #pragma unroll
-        for (int k = 0; k < A; ++k) held[u][k] = load_pack<PACK>((const Item*)p.x + from + k * (OF_X ? PACK : p.x_stride_a));
+        for (int k = 0; k < A; ++k) held[u][k] = load_vec<PACK>((const Item*)p.x + from + k * (OF_X ? PACK : p.x_stride_a));
     }
     #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
         if (first + u * THREADS >= count) break;
         #pragma unroll
         for (int k = 0; k < A; ++k) {
-            Pack<Item, PACK> pack;
+            Vec<Item, PACK> pack;
             #pragma unroll
             for (int e = 0; e < PACK; ++e) {
                 const int i = OF_X ? e * A + k : k * PACK + e;  // in the run
                 pack.at[e] = OF_X ? held[u][i / PACK].at[i % PACK] : held[u][i % A].at[i / A];
             }
-            store_pack<PACK>((Item*)p.y + to[u] + k * (OF_X ? p.y_stride_a : PACK), pack);
+            store_vec<PACK>((Item*)p.y + to[u] + k * (OF_X ? p.y_stride_a : PACK), pack);
         }
     }
 }

@@ -2,12 +2,12 @@
 // looks only at pieces that may meet it.
 
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_boxes(const __grid_constant__ Params p) {
-    let_next_start();
+    pdl_trigger();
     const unsigned int piece = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, pieces = (unsigned int)p.pieces;
     if (piece >= pieces * (unsigned int)p.images) return;
     const unsigned int n = piece / pieces;
     const Position position = position_in((int)(piece - n * pieces), p);
-    wait_for_launch_before();
+    pdl_wait();
     Place place;
     place.is_near = false;
     if (position.is_one) place = place_at(n, position.row, position.column, p);

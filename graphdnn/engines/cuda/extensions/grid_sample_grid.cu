@@ -3,8 +3,8 @@
 // packs of them as there are shares.
 
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_grid(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     constexpr int POSITIONS = THREADS / SLICES;
     __shared__ Compute shares[2][THREADS];
     const int thread = (int)threadIdx.x, slice = PACK > 1 ? thread % SLICES : thread / POSITIONS;

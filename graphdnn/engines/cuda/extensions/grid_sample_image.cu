@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grid_sample_image(
     __shared__ Listing list;
     __shared__ int pieces[THREADS], found[WARPS];
 
-    let_next_start();
+    pdl_trigger();
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
     const int tiles = (int)(p.tiles_across * p.tiles_down), across = (int)p.tiles_across, groups = (int)p.groups;
     const int tile = (int)blockIdx.x % tiles, above = (int)blockIdx.x / tiles;
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grid_sample_image(
     };
     Sums sums;
 
-    wait_for_launch_before();
+    pdl_wait();
     const Box* const boxes = (const Box*)p.boxes + n * p.pieces;
     const int every = (int)p.pieces;
     int start = 0, near = 0, next = 0;  // of the pieces that were looked at `near` may meet the tile

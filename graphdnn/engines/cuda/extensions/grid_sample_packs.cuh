@@ -16,7 +16,7 @@ struct Sums {
             const int pixel = s * AT_ONCE + part.lane / SLOTS;
             unsigned int left = __shfl_sync(~0u, own, pixel);
             while (left) {
-                Pack<Element, PACK> some[TOGETHER];
+                Vec<Element, PACK> some[TOGETHER];
                 Compute weight[TOGETHER];
                 bool is_one[TOGETHER];
                 int k = 0;
@@ -26,7 +26,7 @@ struct Sums {
                     k = is_one[j] ? base + __ffs((int)left) - 1 : k;
                     left &= left - 1;
                     weight[j] = list.weight(k, part.left + pixel, part.row);
-                    some[j] = load_pack_read_only<PACK>(p.dy + image + list.offsets[k]);
+                    some[j] = load_vec_read_only<PACK>(p.dy + image + list.offsets[k]);
                 }
                 #pragma unroll
                 for (int j = 0; j < TOGETHER; ++j)

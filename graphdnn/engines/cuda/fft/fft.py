@@ -151,7 +151,7 @@ def _add_crop(steps: Steps, tiles: Tiles, role: str, place: int) -> None:
             "OUTER": 1 if role == "w" else 0,
             "INNER": 2,
             "SIGN": how.sign,
-            "Accumulator": "float",
+            "Accum": "float",
             "Count": count_type(prod(counts)),
         },
     )

@@ -9,7 +9,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) fft_crop(const __grid_cons
         #pragma unroll
         for (int j = 0; j < 6; ++j) at[ORDER[j]] = counted[j];
         at[AXIS] *= WIDTH;
-        Accumulator acc[WIDTH];
+        Accum acc[WIDTH];
         #pragma unroll
         for (int e = 0; e < WIDTH; ++e) {
             long long from = (at[OUTER] + (AXIS == OUTER ? e : 0)) * p.plane[0];
@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) fft_crop(const __grid_cons
                 from += tile * p.plane[1 + d];
                 from += (SIGN * element + (int)p.first[d] - tile * (int)p.advance[d]) * p.plane[4 + d];
             }
-            acc[e] = (Accumulator)(p.planes[from] * (float)p.scale);
+            acc[e] = (Accum)(p.planes[from] * (float)p.scale);
         }
         epilogue(p, at, acc);
     }

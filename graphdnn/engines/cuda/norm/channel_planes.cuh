@@ -239,7 +239,7 @@ __device__ __forceinline__ void conclude(
             mine.locate_row(i, 0, at);
             store_row(p, at, found[0][i], found[1][i]);
         }
-        const Pack<Compute, 2> needed = needed_of(p, found[0][i], found[1][i]);
+        const Vec<Compute, 2> needed = needed_of(p, found[0][i], found[1][i]);
         found[0][i] = needed.at[0], found[1][i] = needed.at[1];
     }
     __syncthreads();

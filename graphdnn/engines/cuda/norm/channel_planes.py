@@ -95,7 +95,7 @@ class Planes:
         if self.is_divided:
             files = ["channel_planes_workspace.cuh", "channel_planes.cuh", "norm_channel_planes_split.cu"]
             parameters.integer("parts", self.parts)
-            pair = f"Pack<{constants['Compute']}, 2>"
+            pair = f"Vec<{constants['Compute']}, 2>"
             for field, count in (("partial", self.parts), ("joined", 1)):
                 parameters.scratch(field, pair, steps.allocate(count * images * self.planes * _PAIR))
         elif self.parts > 1:

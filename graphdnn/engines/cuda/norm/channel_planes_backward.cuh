@@ -21,7 +21,7 @@ __device__ __forceinline__ void add(const Elements& pack, const Row& row, Comput
 }
 
 // Means.
-__device__ __forceinline__ Pack<Compute, 2> needed_of(const Params& p, Compute sum, Compute dot) {
+__device__ __forceinline__ Vec<Compute, 2> needed_of(const Params& p, Compute sum, Compute dot) {
     return {sum / (Compute)p.elements, dot / (Compute)p.elements};
 }
 

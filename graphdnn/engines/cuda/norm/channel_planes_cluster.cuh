@@ -30,7 +30,7 @@ __device__ __forceinline__ void arrive_in_cluster() { emulated_cluster_arrive();
 __device__ __forceinline__ void await_cluster() { emulated_cluster_wait(); }
 __device__ __forceinline__ void greet_cluster() { emulated_cluster_arrive(); }
 template <class T> __device__ __forceinline__ void send(T* to, int block, T value) {
-    emulated_send((unsigned int)__cvta_generic_to_shared(to), block, &value, sizeof value);
+    emulated_dsmem_store((unsigned int)__cvta_generic_to_shared(to), block, &value, sizeof value);
 }
 #endif
 

@@ -30,7 +30,7 @@ __device__ __forceinline__ void learn_channel(const Channel& channel, Row& row, 
 }
 
 // Mean and inverse deviation.
-__device__ __forceinline__ Pack<Compute, 2> needed_of(const Params& p, Compute sum, Compute squares) {
+__device__ __forceinline__ Vec<Compute, 2> needed_of(const Params& p, Compute sum, Compute squares) {
     return {sum / (Compute)p.elements, inverse_deviation(squares / (Compute)p.elements, epsilon(p))};
 }
 

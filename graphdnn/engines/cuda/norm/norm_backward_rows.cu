@@ -1,7 +1,7 @@
 // Gradient of a normalization whose rows the threads of a block hold in registers: x and dy are read once.
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_backward_rows(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     const Place here = place_in(p, blockIdx.x);
     int at[RANK];
     Elements pack[STEPS];

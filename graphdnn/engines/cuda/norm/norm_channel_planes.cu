@@ -2,10 +2,10 @@
 
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) norm_channel_planes(const __grid_constant__ Params p) {
     __shared__ Compute found[2][CHANNELS];  // sums of rows
-    let_next_start();
+    pdl_trigger();
     const Lines mine = lines_of(p, (int)blockIdx.x);
     greet_parts();
-    wait_for_launch_before();
+    pdl_wait();
     int rows[VECTOR];
     Row row;
     find_sums(p, mine, rows, read_once(), row, found);

@@ -3,9 +3,9 @@
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_planes_parts(const __grid_constant__ Params p) {
     __shared__ Compute found[2][CHANNELS];
-    let_next_start();
+    pdl_trigger();
     const Lines mine = lines_of(p, (int)blockIdx.x);
-    wait_for_launch_before();
+    pdl_wait();
     int rows[VECTOR];
     Row row;
     find_sums(p, mine, rows, read_again(), row, found);
@@ -31,15 +31,15 @@ __device__ __forceinline__ Compute over_block(Compute value) {
 
 // A block for each row of an image: its parts become sums, or a sum and the squares of what deviates from the mean.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_planes_join(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     const int row = (int)blockIdx.x, parts = (int)p.parts;
-    const Pack<Compute, 2>* const part = p.partial + (long long)blockIdx.y * parts * p.channels + row;
+    const Vec<Compute, 2>* const part = p.partial + (long long)blockIdx.y * parts * p.channels + row;
     Compute first = (Compute)0, second = (Compute)0;
     for (int i = (int)threadIdx.x; i < parts; i += THREADS) first += part[i * p.channels].at[0];
     first = over_block(first);
     for (int i = (int)threadIdx.x; i < parts; i += THREADS) {
-        const Pack<Compute, 2> some = part[i * p.channels];
+        const Vec<Compute, 2> some = part[i * p.channels];
         second += joined(p, i, some.at[0], some.at[1], first);
     }
     second = over_block(second);
@@ -54,16 +54,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_planes_join(const 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_planes_apply(const __grid_constant__ Params p) {
-    let_next_start();
+    pdl_trigger();
     Lines mine = lines_of(p, (int)gridDim.x - 1 - (int)blockIdx.x);
     int rows[VECTOR];
     find_rows(mine, rows);
-    wait_for_launch_before();
+    pdl_wait();
     Row row;
     know(p, mine, rows, row);
     #pragma unroll
     for (int e = 0; e < VECTOR; ++e) {
-        const Pack<Compute, 2> joined = p.joined[(long long)blockIdx.y * p.channels + mine.first_channel + rows[e]];
+        const Vec<Compute, 2> joined = p.joined[(long long)blockIdx.y * p.channels + mine.first_channel + rows[e]];
         learn(joined.at[0], joined.at[1], row, e);
     }
     take_all(p, mine, read_once(), [&](int n, const Stored& pack) {

@@ -8,7 +8,7 @@ static_assert(JOINERS >= 1 && WARPS >= 2 && LANES >= ROW_WIDTH, "each row has th
 // Parts of a block's rows, and what every thread learns of them in the end.
 struct Parts {
     Compute elements[WARPS];
-    Pack<Compute, 2> values[WARPS][BLOCK_ROWS];
+    Vec<Compute, 2> values[WARPS][BLOCK_ROWS];
 
     __device__ __forceinline__ void set(int number, int row, Compute first, Compute second) {
         values[number][row].at[0] = first;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void join_all(
         if (joiner < JOINERS && place < rows) {
             found = {};
             for (int split = joiner; split < splits; split += 2 * BATCH * JOINERS) {
-                Pack<Compute, 2> values[2 * BATCH];
+                Vec<Compute, 2> values[2 * BATCH];
                 #pragma unroll
                 for (int i = 0; i < 2 * BATCH; ++i) {
                     const int number = split + i * JOINERS;
@@ -96,7 +96,7 @@ __device__ __forceinline__ void join_all(
                     #pragma unroll
                     for (int i = 0; i < BATCH; ++i) {
                         const int number = split + (half * BATCH + i) * JOINERS;
-                        const Pack<Compute, 2> some = values[half * BATCH + i];
+                        const Vec<Compute, 2> some = values[half * BATCH + i];
                         part[i] = {};
                         if (number < splits) part[i] = part_of(p, number, some.at[0], some.at[1]);
                     }
@@ -112,7 +112,7 @@ __device__ __forceinline__ void join_all(
         running.prepare_end(p, at, row);
     }
     if (thread < BLOCK_ROWS) {
-        const Pack<Compute, 2> needed = needed_of(p, found), stored = stored_of(p, found);
+        const Vec<Compute, 2> needed = needed_of(p, found), stored = stored_of(p, found);
         parts.set(0, thread, needed.at[0], needed.at[1]);
         parts.set(1, thread, stored.at[0], stored.at[1]);
     }

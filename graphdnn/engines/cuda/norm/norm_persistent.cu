@@ -68,8 +68,8 @@ struct Group {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) begin_resident(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     for (long long i = threadIdx.x; i < p.tiles; i += THREADS) p.arrived[i] = 0;
 }
 
@@ -121,7 +121,7 @@ __device__ __forceinline__ void serve(const Params& p, Count tile, const Kept& k
 
     Part<ROW_WIDTH> part = running.part(p, mine.count());
     join_all(p, tile, here, mine, part, running, at, row);
-    if (!ROUNDS || tile + gridDim.x >= (Count)p.tiles) let_next_start();
+    if (!ROUNDS || tile + gridDim.x >= (Count)p.tiles) pdl_trigger();
     if (!here.is_live) return;
 
     for (Count round = end - 2 * STEPS;; round -= 2 * STEPS) {
@@ -142,7 +142,7 @@ __device__ __forceinline__ void serve(const Params& p, Count tile, const Kept& k
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_persistent(const __grid_constant__ Params p) {
     extern __shared__ uint4 kept_words[];
-    wait_for_launch_before();
+    pdl_wait();
     const Kept kept((unsigned char*)kept_words, (int)p.kept);
     const Policy once = read_once(), again = read_again();
     Count tile = blockIdx.x;

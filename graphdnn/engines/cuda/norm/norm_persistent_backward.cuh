@@ -61,7 +61,7 @@ struct Running {
         of_row(p, again, row);
     }
 
-    __device__ __forceinline__ void conclude(const Pack<Compute, 2>& needed, int i, Row& row) const {
+    __device__ __forceinline__ void conclude(const Vec<Compute, 2>& needed, int i, Row& row) const {
         const Compute scale = row.scale[i] * row.inverse[i];
         row.sum[i] = CENTERED ? -scale * needed.at[0] : (Compute)0;
         row.dot[i] = -scale * (needed.at[1] * row.inverse[i]) * row.inverse[i];
@@ -70,7 +70,7 @@ struct Running {
 
     // Row i of the thread, to memory.
     __device__ __forceinline__ void store(
-        const Params& p, const int (&at)[RANK], int i, const Pack<Compute, 2>& stored, const Row& row
+        const Params& p, const int (&at)[RANK], int i, const Vec<Compute, 2>& stored, const Row& row
     ) const {
         Compute inverse = (Compute)0;
         #pragma unroll
@@ -81,11 +81,11 @@ struct Running {
 };
 
 // What each thread of a row needs: means over the row.
-__device__ __forceinline__ Pack<Compute, 2> needed_of(const Params& p, const Part<1>& row) {
+__device__ __forceinline__ Vec<Compute, 2> needed_of(const Params& p, const Part<1>& row) {
     return {row.first[0] / (Compute)p.elements, row.second[0] / (Compute)p.elements};
 }
 
 // What is stored: the sums.
-__device__ __forceinline__ Pack<Compute, 2> stored_of(const Params&, const Part<1>& row) {
+__device__ __forceinline__ Vec<Compute, 2> stored_of(const Params&, const Part<1>& row) {
     return {row.first[0], row.second[0]};
 }

@@ -107,14 +107,14 @@ struct Running {
         of_row(p, at, row);
     }
 
-    __device__ __forceinline__ void conclude(const Pack<Compute, 2>& needed, int i, Row& row) const {
+    __device__ __forceinline__ void conclude(const Vec<Compute, 2>& needed, int i, Row& row) const {
         row.mean[i] = origin(i) + needed.at[0];
         row.inverse[i] = SCALED ? needed.at[1] * row.scale[i] : needed.at[1];  // one factor for each element
     }
 
     // Row i of the thread, to memory.
     __device__ __forceinline__ void store(
-        const Params& p, const int (&at)[RANK], int i, const Pack<Compute, 2>& stored, const Row& row
+        const Params& p, const int (&at)[RANK], int i, const Vec<Compute, 2>& stored, const Row& row
     ) const {
         Compute whole = (Compute)0;
         #pragma unroll
@@ -125,12 +125,12 @@ struct Running {
 };
 
 // What each thread of a row needs: the mean, from the row's first element, and the inverse deviation.
-__device__ __forceinline__ Pack<Compute, 2> needed_of(const Params& p, const Part<1>& row) {
+__device__ __forceinline__ Vec<Compute, 2> needed_of(const Params& p, const Part<1>& row) {
     return {row.first[0], inverse_deviation(row.second[0] / (Compute)p.elements, epsilon(p))};
 }
 
 // What is stored besides the mean: variance and inverse deviation.
-__device__ __forceinline__ Pack<Compute, 2> stored_of(const Params& p, const Part<1>& row) {
+__device__ __forceinline__ Vec<Compute, 2> stored_of(const Params& p, const Part<1>& row) {
     const Compute variance = row.second[0] / (Compute)p.elements;
     return {variance, inverse_deviation(variance, epsilon(p))};
 }

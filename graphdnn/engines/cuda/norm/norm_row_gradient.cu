@@ -34,11 +34,11 @@ __device__ __forceinline__ void over_rows(const Place& here, int turn, Row& row)
         row.dot[0] += __shfl_xor_sync(0xffffffffu, row.dot[0], by);
     }
     if constexpr (PARTS > 1) {
-        __shared__ Pack<Compute, 2> parts[2][COLUMNS][PARTS];
+        __shared__ Vec<Compute, 2> parts[2][COLUMNS][PARTS];
         if (here.lane % 32 == 0) parts[turn][here.column][here.lane / 32] = {row.sum[0], row.dot[0]};
         __syncthreads();
         const int part = here.lane % JOINED;
-        Pack<Compute, 2> mine = {};
+        Vec<Compute, 2> mine = {};
         if (PARTS == JOINED || part < PARTS) mine = parts[turn][here.column][part];
         row.sum[0] = mine.at[0], row.dot[0] = mine.at[1];
         #pragma unroll
@@ -50,7 +50,7 @@ __device__ __forceinline__ void over_rows(const Place& here, int turn, Row& row)
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(const __grid_constant__ Params p) {
-    wait_for_launch_before();
+    pdl_wait();
     int at[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) at[j] = 0;
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(
             }
         }
     }
-    let_next_start();
+    pdl_trigger();
     // A row's places, in the order of its elements: the block's columns become one.
     constexpr int ROOM = LANES * STEPS * VECTOR;
     __shared__ Compute columns[COLUMNS > 1 ? COLUMNS : 1][COLUMNS > 1 ? ROOM : 1];
@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(JOINERS, 1) norm_parameters(const _
     const Compute* const from = p.partial + (is_one ? i : 0);
     const int blocks = (int)p.blocks;
     Compute sum[SUMS] = {};
-    wait_for_launch_before();
+    pdl_wait();
     for (int block = warp; block < blocks; block += WARPS * TOGETHER) {
         Compute some[TOGETHER][SUMS];
         #pragma unroll

@@ -4,8 +4,8 @@
 constexpr int SHARE = (ROW_WIDTH + LANES - 1) / LANES;  // rows whose statistics a thread stores
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     const Place here = place_in(p, blockIdx.x);
     int at[RANK];
     Elements pack[STEPS];

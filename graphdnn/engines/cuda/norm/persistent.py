@@ -29,7 +29,7 @@ def stored_text(fields: Mapping[str, TensorSpec], width: int) -> str:
     apart.
     """
     packs = {name: _stored(spec, width) for name, spec in fields.items()}
-    taken = "".join(f"    Pack<{STORAGE[spec.data_type]}, VECTOR> {name};\n" for name, spec in fields.items())
+    taken = "".join(f"    Vec<{STORAGE[spec.data_type]}, VECTOR> {name};\n" for name, spec in fields.items())
     members = "".join(f"    {pack} {name};\n" for name, pack in packs.items())
     pointers = "".join(f"    {pack}* {name};\n" for name, pack in packs.items())
     starts, before = [], ""
@@ -50,7 +50,7 @@ def _stored(spec: TensorSpec, width: int) -> str:
     """The type of a pack: words, where elements are narrower."""
     element = ELEMENTS[spec.data_type]
     is_narrow = element.kind == "float" and element.bytes < 4
-    kind = "Words" if is_narrow and width * element.bytes % 4 == 0 else "Pack"
+    kind = "Words" if is_narrow and width * element.bytes % 4 == 0 else "Vec"
     return f"{kind}<{STORAGE[spec.data_type]}, VECTOR>"
 
 
@@ -139,7 +139,7 @@ class Residence:
         parameters.integer("kept", self.kept)
         parameters.integer("tiles", self.tiles)
         parameters.integer("ahead", _AHEAD // self.pack_bytes)
-        pair = f"Pack<{constants['Compute']}, 2>"
+        pair = f"Vec<{constants['Compute']}, 2>"
         scratch = {"partial": (pair, self.splits * rows.count * 16), "arrived": ("unsigned int", 4 * self.tiles)}
         for field, (kind, size) in scratch.items():
             if is_split:

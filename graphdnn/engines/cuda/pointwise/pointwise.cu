@@ -19,14 +19,14 @@ __device__ __forceinline__ void place(const Params& p, Count i, int (&at)[RANK])
 __device__ __forceinline__ Count turn(Count i, Count count) { return REVERSED ? count - 1 - i : i; }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) pointwise(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
     Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
     int at[RANK];
-    Kept kept;  // of operands along the last axis, where a thread's packs are whole rows apart; else nothing
+    ColumnOperands kept;  // of operands along the last axis, where a thread's packs are whole rows apart; else nothing
     place(p, turn(i, count), at);
-    keep(p, at, kept);
+    load_column_operands(p, at, kept);
     if constexpr (PAIRS) {
         for (; i + step < count; i += 2 * step) {
             int next[RANK];

@@ -210,7 +210,9 @@ class Written(NamedTuple):
 
     @classmethod
     def of(cls, program: Program, parameters: Parameters) -> Written:
-        return cls((program.keeping(), program.function("chain", "long long linear, const Kept& kept")), parameters)
+        return cls(
+            (program.keeping(), program.function("chain", "long long linear, const ColumnOperands& kept")), parameters
+        )
 
 
 def _blocks_that_keep(space: Space, inputs: Sequence[TensorSpec], width: int, device: DeviceSpec) -> int:

@@ -8,7 +8,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) rnn_fill(const __grid_c
         const long long layer = i * 4 / layer_words, at = i * 4 - layer * layer_words;
         uint4 value = make_uint4(ABSENT, ABSENT, ABSENT, ABSENT);
         if (at < first_words) {
-            Pack<State, 8> states;
+            Vec<State, 8> states;
             #pragma unroll
             for (int e = 0; e < 8; ++e) {
                 const long long element = at * 2 + e, b = element / width, column = element % width;

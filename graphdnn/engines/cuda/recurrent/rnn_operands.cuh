@@ -17,7 +17,7 @@ __device__ __forceinline__ unsigned int word_of(const uint4& words, int i) {
 // Eight neighbours of the packed weights.
 __device__ __forceinline__ uint4 eight_at(const Params& p, const State* matrix, long long at, bool is_aligned) {
     if (is_aligned) return __ldg((const uint4*)(matrix + at));
-    Pack<State, 8> pack;
+    Vec<State, 8> pack;
     #pragma unroll
     for (int e = 0; e < 8; ++e) pack[e] = matrix[(at + e) * p.w_step];
     return *(const uint4*)&pack;

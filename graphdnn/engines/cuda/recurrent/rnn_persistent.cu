@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
                 const float* const from = parts + r * PITCH + (int)threadIdx.x % UNITS * GATES;
                 #pragma unroll
                 for (int w = 0; w < WARPS; ++w) {
-                    const Pack<float, GATES == 3 ? 1 : GATES> some = load_pack<GATES == 3 ? 1 : GATES>(from + w * ROWS * PITCH);
+                    const Vec<float, GATES == 3 ? 1 : GATES> some = load_vec<GATES == 3 ? 1 : GATES>(from + w * ROWS * PITCH);
                     #pragma unroll
                     for (int g = 0; g < GATES; ++g) of_state[g] += GATES == 3 ? from[w * ROWS * PITCH + g] : some[g % (GATES == 3 ? 1 : GATES)];
                 }

@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
                 const long long at = ((long long)gate_at(kb / WARP_UNITS) * hidden + k) * hidden + first_unit + tile * 8;
                 *(uint4*)(turned + lane * 8) = k < hidden ? eight_at(p, matrix, at, is_aligned) : make_uint4(0, 0, 0, 0);
                 __syncwarp();
-                Pack<State, 8> pack;
+                Vec<State, 8> pack;
                 #pragma unroll
                 for (int e = 0; e < 8; ++e) pack[e] = turned[(place * 8 + e) * 8 + group];
                 weights.set(kb, tile, *(const uint4*)&pack);

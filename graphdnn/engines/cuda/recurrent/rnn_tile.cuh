@@ -38,12 +38,12 @@ template <int OUT> struct Tile {
             __syncthreads();
             #pragma unroll
             for (int k = 0; k < DEPTH / PARTS; k += VECTOR) {
-                Pack<Compute, VECTOR> h[4];
+                Vec<Compute, VECTOR> h[4];
                 #pragma unroll
-                for (int i = 0; i < 4; ++i) h[i] = load_pack<VECTOR>(states + (four + i) * STATE_PITCH + part * (DEPTH / PARTS) + k);
+                for (int i = 0; i < 4; ++i) h[i] = load_vec<VECTOR>(states + (four + i) * STATE_PITCH + part * (DEPTH / PARTS) + k);
                 #pragma unroll
                 for (int o = 0; o < OUT; ++o) {
-                    const Pack<Compute, VECTOR> m = load_pack<VECTOR>(&matrix(o, u, chunk, part * (DEPTH / PARTS) + k));
+                    const Vec<Compute, VECTOR> m = load_vec<VECTOR>(&matrix(o, u, chunk, part * (DEPTH / PARTS) + k));
                     #pragma unroll
                     for (int e = 0; e < VECTOR; ++e)
                         #pragma unroll

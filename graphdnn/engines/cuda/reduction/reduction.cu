@@ -130,7 +130,7 @@ template <int N> __device__ __forceinline__ void deliver(const Params& p, Count 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) reduce(const __grid_constant__ Params p) {
-    wait_for_launch_before();
+    pdl_wait();
     const int rt = ALONG ? threadIdx.x % RT : threadIdx.x / KT;
     const int kt = ALONG ? threadIdx.x / RT : threadIdx.x % KT;
     const Count tile = (Count)blockIdx.x * KT, k = tile + kt;
@@ -144,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) reduce(cons
         const Count begin = (Count)blockIdx.y * (Count)p.per_block, rest = (Count)p.reduced_count - begin;
         accumulate(p, k, begin + rt, begin + (rest < (Count)p.per_block ? rest : (Count)p.per_block), acc);
     }
-    if constexpr (SPLIT) let_next_start();
+    if constexpr (SPLIT) pdl_trigger();
     Compute result[PARTS][OUT];
     #pragma unroll
     for (int part = 0; part < PARTS; ++part)

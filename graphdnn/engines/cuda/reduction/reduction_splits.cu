@@ -6,7 +6,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) reduce_splits(const __grid
     Compute acc[PARTS][1];
     #pragma unroll
     for (int part = 0; part < PARTS; ++part) acc[part][0] = identity();
-    wait_for_launch_before();
+    pdl_wait();
     if (index < (Count)p.results) {
         for (int split = threadIdx.x / K; split < (int)p.splits; split += TOGETHER * LANES) {
             Compute part_of[TOGETHER][PARTS];

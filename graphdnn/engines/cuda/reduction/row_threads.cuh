@@ -75,14 +75,14 @@ __device__ __forceinline__ void over_row(T (&value)[ROW_WIDTH], const Place& her
             value[e] = combine(value[e], __shfl_xor_sync(0xffffffffu, value[e], by * apart));
     constexpr int parts = LANES / in_warp;
     if constexpr (parts > 1) {
-        __shared__ Pack<T, ROW_WIDTH> shared[parts][COLUMNS];
+        __shared__ Vec<T, ROW_WIDTH> shared[parts][COLUMNS];
         if (here.lane % in_warp == 0)
             #pragma unroll
             for (int e = 0; e < ROW_WIDTH; ++e) shared[here.lane / in_warp][here.column].at[e] = value[e];
         __syncthreads();
         #pragma unroll
         for (int i = 0; i < parts; ++i) {
-            const Pack<T, ROW_WIDTH> part = shared[i][here.column];
+            const Vec<T, ROW_WIDTH> part = shared[i][here.column];
             #pragma unroll
             for (int e = 0; e < ROW_WIDTH; ++e) value[e] = i == 0 ? part.at[e] : combine(value[e], part.at[e]);
         }

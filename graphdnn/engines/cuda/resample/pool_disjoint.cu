@@ -1,7 +1,7 @@
 // Pooling whose windows lie apart: each element of x is read once. Sums go along the first axis first, as the host's.
 extern "C" __global__ void __launch_bounds__(THREADS) pool_disjoint(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     const Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
     if (i >= (Count)p.count) return;
     int at[RANK];

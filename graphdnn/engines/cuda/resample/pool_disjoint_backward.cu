@@ -6,8 +6,8 @@
 template <int V> __device__ void prologue(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 
 extern "C" __global__ void __launch_bounds__(THREADS) pool_disjoint_backward(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     const Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
     if (i >= (Count)p.count) return;
     int at[RANK];

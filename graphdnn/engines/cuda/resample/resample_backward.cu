@@ -80,8 +80,8 @@ template <int V> __device__ __forceinline__ void gather(const Params& p, const i
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) resample_backward(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     for (Count c = (Count)blockIdx.x * THREADS + threadIdx.x; c < (Count)p.count; c += (Count)gridDim.x * THREADS) {
         int at[RANK];
         coordinates(c, p, at);

@@ -20,7 +20,7 @@ __device__ __forceinline__ void read(const Params& p, const Source* here, int (&
     const int row = first - BEFORE + i, rows = (int)p.image;
     const bool counts = (unsigned int)row < (unsigned int)rows;
     at[AXIS] = row < 0 ? 0 : row < rows ? row : rows - 1;
-    prologue(p, at, load_pack<PACK>(here + i * WIDE).at, value);
+    prologue(p, at, load_vec<PACK>(here + i * WIDE).at, value);
     #pragma unroll
     for (int e = 0; e < PACK; ++e) value[e] = counts ? value[e] : 0.0f;
 }
@@ -32,7 +32,7 @@ template <bool IS_QUICK> __device__ __forceinline__ void write(
     if (!ALL_ROWS && first + i >= (int)p.outputs) return;
     #pragma unroll
     for (int e = 0; e < PACK; ++e) sum[e] *= 1.0f / WINDOW;
-    finish<IS_QUICK>(p, at, sum, load_pack<PACK>(here + (i + BEFORE) * WIDE).at, doubt);
+    finish<IS_QUICK>(p, at, sum, load_vec<PACK>(here + (i + BEFORE) * WIDE).at, doubt);
 }
 
 // A thread's outputs.
@@ -73,8 +73,8 @@ __device__ __forceinline__ void walk_again(const Params& p, const Source* here, 
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_box(const __grid_constant__ Params p) {
     extern __shared__ __align__(128) unsigned char memory[];
-    const shared_t full = shared_address(memory + BOX_BYTES);
-    let_next_start();
+    const smem_addr_t full = smem_addr(memory + BOX_BYTES);
+    pdl_trigger();
     int at[RANK];  // in tiles
     unsigned int left = blockIdx.x;
     #pragma unroll
@@ -87,23 +87,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_box(const
     at[AXIS] *= ROWS;
     at[RANK - 1] *= WIDE;
     if (threadIdx.x == 0) {
-        init_barrier(full, 1);
-        publish_barriers();
+        mbarrier_init(full, 1);
+        fence_barrier_init();
     }
     __syncwarp();  // the warp begins the barrier, its first thread announces to it
-    wait_for_launch_before();
+    pdl_wait();
     if (threadIdx.x == 0) {
-        announce(full, BOX_BYTES);
+        mbarrier_expect_tx(full, BOX_BYTES);
         const int column = at[RANK - 1], row = at[AXIS] - BEFORE;
-        if constexpr (OUTERS == 0) copy_box(shared_address(memory), p.box[0], full, column, row);
-        else if constexpr (OUTERS == 1) copy_box(shared_address(memory), p.box[0], full, column, row, at[OUTER]);
-        else copy_box(shared_address(memory), p.box[0], full, column, row, at[OUTER], at[OUTERMOST]);
+        if constexpr (OUTERS == 0) tma_load_tile(smem_addr(memory), p.box[0], full, column, row);
+        else if constexpr (OUTERS == 1) tma_load_tile(smem_addr(memory), p.box[0], full, column, row, at[OUTER]);
+        else tma_load_tile(smem_addr(memory), p.box[0], full, column, row, at[OUTER], at[OUTERMOST]);
     }
     __syncthreads();
     const int lane = (int)threadIdx.x % LANES, part = (int)threadIdx.x / LANES;
     at[AXIS] += part * SPAN;
     at[RANK - 1] += lane * PACK;
-    await_phase(full, 0);
+    mbarrier_wait_parity(full, 0);
     if (!WHOLE && (at[RANK - 1] >= (int)p.wide || at[AXIS] >= (int)p.outputs)) return;
     const Source* const here = (const Source*)memory + part * SPAN * WIDE + lane * PACK;
     unsigned int doubt = 0;

@@ -1,8 +1,8 @@
 // Any mode, window and stride: every thread computes WIDTH neighbouring outputs, a tap at a time.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) resample_forward(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < (Count)p.count; i += (Count)gridDim.x * THREADS) {
         int at[RANK];
         coordinates(i, p, at);

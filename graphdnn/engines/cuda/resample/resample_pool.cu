@@ -184,8 +184,8 @@ template <bool IS_QUICK, int N> __device__ __forceinline__ void walk(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
     if (i >= (Count)p.count) {
         if (!SHARE) return;

@@ -195,8 +195,8 @@ __device__ __forceinline__ void write_row(const Params& p, int (&at)[RANK], int 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_backward(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     const Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
     if (i >= (Count)p.count) return;
     int at[RANK];  // in steps of what a thread computes

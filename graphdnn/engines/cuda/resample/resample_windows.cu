@@ -21,10 +21,10 @@ __device__ __forceinline__ int spot(int c, int pixel) {
 __device__ __forceinline__ void put(Compute* tile, int c, int pixel, const Values& value) {
     #pragma unroll
     for (int o = 0; o < OWN; ++o) {
-        Pack<Compute, SIDE> row;
+        Vec<Compute, SIDE> row;
         #pragma unroll
         for (int e = 0; e < SIDE; ++e) row.at[e] = value[ALONG ? 0 : o][ALONG ? o : e];
-        *(Pack<Compute, SIDE>*)(tile + spot(c + o, pixel)) = row;
+        *(Vec<Compute, SIDE>*)(tile + spot(c + o, pixel)) = row;
     }
 }
 
@@ -36,7 +36,7 @@ template <int REACH> __device__ __forceinline__ void average(const Compute* tile
     Compute sum[OWN][SIDE];
     #pragma unroll
     for (int j = 0; j < OWN + WINDOW - 1; ++j) {
-        const Pack<Compute, SIDE> row = *(const Pack<Compute, SIDE>*)(tile + spot(c - REACH + j, pixel));
+        const Vec<Compute, SIDE> row = *(const Vec<Compute, SIDE>*)(tile + spot(c - REACH + j, pixel));
         #pragma unroll
         for (int o = 0; o < OWN; ++o) {
             if (j < o || j >= o + WINDOW) continue;

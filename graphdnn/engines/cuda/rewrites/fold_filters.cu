@@ -3,8 +3,8 @@
 // Filters of pairs lie channels last: (k, taps of the other axes, pairs, pixel of a pair, c). A thread writes one element.
 
 extern "C" __global__ void __launch_bounds__(THREADS) fold_filters(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     const unsigned int i = blockIdx.x * (unsigned int)THREADS + threadIdx.x;
     if (i >= (unsigned int)p.count) return;
     const unsigned int channels = (unsigned int)p.channels, pixels = 2 * (unsigned int)p.pairs;

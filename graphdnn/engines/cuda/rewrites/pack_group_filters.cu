@@ -3,8 +3,8 @@
 // Joined filters lie channels last. A thread writes one element.
 
 extern "C" __global__ void __launch_bounds__(THREADS) pack_group_filters(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     const unsigned int i = blockIdx.x * (unsigned int)THREADS + threadIdx.x;
     if (i >= (unsigned int)p.count) return;
     const unsigned int channels = (unsigned int)p.channels, groups = (unsigned int)p.groups;

@@ -3,7 +3,7 @@
 // slab: THREADS_M * BN accumulators that nobody reads any more.
 template <class Emit>
 __device__ __forceinline__ void leave(
-    Accumulator* slab, const Place& mine, const Accumulator (&sum)[TM][TN], int rows_left, int columns_left, Emit emit
+    Accum* slab, const Place& mine, const Accum (&sum)[TM][TN], int rows_left, int columns_left, Emit emit
 ) {
     #pragma unroll 1
     for (int pass = 0; pass < TM; ++pass) {
@@ -20,7 +20,7 @@ __device__ __forceinline__ void leave(
             const int slab_row = n / (BN / WIDTH), column = n % (BN / WIDTH) * WIDTH;
             const int row = row_first + slab_row * GM;
             if (row >= rows_left || column >= columns_left) continue;
-            Accumulator acc[WIDTH];
+            Accum acc[WIDTH];
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) acc[e] = slab[slab_row * BN + column + e];
             emit(row, column, acc);

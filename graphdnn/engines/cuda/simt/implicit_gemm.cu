@@ -203,9 +203,9 @@ __device__ __forceinline__ void put(Staged* tile, const T (&from)[C::COUNT][V]) 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(const __grid_constant__ Params p) {
-    wait_for_launch_before();
+    pdl_wait();
     constexpr int TILE_BYTES = 2 * BK * (PITCH_A + PITCH_B) * (int)sizeof(Staged);
-    constexpr int SLAB_BYTES = THREADS_M * BN * (int)sizeof(Accumulator);
+    constexpr int SLAB_BYTES = THREADS_M * BN * (int)sizeof(Accum);
     __shared__ __align__(16) unsigned char memory[TILE_BYTES > SLAB_BYTES ? TILE_BYTES : SLAB_BYTES];
     __shared__ Tables tables;
     Staged(&tile_a)[2][BK * PITCH_A] = *(Staged(*)[2][BK * PITCH_A])memory;
@@ -254,11 +254,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
         }
     };
 
-    Accumulator sum[TM][TN];
+    Accum sum[TM][TN];
     #pragma unroll
     for (int i = 0; i < TM; ++i)
         #pragma unroll
-        for (int j = 0; j < TN; ++j) sum[i][j] = (Accumulator)0;
+        for (int j = 0; j < TN; ++j) sum[i][j] = (Accum)0;
 
     typename Either<A_IS_PLAIN, Plain, Held>::type next_a[ChunksA::COUNT][VECTOR_A];
     typename Either<A_IS_PLAIN, Held, Plain>::type next_b[ChunksB::COUNT][VECTOR_B];
@@ -329,14 +329,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
     }
 
     __syncthreads();
-    const auto emit = [&](int row, int column, const Accumulator (&acc)[WIDTH]) {
+    const auto emit = [&](int row, int column, const Accum (&acc)[WIDTH]) {
         if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
             const long long at = p.partial_start[residue()] + blockIdx.y * p.results[residue()] +
                                  (group * rows + row0 + row) * columns + column0 + column;
-            Pack<Accumulator, WIDTH> pack;
+            Vec<Accum, WIDTH> pack;
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) pack[e] = acc[e];
-            store_pack<WIDTH>(p.partial + at, pack);
+            store_vec<WIDTH>(p.partial + at, pack);
         } else {
             int at[6] = {0, 0, 0, 0, 0, 0};
             at[K_KIND == PIXEL ? 0 : 1] = group;
@@ -345,5 +345,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
             epilogue(p, at, acc);
         }
     };
-    leave((Accumulator*)memory, mine, sum, rows_left, columns_left, emit);
+    leave((Accum*)memory, mine, sum, rows_left, columns_left, emit);
 }

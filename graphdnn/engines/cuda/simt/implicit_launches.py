@@ -123,7 +123,7 @@ def _constants(plan: Plan, of_gathered: Access, of_plain: Access, of_sum: dict[s
         "A_IS_SIGNED": (plain if swapped else gathered).data_type is DataType.INT8,
         "B_IS_SIGNED": (gathered if swapped else plain).data_type is DataType.INT8,
         "Staged": plan.staged,
-        "Accumulator": plan.compute,
+        "Accum": plan.compute,
     }  # fmt: skip
 
 

@@ -51,16 +51,16 @@ __device__ __forceinline__ void batch_digits(long long batch, const Params& p, i
     at[RANK - 2] = at[RANK - 1] = 0;
 }
 
-__device__ __forceinline__ void finish(const Params& p, int (&at)[RANK], int row, int column, Accumulator (&acc)[WIDTH]) {
+__device__ __forceinline__ void finish(const Params& p, int (&at)[RANK], int row, int column, Accum (&acc)[WIDTH]) {
     at[RANK - 2] = SWAPPED ? column : row;
     at[RANK - 1] = SWAPPED ? row : column;
     epilogue(p, at, acc);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) matmul(const __grid_constant__ Params p) {
-    wait_for_launch_before();
+    pdl_wait();
     constexpr int TILE_BYTES = 2 * BK * (PITCH_A + PITCH_B) * (int)sizeof(Staged);
-    constexpr int SLAB_BYTES = THREADS_M * BN * (int)sizeof(Accumulator);
+    constexpr int SLAB_BYTES = THREADS_M * BN * (int)sizeof(Accum);
     __shared__ __align__(16) unsigned char memory[TILE_BYTES > SLAB_BYTES ? TILE_BYTES : SLAB_BYTES];
     __shared__ int result[RANK + 2];  // batch, row and column of the tile: needed again at the end only
     Staged(&tile_a)[2][BK * PITCH_A] = *(Staged(*)[2][BK * PITCH_A])memory;
@@ -101,11 +101,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) matmul(const __gri
     from_a += ChunksA::outer((int)threadIdx.x) * p.a_outer + ChunksA::k((int)threadIdx.x) * p.a_k;
     from_b += ChunksB::outer((int)threadIdx.x) * p.b_outer + ChunksB::k((int)threadIdx.x) * p.b_k;
 
-    Accumulator sum[TM][TN];
+    Accum sum[TM][TN];
     #pragma unroll
     for (int i = 0; i < TM; ++i)
         #pragma unroll
-        for (int j = 0; j < TN; ++j) sum[i][j] = (Accumulator)0;
+        for (int j = 0; j < TN; ++j) sum[i][j] = (Accum)0;
 
     Staged next_a[ChunksA::COUNT][VECTOR_A], next_b[ChunksB::COUNT][VECTOR_B];
     const int rows_left = (int)(p.rows - row0 < BM ? p.rows - row0 : BM);
@@ -137,8 +137,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) matmul(const __gri
 
     __syncthreads();
     const int first_row = result[RANK], first_column = result[RANK + 1];
-    leave((Accumulator*)memory, mine, sum, (int)p.rows - first_row, (int)p.columns - first_column,
-          [&](int row, int column, Accumulator (&acc)[WIDTH]) {
+    leave((Accum*)memory, mine, sum, (int)p.rows - first_row, (int)p.columns - first_column,
+          [&](int row, int column, Accum (&acc)[WIDTH]) {
         if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
             const long long part = blockIdx.y * p.batches + blockIdx.x / (tiles_m * tiles_n);
             const long long to = (part * p.rows + first_row + row) * p.columns + first_column + column;

@@ -239,7 +239,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "StorageA": STORAGE[side_a.spec.data_type],
             "StorageB": STORAGE[side_b.spec.data_type],
             "Staged": staged,
-            "Accumulator": compute,
+            "Accum": compute,
         },
     )  # fmt: skip
     packed = parameters.pack()

@@ -3,9 +3,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) matmul_splits(const __grid
     const long long all = p.batches * p.rows * p.columns;
     for (long long i = ((long long)blockIdx.x * THREADS + threadIdx.x) * WIDTH; i < all;
          i += (long long)gridDim.x * THREADS * WIDTH) {
-        Accumulator acc[WIDTH];
+        Accum acc[WIDTH];
         #pragma unroll
-        for (int e = 0; e < WIDTH; ++e) acc[e] = (Accumulator)0;
+        for (int e = 0; e < WIDTH; ++e) acc[e] = (Accum)0;
         for (long long s = 0; s < p.splits; ++s)
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) acc[e] = wrapping_sum(acc[e], p.partial[s * all + i + e]);

@@ -28,7 +28,7 @@ __device__ __forceinline__ void put(Staged* tile, const Staged (&from)[C::COUNT]
 }
 
 __device__ __forceinline__ void multiply(
-    const Staged* tile_a, const Staged* tile_b, const Place& mine, Accumulator (&sum)[TM][TN]
+    const Staged* tile_a, const Staged* tile_b, const Place& mine, Accum (&sum)[TM][TN]
 ) {
     #pragma unroll
     for (int k = 0; k < BK; ++k) {

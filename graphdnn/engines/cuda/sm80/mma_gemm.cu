@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_gemm(const __g
     }
     prepare_results(p, tables[0], here);
 
-    Accumulator sum[TILES_M][TILES_N][4];
+    Accum sum[TILES_M][TILES_N][4];
     const int warp = (int)threadIdx.x / 32;
     const int warp_row = warp / WARPS_N * WM, warp_column = warp % WARPS_N * WN;
     const ReaderA reader_a = ReaderA::of(warp_row);
@@ -129,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_gemm(const __g
             #pragma unroll
             for (int j = 0; j < TILES_N; ++j)
                 #pragma unroll
-                for (int e = 0; e < 4; ++e) sum[i][j][e] = (Accumulator)0;
+                for (int e = 0; e < 4; ++e) sum[i][j][e] = (Accum)0;
 
         #pragma unroll 1
         for (int t = 0; t < tiles; ++t) {
@@ -160,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_gemm(const __g
 
         struct Standing {
             int at[6];
-            Kept kept;  // of operands along the columns
+            ColumnOperands kept;  // of operands along the columns
         };
         const auto stand = [&](int column, bool inside) {
             Standing found;
@@ -168,17 +168,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_gemm(const __g
             for (int d = 0; d < 6; ++d) found.at[d] = 0;
             found.at[K_KIND == PIXEL ? 0 : 1] = here.group;
             output_coordinates<B_KIND>(p, tables[buffer].column[column], found.at);
-            if (inside && !SPLIT) keep(p, found.at, found.kept);
+            if (inside && !SPLIT) load_column_operands(p, found.at, found.kept);
             return found;
         };
-        const auto emit = [&](int row, int column, const Standing& standing, const Accumulator (&acc)[WIDTH]) {
+        const auto emit = [&](int row, int column, const Standing& standing, const Accum (&acc)[WIDTH]) {
             if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
                 const long long at = p.partial_start[residue()] + blockIdx.y * p.results[residue()] +
                                      (here.group * rows + here.row0 + row) * columns + here.column0 + column;
-                Pack<Accumulator, WIDTH> pack;
+                Vec<Accum, WIDTH> pack;
                 #pragma unroll
                 for (int e = 0; e < WIDTH; ++e) pack[e] = acc[e];
-                store_pack<WIDTH>(p.partial + at, pack);
+                store_vec<WIDTH>(p.partial + at, pack);
             } else {
                 int at[6];
                 #pragma unroll
@@ -187,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_gemm(const __g
                 epilogue(p, at, standing.kept, acc);
             }
         };
-        Accumulator* const slab = (Accumulator*)(memory + (STAYS ? STAGES * STAGE_BYTES : 0) + warp * SLAB_BYTES);
+        Accum* const slab = (Accum*)(memory + (STAYS ? STAGES * STAGE_BYTES : 0) + warp * SLAB_BYTES);
         const int rows_left = (int)(rows - here.row0 < BM ? rows - here.row0 : BM);
         const int columns_left = (int)(columns - here.column0 < BN ? columns - here.column0 : BN);
         if (rows_left == BM && columns_left == BN)

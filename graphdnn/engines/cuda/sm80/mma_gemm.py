@@ -120,7 +120,7 @@ def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
             "Offset": offset_type((plan.gathered, plan.plain)),
             "StoredGathered": plan.gathered.storage, "StoredPlain": plan.plain.storage,
             "StoredA": a.storage, "StoredB": b.storage, "A": a.storage, "B": b.storage,
-            "Accumulator": plan.compute,
+            "Accum": plan.compute,
         },
     )  # fmt: skip
     packed = parameters.pack()
@@ -138,11 +138,13 @@ def _epilogue(body: Program, compute: str, is_split: bool) -> list[str]:
     """The functions ``epilogue`` and ``keep``: the sum of parts keeps nothing."""
     acc = f"const {compute} (&acc)[{body.width}]"
     if not is_split:
-        return [body.keeping(), body.function("epilogue", f"const Kept& kept, {acc}")]
+        return [body.keeping(), body.function("epilogue", f"const ColumnOperands& kept, {acc}")]
     at = "const Params& p, const int (&at)[6]"
     nothing = (
-        f"struct Kept {{}};\n__device__ __forceinline__ void keep({at}, Kept& kept) {{}}\n"
-        f"__device__ __forceinline__ void epilogue({at}, const Kept& kept, {acc}) {{ epilogue(p, at, acc); }}\n"
+        "struct ColumnOperands {};\n"
+        f"__device__ __forceinline__ void load_column_operands({at}, ColumnOperands& kept) {{}}\n"
+        f"__device__ __forceinline__ void epilogue({at}, const ColumnOperands& kept, {acc}) {{\n"
+        "    epilogue(p, at, acc);\n}\n"
     )
     return [body.function("epilogue", acc), nothing]
 

@@ -23,14 +23,14 @@ __device__ __forceinline__ uint4 read_once(const Element* from, bool inside) {
     return w;
 }
 __device__ __forceinline__ uint4 read_often(const Element* from, bool inside) {
-    Pack<Element, 8> pack;
+    Vec<Element, 8> pack;
     load_if<8>(inside, from, pack.at);
     return *(const uint4*)&pack;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_skinny(const __grid_constant__ Params p) {
     __shared__ float sums[WARPS][8 * COLUMNS][PITCH];
-    let_next_start();
+    pdl_trigger();
     const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4, warp = (int)threadIdx.x / 32;
     const long long first = (long long)blockIdx.x * ALL;
     const int depth = (int)p.depth;
@@ -50,7 +50,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_skinny(const _
             #pragma unroll
             for (int e = 0; e < 4; ++e) sum[m][c][e] = 0.0f;
 
-    wait_for_launch_before();
+    pdl_wait();
     #pragma unroll 1
     for (int k0 = warp * DEPTH; k0 < depth; k0 += WARPS * DEPTH * TIMES) {
         uint4 a[TIMES][2][2 * LINES], b[TIMES][2][COLUMNS];

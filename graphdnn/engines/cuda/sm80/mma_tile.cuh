@@ -75,7 +75,7 @@ __device__ __forceinline__ void load_fragments(
     }
 }
 
-__device__ __forceinline__ void multiply(Accumulator (&sum)[TILES_M][TILES_N][4], const Fragments& of) {
+__device__ __forceinline__ void multiply(Accum (&sum)[TILES_M][TILES_N][4], const Fragments& of) {
     #pragma unroll
     for (int i = 0; i < TILES_M; ++i)
         #pragma unroll

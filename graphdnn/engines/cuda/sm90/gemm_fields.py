@@ -52,14 +52,14 @@ def describe_work(
     units: int = 0,
     known: Table | None = None,
 ) -> None:
-    """Fields of conv_work_tile.cuh. ``tap_pitch``: elements from tap to tap of a permuted filter; ``units``: the
+    """Fields of conv_work_tile.cuh. ``tap_stride``: elements from tap to tap of a permuted filter; ``units``: the
     columns of a wgrad, pairs of a tap and a block of channels. ``known``: ``taps_of`` the operation, where the walks
     are its own.
     """
     parameters.table({
         "tiles": layout.tiles, "tiles_n": layout.across,
         "channels": product.channels, "channel_blocks": channel_blocks,
-        "columns": sizes.columns, "units": units, "tap_pitch": tap_pitch,
+        "columns": sizes.columns, "tap_blocks": units, "tap_stride": tap_pitch,
         "first_tile": layout.first,
         "tiles_m": layout.down,
         "rows": [rows for rows, _ in sizes.products],
@@ -80,12 +80,12 @@ def _of_taps(product: Product, walks: Sequence[Walk]) -> Table:
     pace = [filter_sizes[1] * filter_sizes[2], filter_sizes[2], 1]  # in taps
     return Table.of({
         "taps": [max(1, v) for r in product.residues for v in r.taps],
-        "first_pixel": [v for r in product.residues for v in r.first_pixel],
+        "out_start": [v for r in product.residues for v in r.first_pixel],
         "lowest": [v for walk in walks for v in walk.lower],
         "tap_origin": [v for walk in walks for v in walk.origin],
         "filter_start": [sum(f * s for f, s in zip(r.first_tap, pace, strict=True)) for r in product.residues],
-        "pixel_step": product.pixel_step,
-        "tap_step": product.tap_step,
-        "pixel_pitch": product.pixel_pitch,
+        "traversal_stride": product.pixel_step,
+        "dilation": product.tap_step,
+        "out_stride": product.pixel_pitch,
         "filter_step": [pitch * s for pitch, s in zip(product.tap_pitch, pace, strict=True)],
     })  # fmt: skip

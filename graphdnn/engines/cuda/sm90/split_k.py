@@ -74,7 +74,7 @@ class Adding:
 
     def describe(self, parameters: Parameters, steps: Steps, compute: str) -> None:
         """Fields of split_k_partials.cuh."""
-        parameters.integer("parts", self.parts)
+        parameters.integer("splits", self.parts)
         if self.is_launched:
             parameters.scratch("partial", compute, steps.allocate(self.parts * self.sums * self.size))
         else:

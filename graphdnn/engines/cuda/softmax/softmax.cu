@@ -63,8 +63,8 @@ template <int S> __device__ __forceinline__ void reduce_rows(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) softmax(const __grid_constant__ Params p) {
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     const Place here = place_in(p, blockIdx.x);
     int at[RANK];
     #pragma unroll

@@ -18,13 +18,13 @@ template <class T> __device__ __forceinline__ void move_run(const T* from, T* to
     constexpr int PACK = 16 / (int)sizeof(T), BATCH = 4;
     const int packs = elements / PACK;
     for (int first = threadIdx.x; first < packs; first += THREADS * BATCH) {
-        Pack<T, PACK> held[BATCH];
+        Vec<T, PACK> held[BATCH];
         #pragma unroll
         for (int k = 0; k < BATCH; ++k)
-            if (first + k * THREADS < packs) held[k] = load_pack<PACK>(from + (first + k * THREADS) * PACK);
+            if (first + k * THREADS < packs) held[k] = load_vec<PACK>(from + (first + k * THREADS) * PACK);
         #pragma unroll
         for (int k = 0; k < BATCH; ++k)
-            if (first + k * THREADS < packs) store_pack<PACK>(to + (first + k * THREADS) * PACK, held[k]);
+            if (first + k * THREADS < packs) store_vec<PACK>(to + (first + k * THREADS) * PACK, held[k]);
     }
     for (int i = packs * PACK + threadIdx.x; i < elements; i += THREADS) to[i] = from[i];
 }

@@ -95,7 +95,7 @@ def _batched(
             "BM": rows.width, "BN": columns.width, "BK": F4.step, "TM": 8, "TN": 8, "PAD": 0, "THREADS": threads,
             "BLOCKS": 2 if threads == 256 else 3,
             "Staged": "float",
-            "Accumulator": "float",
+            "Accum": "float",
         },
     )  # fmt: skip
     blocks = rows.blocks * columns.blocks * F4.components

@@ -55,9 +55,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) winograd_batched(c
     for (int i = 0; i < TM; ++i)
         #pragma unroll
         for (int j = 0; j < TN; j += GN) {
-            Pack<float, GN> pack;
+            Vec<float, GN> pack;
             #pragma unroll
             for (int e = 0; e < GN; ++e) pack.at[e] = sum[i][j + e];
-            store_pack<GN>(to + row_of(mine, i) * pitch + column_of(mine, j), pack);
+            store_vec<GN>(to + row_of(mine, i) * pitch + column_of(mine, j), pack);
         }
 }

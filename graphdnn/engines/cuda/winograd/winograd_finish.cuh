@@ -6,7 +6,7 @@ template <int W, class Component> __device__ __forceinline__ void results_of(flo
     float rows[M][ALPHA][W];
     #pragma unroll
     for (int j = 0; j < ALPHA; ++j) {
-        Pack<float, W> found[ALPHA];
+        Vec<float, W> found[ALPHA];
         #pragma unroll
         for (int i = 0; i < ALPHA; ++i) found[i] = component(i * ALPHA + j);
         #pragma unroll

@@ -10,7 +10,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) winograd_output(const _
         const long long row = n / columns, column = (n - row * columns) * W;
         const float* const from = p.sums + row * p.pitch + column;
         float y[M][M][W];
-        results_of(y, [&](int component) { return load_pack_read_only<W>(from + component * p.component); });
+        results_of(y, [&](int component) { return load_vec_read_only<W>(from + component * p.component); });
         finish(p, CHANNELS_LAST ? row : column, (int)(CHANNELS_LAST ? column : row), y);
     }
 }

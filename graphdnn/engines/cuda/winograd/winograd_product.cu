@@ -120,10 +120,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
                     #pragma unroll
                     for (int j = 0; j < 4; j += CHANNELS_LAST ? 4 : 1) {
                         const int at_t = i / 4 * (TILES / (TM / 4)) + t + i % 4, at_k = k + j;
-                        Pack<float, 4> pack;
+                        Vec<float, 4> pack;
                         #pragma unroll
                         for (int e = 0; e < 4; ++e) pack.at[e] = CHANNELS_LAST ? sum[i][quad * 4 + e] : sum[i + e][quad * 4 + j];
-                        store_pack<4>(to + (CHANNELS_LAST ? at_t * PITCH + at_k : at_k * PITCH + at_t), pack);
+                        store_vec<4>(to + (CHANNELS_LAST ? at_t * PITCH + at_k : at_k * PITCH + at_t), pack);
                     }
                 }
             }
@@ -138,9 +138,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
                 const float* const from = exchange + (CHANNELS_LAST ? t * PITCH + k : k * PITCH + t);
                 float y[M][M][W];
                 results_of(y, [&](int component) {
-                    Pack<float, W> pack;
+                    Vec<float, W> pack;
                     if constexpr (W == 1) pack.at[0] = from[component * ROWS * PITCH];
-                    else pack = *(const Pack<float, W>*)(from + component * ROWS * PITCH);
+                    else pack = *(const Vec<float, W>*)(from + component * ROWS * PITCH);
                     return pack;
                 });
                 finish(p, at, outer, y);

@@ -5,7 +5,7 @@
 __device__ __forceinline__ void arrive(unsigned int* arrived) {
     __syncthreads();
     if (threadIdx.x == 0) {
-        wait_for_launch_before();
+        pdl_wait();
 #ifdef __CUDA_ARCH__
         asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
 #else

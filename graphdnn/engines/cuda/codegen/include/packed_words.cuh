@@ -6,8 +6,8 @@ template <class T, int N> struct __align__(N * sizeof(T) < 16 ? N * sizeof(T) : 
     unsigned int word[N / OF_WORD];
 };
 
-template <class T, int N> __device__ __forceinline__ void keep_pack(const Pack<T, N>& from, Pack<T, N>& to) { to = from; }
-template <class T, int N> __device__ __forceinline__ void keep_pack(const Pack<T, N>& from, Words<T, N>& to) {
+template <class T, int N> __device__ __forceinline__ void keep_pack(const Vec<T, N>& from, Vec<T, N>& to) { to = from; }
+template <class T, int N> __device__ __forceinline__ void keep_pack(const Vec<T, N>& from, Words<T, N>& to) {
     constexpr int of_word = Words<T, N>::OF_WORD;
     #pragma unroll
     for (int i = 0; i < N / of_word; ++i) {
@@ -19,7 +19,7 @@ template <class T, int N> __device__ __forceinline__ void keep_pack(const Pack<T
 }
 
 // In the arithmetic's type.
-template <class T, int N> __device__ __forceinline__ void widen_pack(const Pack<T, N>& from, Compute (&to)[N]) {
+template <class T, int N> __device__ __forceinline__ void widen_pack(const Vec<T, N>& from, Compute (&to)[N]) {
     #pragma unroll
     for (int e = 0; e < N; ++e) to[e] = widen<Compute>(from.at[e]);
 }

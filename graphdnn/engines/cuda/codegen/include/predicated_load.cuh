@@ -6,7 +6,7 @@
 
 // V elements, or zeros. One unit for the compiler: were the zeros written after the load, they would wait for it.
 template <int V, class T> __device__ __forceinline__ void load_if(bool valid, const T* from, T (&to)[V]) {
-    Pack<T, V> pack;
+    Vec<T, V> pack;
     constexpr int BYTES = V * (int)sizeof(T);
     static_assert(BYTES <= 16, "one access");
 #ifdef __CUDA_ARCH__
@@ -39,14 +39,14 @@ template <int V, class T> __device__ __forceinline__ void load_if(bool valid, co
     }
 #else
     for (int i = 0; i < BYTES; ++i) ((unsigned char*)&pack)[i] = 0;
-    if (valid) pack = load_pack_read_only<V>(from);
+    if (valid) pack = load_vec_read_only<V>(from);
 #endif
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = pack.at[e];
 }
 
 // V elements, or what is there: zeros that are written once need no instruction again.
-template <int V, class T> __device__ __forceinline__ void load_over_if(bool valid, const T* from, Pack<T, V>& to) {
+template <int V, class T> __device__ __forceinline__ void load_over_if(bool valid, const T* from, Vec<T, V>& to) {
 #ifdef __CUDA_ARCH__
     constexpr int BYTES = V * (int)sizeof(T);
     if constexpr (BYTES == 16) {
@@ -70,5 +70,5 @@ template <int V, class T> __device__ __forceinline__ void load_over_if(bool vali
         return;
     }
 #endif
-    if (valid) to = load_pack_read_only<V>(from);
+    if (valid) to = load_vec_read_only<V>(from);
 }

@@ -3,14 +3,14 @@ extern "C" __global__ void __launch_bounds__(SUM_THREADS) reduce_splits(const __
     constexpr int A_KIND = A_IS_PLAIN ? CHANNEL : PIXEL;
     constexpr int B_KIND = A_IS_PLAIN ? (K_KIND == PIXEL ? FILTER : PIXEL) : CHANNEL;
     const long long all = p.results[residue()], columns = p.columns[residue()], each = p.rows[residue()] * columns;
-    const Accumulator* partial = p.partial + p.partial_start[residue()];
+    const Accum* partial = p.partial + p.partial_start[residue()];
     for (long long i = ((long long)blockIdx.x * SUM_THREADS + threadIdx.x) * WIDTH; i < all;
          i += (long long)gridDim.x * SUM_THREADS * WIDTH) {
-        Accumulator acc[WIDTH];
-        for (int e = 0; e < WIDTH; ++e) acc[e] = (Accumulator)0;
+        Accum acc[WIDTH];
+        for (int e = 0; e < WIDTH; ++e) acc[e] = (Accum)0;
         #pragma unroll 8
         for (int s = 0; s < (int)p.splits; ++s) {
-            const Pack<Accumulator, WIDTH> one = load_pack<WIDTH>(partial + s * all + i);
+            const Vec<Accum, WIDTH> one = load_vec<WIDTH>(partial + s * all + i);
             for (int e = 0; e < WIDTH; ++e) acc[e] = wrapping_sum(acc[e], one[e]);
         }
         const long long group = i / each, rest = i - group * each;

@@ -12,7 +12,7 @@ struct Policy {
     template <int V, class T> __device__ __forceinline__ void load(const T* from, Packed, T (&to)[V]) const {
         constexpr int bytes = V * (int)sizeof(T), word_bytes = bytes < 16 ? bytes : 16;
         typedef typename Word<word_bytes>::type Access;
-        Pack<T, V> pack;
+        Vec<T, V> pack;
         #pragma unroll
         for (int i = 0; i < bytes / word_bytes; ++i) ((Access*)&pack)[i] = load_word((const Access*)from + i);
         #pragma unroll
@@ -73,7 +73,7 @@ template <class T> __device__ __forceinline__ void store_word_streaming(T* to, T
 template <int V, class T> __device__ __forceinline__ void store_streaming(T* to, Packed, const T (&from)[V]) {
     constexpr int bytes = V * (int)sizeof(T), word = bytes < 16 ? bytes : 16;
     typedef typename Word<word>::type Access;
-    Pack<T, V> pack;
+    Vec<T, V> pack;
     #pragma unroll
     for (int e = 0; e < V; ++e) pack.at[e] = from[e];
     #pragma unroll

@@ -225,7 +225,7 @@ template <class Storage, class Compute> __device__ __forceinline__ Storage narro
 
 // ---- vector access
 
-template <class T, int V> struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) Pack {
+template <class T, int V> struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) Vec {
     T at[V];
     __device__ __forceinline__ T& operator[](int i) { return at[i]; }
     __device__ __forceinline__ const T& operator[](int i) const { return at[i]; }
@@ -239,28 +239,28 @@ template <> struct Word<8> { typedef uint2 type; };
 template <> struct Word<16> { typedef uint4 type; };
 
 // V elements in accesses of 16 bytes, or in one of 8, 4, 2 or 1; p is aligned to that many bytes.
-template <int V, class T> __device__ __forceinline__ Pack<T, V> load_pack(const T* p) {
+template <int V, class T> __device__ __forceinline__ Vec<T, V> load_vec(const T* p) {
     constexpr int bytes = V * (int)sizeof(T), word = bytes < 16 ? bytes : 16;
     static_assert((word & (word - 1)) == 0 && bytes % word == 0, "a pack is a power of two of bytes, or whole 16s");
     typedef typename Word<word>::type Access;
-    Pack<T, V> pack;
+    Vec<T, V> pack;
 #pragma unroll
     for (int i = 0; i < bytes / word; ++i) ((Access*)&pack)[i] = ((const Access*)p)[i];
     return pack;
 }
 
 // The same through the read-only path (ld.global.nc): p is in global memory that the whole launch only reads.
-template <int V, class T> __device__ __forceinline__ Pack<T, V> load_pack_read_only(const T* p) {
+template <int V, class T> __device__ __forceinline__ Vec<T, V> load_vec_read_only(const T* p) {
     constexpr int bytes = V * (int)sizeof(T), word = bytes < 16 ? bytes : 16;
     static_assert((word & (word - 1)) == 0 && bytes % word == 0, "a pack is a power of two of bytes, or whole 16s");
     typedef typename Word<word>::type Access;
-    Pack<T, V> pack;
+    Vec<T, V> pack;
 #pragma unroll
     for (int i = 0; i < bytes / word; ++i) ((Access*)&pack)[i] = __ldg((const Access*)p + i);
     return pack;
 }
 
-template <int V, class T> __device__ __forceinline__ void store_pack(T* p, const Pack<T, V>& pack) {
+template <int V, class T> __device__ __forceinline__ void store_vec(T* p, const Vec<T, V>& pack) {
     constexpr int bytes = V * (int)sizeof(T), word = bytes < 16 ? bytes : 16;
     static_assert((word & (word - 1)) == 0 && bytes % word == 0, "a pack is a power of two of bytes, or whole 16s");
     typedef typename Word<word>::type Access;

@@ -9,20 +9,20 @@ struct Packed {};                     // next to each other, rows aligned
 struct Strided { long long step; };
 
 template <int V, class T> __device__ __forceinline__ void load(const T* from, Same, T (&to)[V]) {
-    const T one = load_pack_read_only<1>(from).at[0];
+    const T one = load_vec_read_only<1>(from).at[0];
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = one;
 }
 
 template <int V, class T> __device__ __forceinline__ void load(const T* from, Packed, T (&to)[V]) {
-    const Pack<T, V> pack = load_pack_read_only<V>(from);
+    const Vec<T, V> pack = load_vec_read_only<V>(from);
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = pack.at[e];
 }
 
 template <int V, class T> __device__ __forceinline__ void load(const T* from, Strided by, T (&to)[V]) {
     #pragma unroll
-    for (int e = 0; e < V; ++e) to[e] = load_pack_read_only<1>(from + e * by.step).at[0];
+    for (int e = 0; e < V; ++e) to[e] = load_vec_read_only<1>(from + e * by.step).at[0];
 }
 
 // Coordinates of V elements that follow each other, past the end of the last axes.
@@ -64,10 +64,10 @@ template <class Byte, class Wide, int V> __device__ __forceinline__ void narrow_
 }
 
 template <int V, class T> __device__ __forceinline__ void store(T* to, Packed, const T (&from)[V]) {
-    Pack<T, V> pack;
+    Vec<T, V> pack;
     #pragma unroll
     for (int e = 0; e < V; ++e) pack.at[e] = from[e];
-    store_pack<V>(to, pack);
+    store_vec<V>(to, pack);
 }
 
 template <int V, class T> __device__ __forceinline__ void store(T* to, Strided by, const T (&from)[V]) {
@@ -87,7 +87,7 @@ __device__ __forceinline__ void store_if(bool valid, T* to, How how, const T (&f
 template <int V, class T> __device__ __forceinline__ void store_if(bool valid, T* to, Packed how, const T (&from)[V]) {
 #ifdef __CUDA_ARCH__
     constexpr int BYTES = V * (int)sizeof(T);
-    Pack<T, V> pack;
+    Vec<T, V> pack;
     #pragma unroll
     for (int e = 0; e < V; ++e) pack.at[e] = from[e];
     if constexpr (BYTES == 16) {

@@ -164,7 +164,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "Offset": "int" if max(sides.gathered.span, filter.span) < 2**31 else "long long",
             "Gathered": STORAGE[sides.gathered.data_type],
             "Filter": STORAGE[filter.data_type],
-            "Accumulator": compute,
+            "Accum": compute,
         },
     )  # fmt: skip
     depth = out_d

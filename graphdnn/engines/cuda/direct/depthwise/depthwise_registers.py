@@ -106,7 +106,7 @@ def generate(
         parameters=parameters.text,
         functions=[
             file_text("clip_halves.cuh"), body.keeping(),
-            body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}]"),
+            body.function("epilogue", f"const ColumnOperands& kept, const {compute} (&acc)[{width}]"),
         ],
         constants={
             "R": p.filter[0], "S": p.filter[1], "DILATION_H": distances[0], "DILATION_W": distances[1],
@@ -118,7 +118,7 @@ def generate(
             "Offset": "int" if sides.gathered.span < COUNTED // 2 else "long long",
             "Gathered": STORAGE[sides.gathered.data_type],
             "Filter": STORAGE[filter.spec.data_type],
-            "Accumulator": compute,
+            "Accum": compute,
             **constants,
         },
     )  # fmt: skip

@@ -23,7 +23,7 @@ __device__ __forceinline__ void ask_for_row(const Params& p, Offset line, int ro
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_rows(const __grid_constant__ Params p) {
-    let_next_start();
+    pdl_trigger();
     const Place place(p, ROWS);
     if (!place.is_there(p)) return;
 
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_rows(con
 
     if (ASKS && blockIdx.x < (unsigned int)p.first_blocks)
         ask_for_row(p, line - place.channel, place.first_row, place.first_column);
-    wait_for_launch_before();
+    pdl_wait();
     // Never true. Loads of the read-only path, which the compiler takes to be of constants, would pass the wait; none passes
     // a place where threads may end.
     if (p.nothing != 0) return;
@@ -58,20 +58,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_rows(con
     #pragma unroll
     for (int i = 0; i < AHEAD && i < IH; ++i) fetch(i);
 
-    Accumulator weight[R][S][V];
+    Accum weight[R][S][V];
     load_filters(p, place.channel, weight);
-    Kept kept[V / WIDTH];
+    ColumnOperands kept[V / WIDTH];
     keep_all(p, place, kept);
 
-    Accumulator sum[R][TW][V];
+    Accum sum[R][TW][V];
     #pragma unroll
     for (int i = 0; i < IH; ++i) {
         if (i + AHEAD < IH) fetch(i + AHEAD);
         #pragma unroll
         for (int c = 0; c < IW; ++c) {
-            Accumulator x[V];
+            Accum x[V];
             #pragma unroll
-            for (int v = 0; v < V; ++v) x[v] = widen<Accumulator>(pack[i % (AHEAD + 1)][c][v]);
+            for (int v = 0; v < V; ++v) x[v] = widen<Accum>(pack[i % (AHEAD + 1)][c][v]);
             #pragma unroll
             for (int r = 0; r < R; ++r)
                 #pragma unroll
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_rows(con
                     if (s < 0 || s >= S || out < 0 || out >= ROWS) continue;
                     #pragma unroll
                     for (int v = 0; v < V; ++v) {
-                        if (r == 0 && s == 0) sum[out % R][t][v] = (Accumulator)0;
+                        if (r == 0 && s == 0) sum[out % R][t][v] = (Accum)0;
                         multiply_add(sum[out % R][t][v], x[v], weight[r][s][v]);
                     }
                 }

@@ -15,7 +15,7 @@ __device__ __forceinline__ void ask_for(const Gathered* from) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_strips(const __grid_constant__ Params p) {
-    let_next_start();
+    pdl_trigger();
     const Place place(p, (int)p.segment_rows);
     if (!place.is_there(p)) return;
 
@@ -35,12 +35,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_strips(c
     const Gathered* asked = row + (column < place.in_w ? column : place.in_w - 1) * (long long)next_column + lane / TW * (V * TW);
     const long long next_row = p.gathered_h * DILATION_H;
 
-    wait_for_launch_before();
+    pdl_wait();
     // Never true. Loads of the read-only path, which the compiler takes to be of constants, would pass the wait; none passes
     // a place where threads may end.
     if (p.nothing != 0) return;
 
-    Pack<Gathered, V> coming[AHEAD][IW];  // rows under way; what lies beside the image is zero from the start
+    Vec<Gathered, V> coming[AHEAD][IW];  // rows under way; what lies beside the image is zero from the start
     #pragma unroll
     for (int i = 0; i < AHEAD; ++i)
         #pragma unroll
@@ -64,18 +64,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_strips(c
         asked += next_row;
     }
 
-    Accumulator weight[R][S][V];
+    Accum weight[R][S][V];
     load_filters(p, place.channel, weight);
-    Kept kept[V / WIDTH];
+    ColumnOperands kept[V / WIDTH];
     keep_all(p, place, kept);
 
-    Accumulator sum[R][TW][V];
+    Accum sum[R][TW][V];
     #pragma unroll
     for (int k = 0; k < R; ++k)
         #pragma unroll
         for (int t = 0; t < TW; ++t)
             #pragma unroll
-            for (int v = 0; v < V; ++v) sum[k][t][v] = (Accumulator)0;
+            for (int v = 0; v < V; ++v) sum[k][t][v] = (Accum)0;
 
     // The products of a row; each of its columns makes room for that of a later row.
     auto add = [&](int slot, int step) {
@@ -84,9 +84,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_strips(c
         asked += next_row;
         #pragma unroll
         for (int c = 0; c < IW; ++c) {
-            Accumulator x[V];
+            Accum x[V];
             #pragma unroll
-            for (int v = 0; v < V; ++v) x[v] = widen<Accumulator>(coming[slot][c].at[v]);
+            for (int v = 0; v < V; ++v) x[v] = widen<Accum>(coming[slot][c].at[v]);
             fetch(slot, c);
             #pragma unroll
             for (int k = 0; k < R; ++k)
@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_strips(c
             #pragma unroll
             for (int t = 0; t < TW; ++t)
                 #pragma unroll
-                for (int v = 0; v < V; ++v) sum[k][t][v] = k + 1 < R ? sum[k + 1 < R ? k + 1 : 0][t][v] : (Accumulator)0;
+                for (int v = 0; v < V; ++v) sum[k][t][v] = k + 1 < R ? sum[k + 1 < R ? k + 1 : 0][t][v] : (Accum)0;
     };
     auto finish = [&](int step) { leave(p, place, kept, place.row0 + step - EXTRA, sum[0]); };
 

@@ -49,11 +49,11 @@ struct Place {
 };
 
 // Its channels' filters, row by row.
-__device__ __forceinline__ void load_filters(const Params& p, int channel, Accumulator (&weight)[R][S][V]) {
+__device__ __forceinline__ void load_filters(const Params& p, int channel, Accum (&weight)[R][S][V]) {
     const Filter* const from = p.filter + channel * (R * S);
-    Pack<Filter, FILTER_CHUNK> piece[V * R * S / FILTER_CHUNK];
+    Vec<Filter, FILTER_CHUNK> piece[V * R * S / FILTER_CHUNK];
     #pragma unroll
-    for (int i = 0; i < V * R * S / FILTER_CHUNK; ++i) piece[i] = load_pack_read_only<FILTER_CHUNK>(from + i * FILTER_CHUNK);
+    for (int i = 0; i < V * R * S / FILTER_CHUNK; ++i) piece[i] = load_vec_read_only<FILTER_CHUNK>(from + i * FILTER_CHUNK);
     #pragma unroll
     for (int r = 0; r < R; ++r)
         #pragma unroll
@@ -61,22 +61,22 @@ __device__ __forceinline__ void load_filters(const Params& p, int channel, Accum
             #pragma unroll
             for (int v = 0; v < V; ++v) {
                 const int at = v * (R * S) + (BACKWARD ? R - 1 - r : r) * FILTER_R + (BACKWARD ? S - 1 - s : s) * FILTER_S;
-                weight[r][s][v] = widen<Accumulator>(piece[at / FILTER_CHUNK].at[at % FILTER_CHUNK]);
+                weight[r][s][v] = widen<Accum>(piece[at / FILTER_CHUNK].at[at % FILTER_CHUNK]);
             }
 }
 
 // What the epilogue reads for its channels, before there are results.
-__device__ __forceinline__ void keep_all(const Params& p, const Place& place, Kept (&kept)[V / WIDTH]) {
+__device__ __forceinline__ void keep_all(const Params& p, const Place& place, ColumnOperands (&kept)[V / WIDTH]) {
     #pragma unroll
     for (int v = 0; v < V; v += WIDTH) {
         const int at[4] = {place.n, place.channel + v, 0, place.column0 * DILATION_W + place.across.own};
-        keep(p, at, kept[v / WIDTH]);
+        load_column_operands(p, at, kept[v / WIDTH]);
     }
 }
 
 // A finished row of sums through the epilogue.
 __device__ __forceinline__ void leave(
-    const Params& p, const Place& place, const Kept (&kept)[V / WIDTH], int row, const Accumulator (&sum)[TW][V]
+    const Params& p, const Place& place, const ColumnOperands (&kept)[V / WIDTH], int row, const Accum (&sum)[TW][V]
 ) {
     #pragma unroll
     for (int t = 0; t < TW; ++t) {
@@ -85,7 +85,7 @@ __device__ __forceinline__ void leave(
         for (int v = 0; v < V; v += WIDTH) {
             int at[4];
             place.at(v, row, t, at);
-            Accumulator acc[WIDTH];
+            Accum acc[WIDTH];
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) acc[e] = sum[t][v + e];
             epilogue(p, at, kept[v / WIDTH], acc);

@@ -199,7 +199,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "Offset": "int" if max(x.span, dy.span) < 2**31 else "long long",
             "Gathered": STORAGE[x.data_type],
             "Plain": STORAGE[dy.data_type],
-            "Accumulator": compute,
+            "Accum": compute,
         },
     )  # fmt: skip
     packed = parameters.pack()

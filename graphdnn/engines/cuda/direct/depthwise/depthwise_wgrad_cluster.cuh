@@ -7,7 +7,7 @@
 __device__ __forceinline__ void arrive_in_cluster() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ __forceinline__ void await_cluster() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
 // 16 bytes to the same place in another block's shared memory.
-__device__ __forceinline__ void send(void* to, int block, const Accumulator (&v)[4]) {
+__device__ __forceinline__ void send(void* to, int block, const Accum (&v)[4]) {
     const unsigned int* const word = (const unsigned int*)v;
     unsigned int there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((unsigned int)__cvta_generic_to_shared(to)), "r"(block));
@@ -17,8 +17,8 @@ __device__ __forceinline__ void send(void* to, int block, const Accumulator (&v)
 #else
 __device__ __forceinline__ void arrive_in_cluster() { emulated_cluster_arrive(); }
 __device__ __forceinline__ void await_cluster() { emulated_cluster_wait(); }
-__device__ __forceinline__ void send(void* to, int block, const Accumulator (&v)[4]) {
-    emulated_send((unsigned int)__cvta_generic_to_shared(to), block, v, 16);
+__device__ __forceinline__ void send(void* to, int block, const Accum (&v)[4]) {
+    emulated_dsmem_store((unsigned int)__cvta_generic_to_shared(to), block, v, 16);
 }
 #endif
 
@@ -28,14 +28,14 @@ __device__ __forceinline__ void greet_parts() { arrive_in_cluster(); }
 
 // The sums of the block's tiles, [tile][tap][channel]. Fours of sums are dealt out among the blocks; behind the sums, a
 // block's memory has for each of its own what every part says of it.
-__device__ __forceinline__ void leave_part(const Params& p, Accumulator* shared, int part, int channel_block) {
+__device__ __forceinline__ void leave_part(const Params& p, Accum* shared, int part, int channel_block) {
     constexpr int CHANNELS = LANES * V, COUNT = R * S * CHANNELS;
-    static_assert(COUNT % 4 == 0 && sizeof(Accumulator) == 4, "fours");
-    Accumulator* const inbox = shared + TILES * COUNT;
+    static_assert(COUNT % 4 == 0 && sizeof(Accum) == 4, "fours");
+    Accum* const inbox = shared + TILES * COUNT;
     await_cluster();  // the others' shared memory is there
     #pragma unroll 1
     for (int i = threadIdx.x; i < COUNT / 4; i += THREADS) {
-        Accumulator all[4];
+        Accum all[4];
         #pragma unroll
         for (int e = 0; e < 4; ++e) {
             all[e] = shared[4 * i + e];
@@ -48,15 +48,15 @@ __device__ __forceinline__ void leave_part(const Params& p, Accumulator* shared,
     await_cluster();
     #pragma unroll 1
     for (int i = threadIdx.x; (i / 4 * CLUSTER + part) * 4 < COUNT; i += THREADS) {
-        const Accumulator* const from = inbox + i / 4 * (CLUSTER * 4) + i % 4;
-        Accumulator all = from[0];
+        const Accum* const from = inbox + i / 4 * (CLUSTER * 4) + i % 4;
+        Accum all = from[0];
         #pragma unroll
         for (int j = 1; j < CLUSTER; ++j) all = wrapping_sum(all, from[4 * j]);
         const int element = (i / 4 * CLUSTER + part) * 4 + i % 4, tap = element / CHANNELS, r = tap / S, s = tap % S;
         const int o = channel_block * CHANNELS + element % CHANNELS;
         if (o >= (int)p.channels_out) continue;
         const int at[6] = {o, 0, 0, 0, FLIP ? R - 1 - r : r, FLIP ? S - 1 - s : s};
-        const Accumulator acc[1] = {all};
+        const Accum acc[1] = {all};
         epilogue(p, at, acc);
     }
 }

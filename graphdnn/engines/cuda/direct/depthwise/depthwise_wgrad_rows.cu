@@ -29,8 +29,8 @@ struct Tile {
 };
 
 // A block's sum for one filter element, the plain way.
-__device__ __forceinline__ Accumulator exact_sum(const Params& p, int part, int channel, int r, int s) {
-    Accumulator sum = (Accumulator)0;
+__device__ __forceinline__ Accum exact_sum(const Params& p, int part, int channel, int r, int s) {
+    Accum sum = (Accum)0;
     #pragma unroll 1
     for (int number = part * TILES; number < (int)p.tiles; number += (int)p.parts * TILES)
         #pragma unroll 1
@@ -46,7 +46,7 @@ __device__ __forceinline__ Accumulator exact_sum(const Params& p, int part, int 
             const long long plain_at =
                 tile.n * p.plain_n + (tile.row + row) * p.plain_h + (tile.column + column) * (long long)PLAIN_PITCH;
             multiply_add(
-                sum, widen<Accumulator>(p.gathered[at + channel]), widen<Accumulator>(p.plain[plain_at + channel])
+                sum, widen<Accum>(p.gathered[at + channel]), widen<Accum>(p.plain[plain_at + channel])
             );
         }
     return sum;
@@ -61,18 +61,18 @@ depthwise_wgrad_rows(const __grid_constant__ Params p) {
     const int local = (place - of_block * LANES) * V, channel = channel_block * CHANNELS_OUT + local;
     const bool mine = (int)threadIdx.x < LANES * TILES, is_there = channel < (int)p.channels_out;
     greet_parts();
-    wait_for_launch_before();
+    pdl_wait();
     // Never true. Loads of the read-only path, which the compiler takes to be of constants, would pass the wait; none passes
     // a place where threads may end.
     if (p.nothing != 0) return;
 
-    Accumulator sum[R][S][V];
+    Accum sum[R][S][V];
     #pragma unroll
     for (int r = 0; r < R; ++r)
         #pragma unroll
         for (int s = 0; s < S; ++s)
             #pragma unroll
-            for (int v = 0; v < V; ++v) sum[r][s][v] = (Accumulator)0;
+            for (int v = 0; v < V; ++v) sum[r][s][v] = (Accum)0;
 
     #pragma unroll 1
     for (int number = part * TILES + of_block; number < (int)p.tiles; number += (int)p.parts * TILES) {
@@ -111,7 +111,7 @@ depthwise_wgrad_rows(const __grid_constant__ Params p) {
         #pragma unroll
         for (int i = 0; i < AHEAD && i < IH; ++i) fetch(i);
 
-        Accumulator dy[R][TW][V];
+        Accum dy[R][TW][V];
         #pragma unroll
         for (int i = 0; i < IH; ++i) {
             if (i + AHEAD < IH) fetch(i + AHEAD);
@@ -119,12 +119,12 @@ depthwise_wgrad_rows(const __grid_constant__ Params p) {
                 #pragma unroll
                 for (int t = 0; t < TW; ++t)
                     #pragma unroll
-                    for (int v = 0; v < V; ++v) dy[i % R][t][v] = widen<Accumulator>(plain_pack[i % (AHEAD + 1)][t][v]);
-            Accumulator x[IW][V];
+                    for (int v = 0; v < V; ++v) dy[i % R][t][v] = widen<Accum>(plain_pack[i % (AHEAD + 1)][t][v]);
+            Accum x[IW][V];
             #pragma unroll
             for (int c = 0; c < IW; ++c)
                 #pragma unroll
-                for (int v = 0; v < V; ++v) x[c][v] = widen<Accumulator>(pack[i % (AHEAD + 1)][c][v]);
+                for (int v = 0; v < V; ++v) x[c][v] = widen<Accum>(pack[i % (AHEAD + 1)][c][v]);
             #pragma unroll
             for (int t = 0; t < TW; ++t)
                 #pragma unroll
@@ -138,8 +138,8 @@ depthwise_wgrad_rows(const __grid_constant__ Params p) {
         }
     }
 
-    let_next_start();
-    Accumulator* const shared = (Accumulator*)memory;  // [tile][r][s][channel]
+    pdl_trigger();
+    Accum* const shared = (Accum*)memory;  // [tile][r][s][channel]
     bool strange = false;
     if (mine)
         #pragma unroll
@@ -157,7 +157,7 @@ depthwise_wgrad_rows(const __grid_constant__ Params p) {
             const int at = channel_block * CHANNELS_OUT + i % CHANNELS_OUT, tap = i / CHANNELS_OUT;
             #pragma unroll 1
             for (int j = 0; j < TILES; ++j)
-                shared[j * SUMS + i] = j == 0 && at < (int)p.channels_out ? exact_sum(p, part, at, tap / S, tap % S) : (Accumulator)0;
+                shared[j * SUMS + i] = j == 0 && at < (int)p.channels_out ? exact_sum(p, part, at, tap / S, tap % S) : (Accum)0;
         }
         __syncthreads();
     }

@@ -230,7 +230,7 @@ def generate(op: FusedOp, shape: Shape, steps: Steps, tile: Rows) -> DeviceKerne
             "SAFE_FROM": safe_columns[0], "SAFE_TO": safe_columns[1],
             "EXACT": p.output[1] % tile.tw == 0, "WHOLE": p.output[0] % tile.rows == 0,
             "WHOLE_CHANNELS": p.groups % channels == 0,
-            "Gathered": STORAGE[x.data_type], "Plain": STORAGE[dy.data_type], "Accumulator": compute,
+            "Gathered": STORAGE[x.data_type], "Plain": STORAGE[dy.data_type], "Accum": compute,
         },
     )  # fmt: skip
     packed = parameters.pack()

@@ -7,11 +7,11 @@ __device__ __forceinline__ int channels_of_block(const Params&) { return (int)bl
 __device__ __forceinline__ void greet_parts() {}
 
 // The sums of the block's tiles, [tile][tap][channel].
-__device__ __forceinline__ void leave_part(const Params& p, const Accumulator* shared, int part, int channel_block) {
+__device__ __forceinline__ void leave_part(const Params& p, const Accum* shared, int part, int channel_block) {
     constexpr int CHANNELS = LANES * V, COUNT = R * S * CHANNELS;
     #pragma unroll 1
     for (int i = threadIdx.x; i < COUNT; i += THREADS) {
-        Accumulator all = shared[i];
+        Accum all = shared[i];
         #pragma unroll
         for (int j = 1; j < TILES; ++j) all = wrapping_sum(all, shared[j * COUNT + i]);
         const long long tap = (long long)part * (R * S) + i / CHANNELS;

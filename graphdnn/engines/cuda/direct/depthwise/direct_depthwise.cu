@@ -53,14 +53,14 @@ __device__ __forceinline__ int stored_tap(int tap, int taps) { return FLIP ? tap
 // Adds the products of TAPS taps of a row; `line` is the row's first column, `base` the tile's own column, moved by the
 // taps before these.
 template <int TAPS> __device__ __forceinline__ void add(
-    const Params& p, const Gathered* line, int base, const Accumulator* table, const Filter* filter, int tap,
-    Accumulator (&sum)[TW][V]
+    const Params& p, const Gathered* line, int base, const Accum* table, const Filter* filter, int tap,
+    Accum (&sum)[TW][V]
 ) {
     constexpr int LOW = lowest(TAPS), HIGH = highest(TAPS), FIRST = floor_div(LOW, VEC) * VEC;
     constexpr int PACKS = (HIGH - FIRST + VEC) / VEC;
     if constexpr (HIGH >= LOW) {
         constexpr int EACH = ALONG_COLUMNS ? VEC : V;  // elements of an access
-        Pack<Gathered, EACH> pack[PACKS];
+        Vec<Gathered, EACH> pack[PACKS];
         #pragma unroll
         for (int i = 0; i < PACKS; ++i) {
             const int column = base + FIRST + i * VEC;
@@ -69,35 +69,35 @@ template <int TAPS> __device__ __forceinline__ void add(
             for (int e = 0; e < VEC; ++e) used |= is_read(FIRST + i * VEC + e, TAPS);
             if (!used) continue;
             if constexpr (STAGED) {
-                pack[i] = load_pack<EACH>(line + column * COLUMN_PACE);
+                pack[i] = load_vec<EACH>(line + column * COLUMN_PACE);
             } else {
                 #pragma unroll
                 for (int e = 0; e < EACH; ++e) pack[i].at[e] = Gathered();
                 if ((unsigned int)column < (unsigned int)p.in_w)
-                    pack[i] = load_pack_read_only<EACH>(
+                    pack[i] = load_vec_read_only<EACH>(
                         line + (ALONG_COLUMNS ? (Offset)column : column * (Offset)p.gathered_w));
             }
         }
-        Accumulator x[PACKS * VEC][V];
+        Accum x[PACKS * VEC][V];
         #pragma unroll
         for (int i = 0; i < PACKS * VEC; ++i)
             if (is_read(FIRST + i, TAPS)) {
                 #pragma unroll
                 for (int v = 0; v < V; ++v)
-                    x[i][v] = widen<Accumulator>(pack[i / VEC].at[ALONG_COLUMNS ? i % VEC : v]);
+                    x[i][v] = widen<Accum>(pack[i / VEC].at[ALONG_COLUMNS ? i % VEC : v]);
             }
         #pragma unroll
         for (int s = 0; s < TAPS; ++s) {
-            Accumulator w[V];
+            Accum w[V];
             if constexpr (IN_TABLE) {
-                const Pack<Accumulator, V> pack = load_pack<V>(table + (tap + s) * CHANNELS);
+                const Vec<Accum, V> pack = load_vec<V>(table + (tap + s) * CHANNELS);
                 #pragma unroll
                 for (int v = 0; v < V; ++v) w[v] = pack.at[v];
             } else {
                 const int stored = stored_tap(tap + s, (int)p.taps);
-                const Pack<Filter, V> pack = load_pack_read_only<V>(filter + stored * (int)p.filter_tap);
+                const Vec<Filter, V> pack = load_vec_read_only<V>(filter + stored * (int)p.filter_tap);
                 #pragma unroll
-                for (int v = 0; v < V; ++v) w[v] = widen<Accumulator>(pack.at[v]);
+                for (int v = 0; v < V; ++v) w[v] = widen<Accum>(pack.at[v]);
             }
             #pragma unroll
             for (int t = 0; t < TW; ++t)
@@ -129,9 +129,9 @@ __device__ __forceinline__ int first_row(const Params& p, int row) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
-    Accumulator* const table = (Accumulator*)memory;
-    let_next_start();
-    wait_for_launch_before();
+    Accum* const table = (Accum*)memory;
+    pdl_trigger();
+    pdl_wait();
 
     unsigned int block = blockIdx.x;
     const int column_block = (int)(block % (unsigned int)p.column_blocks);
@@ -173,7 +173,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
             const int c = i % CHANNELS, tap = stored_tap(i / CHANNELS, taps);
             const int r = tap / S, at = r % rows * (int)p.filter_h + r / rows * (int)p.filter_d + tap % S * (int)p.filter_w;
             table[i] = channel0 + c < (int)p.channels
-                ? widen<Accumulator>(p.filter[(channel0 + c) * (Offset)p.filter_c + at]) : (Accumulator)0;
+                ? widen<Accum>(p.filter[(channel0 + c) * (Offset)p.filter_c + at]) : (Accum)0;
         }
     }
     if constexpr (STAGED) await_copies<0>();
@@ -189,11 +189,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
 
     const Gathered* const image = p.gathered + n * p.gathered_n + channel * p.gathered_c;
     const Filter* const filter = p.filter + channel * (Offset)p.filter_c;
-    Accumulator sum[TW][V];
+    Accum sum[TW][V];
     #pragma unroll
     for (int t = 0; t < TW; ++t)
         #pragma unroll
-        for (int v = 0; v < V; ++v) sum[t][v] = (Accumulator)0;
+        for (int v = 0; v < V; ++v) sum[t][v] = (Accum)0;
 
     #pragma unroll 1
     for (int d = 0; d < planes; ++d) {
@@ -227,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
         for (int t = 0; t < TW; t += WIDTH) {
             if (column0 + t >= (int)p.out_w) break;
             const int at[6] = {n, channel, 0, plane, row, column0 + t};
-            Accumulator acc[WIDTH];
+            Accum acc[WIDTH];
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) acc[e] = sum[t + e][0];
             epilogue(p, at, acc);
@@ -239,7 +239,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
             #pragma unroll
             for (int v = 0; v < V; v += WIDTH) {
                 const int at[6] = {n, channel + v, 0, plane, row, column0 + t};
-                Accumulator acc[WIDTH];
+                Accum acc[WIDTH];
                 #pragma unroll
                 for (int e = 0; e < WIDTH; ++e) acc[e] = sum[t][v + e];
                 epilogue(p, at, acc);

@@ -18,20 +18,20 @@ constexpr __host__ __device__ bool is_read(int column) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(const __grid_constant__ Params p) {
-    __shared__ Accumulator shared[ALONG_COLUMNS ? THREADS / 32 * ROW_TAPS * S : PLACES * S * CHANNELS];
-    let_next_start();
-    wait_for_launch_before();
+    __shared__ Accum shared[ALONG_COLUMNS ? THREADS / 32 * ROW_TAPS * S : PLACES * S * CHANNELS];
+    pdl_trigger();
+    pdl_wait();
     const int thread = (int)threadIdx.x, lane = thread % LANES, place = thread / LANES;
     const int channel = (int)blockIdx.x * CHANNELS + lane * V, group = (int)blockIdx.y;
     const bool active = place < PLACES && channel < (int)p.channels;
 
-    Accumulator sum[ROW_TAPS][S][V];
+    Accum sum[ROW_TAPS][S][V];
     #pragma unroll
     for (int r = 0; r < ROW_TAPS; ++r)
         #pragma unroll
         for (int s = 0; s < S; ++s)
             #pragma unroll
-            for (int v = 0; v < V; ++v) sum[r][s][v] = (Accumulator)0;
+            for (int v = 0; v < V; ++v) sum[r][s][v] = (Accum)0;
 
     const Gathered* const gathered = p.gathered + channel * p.gathered_c;
     const Plain* const plain = p.plain + channel * p.plain_c;
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
             const int column0 = tile * TW;
 
             constexpr int OWN = ALONG_COLUMNS ? OUT_VEC : V;  // elements of an access to dy
-            Pack<Plain, OWN> own[TW / OUT_VEC];
+            Vec<Plain, OWN> own[TW / OUT_VEC];
             const Plain* const from = plain + n * p.plain_n + plane * p.plain_d + row * p.plain_h;
             #pragma unroll
             for (int i = 0; i < TW / OUT_VEC; ++i) {
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
                 #pragma unroll
                 for (int e = 0; e < OWN; ++e) own[i].at[e] = Plain();
                 if (column < (int)p.out_w)
-                    own[i] = load_pack_read_only<OWN>(from + (ALONG_COLUMNS ? (Offset)column : column * (Offset)p.plain_w));
+                    own[i] = load_vec_read_only<OWN>(from + (ALONG_COLUMNS ? (Offset)column : column * (Offset)p.plain_w));
             }
             #pragma unroll
             for (int r = 0; r < ROW_TAPS; ++r) {
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
                     (unsigned int)h < (unsigned int)p.in_h;
                 const Gathered* const line = gathered + n * p.gathered_n + d * p.gathered_d + h * p.gathered_h;
                 constexpr int EACH = ALONG_COLUMNS ? VEC : V;
-                Pack<Gathered, EACH> pack[PACKS];
+                Vec<Gathered, EACH> pack[PACKS];
                 #pragma unroll
                 for (int i = 0; i < PACKS; ++i) {
                     const int column = tile * STEP + FIRST + i * VEC;
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
                     #pragma unroll
                     for (int e = 0; e < EACH; ++e) pack[i].at[e] = Gathered();
                     if (inside && (unsigned int)column < (unsigned int)p.in_w)
-                        pack[i] = load_pack_read_only<EACH>(
+                        pack[i] = load_vec_read_only<EACH>(
                             line + (ALONG_COLUMNS ? (Offset)column : column * (Offset)p.gathered_w));
                 }
                 // Columns of dy that are not there are left out: their zeros times an infinite x would not be zero.
@@ -90,8 +90,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
                         #pragma unroll
                         for (int v = 0; v < V; ++v)
                             multiply_add(
-                                sum[r][s][v], widen<Accumulator>(pack[at / VEC].at[ALONG_COLUMNS ? at % VEC : v]),
-                                widen<Accumulator>(own[t / OUT_VEC].at[ALONG_COLUMNS ? t % OUT_VEC : v])
+                                sum[r][s][v], widen<Accum>(pack[at / VEC].at[ALONG_COLUMNS ? at % VEC : v]),
+                                widen<Accum>(own[t / OUT_VEC].at[ALONG_COLUMNS ? t % OUT_VEC : v])
                             );
                     }
                 }
@@ -99,21 +99,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
         }
     }
 
-    Accumulator* const to = p.partial + (long long)blockIdx.z * p.taps * p.padded_channels + (int)blockIdx.x * CHANNELS;
+    Accum* const to = p.partial + (long long)blockIdx.z * p.taps * p.padded_channels + (int)blockIdx.x * CHANNELS;
     if constexpr (ALONG_COLUMNS) {  // all threads of the block have the channel
         constexpr int SUMS = ROW_TAPS * S, WARPS = THREADS / 32;
         #pragma unroll
         for (int r = 0; r < ROW_TAPS; ++r)
             #pragma unroll
             for (int s = 0; s < S; ++s) {
-                Accumulator all = sum[r][s][0];
+                Accum all = sum[r][s][0];
                 #pragma unroll
                 for (int half = 16; half > 0; half /= 2) all = wrapping_sum(all, __shfl_xor_sync(0xffffffffu, all, half));
                 if (thread % 32 == 0) shared[thread / 32 * SUMS + r * S + s] = all;
             }
         __syncthreads();
         for (int i = thread; i < SUMS; i += THREADS) {
-            Accumulator all = shared[i];
+            Accum all = shared[i];
             #pragma unroll
             for (int warp = 1; warp < WARPS; ++warp) all = wrapping_sum(all, shared[warp * SUMS + i]);
             const int tap = group * SUMS + i;
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
             __syncthreads();
             if (group * ROW_TAPS + r >= (int)p.row_taps) continue;
             for (int i = thread; i < S * CHANNELS; i += THREADS) {
-                Accumulator all = shared[i];
+                Accum all = shared[i];
                 #pragma unroll 4
                 for (int j = 1; j < PLACES; ++j) all = wrapping_sum(all, shared[j * S * CHANNELS + i]);
                 to[((group * ROW_TAPS + r) * S + i / CHANNELS) * p.padded_channels + i % CHANNELS] = all;
@@ -142,15 +142,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
 
 // A warp's lanes are channels, a block's warps share the parts of one tap: each adds every SLICES-th, in order.
 extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_depthwise_sum(const __grid_constant__ Params p) {
-    __shared__ Accumulator shared[SLICES][32];
-    let_next_start();
-    wait_for_launch_before();
+    __shared__ Accum shared[SLICES][32];
+    pdl_trigger();
+    pdl_wait();
     const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32;
     const int channel = (int)blockIdx.x * 32 + lane, tap = (int)blockIdx.y;
     const bool inside = channel < (int)p.channels;
-    Accumulator sum = (Accumulator)0;
+    Accum sum = (Accum)0;
     if (inside) {
-        const Accumulator* from = p.partial + (long long)tap * p.padded_channels + channel;
+        const Accum* from = p.partial + (long long)tap * p.padded_channels + channel;
         #pragma unroll 8
         for (int i = slice; i < (int)p.parts; i += SLICES)
             sum = wrapping_sum(sum, from[i * p.taps * p.padded_channels]);
@@ -162,6 +162,6 @@ extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_depthwise_sum(c
     for (int i = 1; i < SLICES; ++i) sum = wrapping_sum(sum, shared[i][lane]);
     const int stored = FLIP ? (int)p.taps - 1 - tap : tap, rows = (int)p.filter_rows, line = stored / S;
     const int at[6] = {channel, 0, 0, line / rows, line % rows, stored % S};
-    const Accumulator acc[1] = {sum};
+    const Accum acc[1] = {sum};
     epilogue(p, at, acc);
 }

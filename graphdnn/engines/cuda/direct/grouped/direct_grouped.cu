@@ -88,7 +88,7 @@ __device__ __forceinline__ void multiply(
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
-    let_next_start();
+    pdl_trigger();
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const unsigned int slabs = (unsigned int)p.slabs;
     const int slab = (int)(blockIdx.x % slabs);
@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
         const int line = image * (int)p.patch_h + h * STRIDE_H;
         places[i] = {line * pitch + w * PIXEL, i < pixels ? (unsigned int)(image << 20 | h << 10 | w) : ~0u};
     }
-    wait_for_launch_before();
+    pdl_wait();
     unsigned int tile = blockIdx.x / slabs;
     fetch_filters(p, memory, slab);
     if (tile < (unsigned int)p.tiles) fetch_patch(p, memory + patches, corner_of(p, tile), slab);
@@ -128,10 +128,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
             const int block = job / (GROUPS / JOINED), group = (job - block * (GROUPS / JOINED)) * JOINED;
             const int first = block * (16 * ROWS);
             const int channel0 = (slab * GROUPS + group) * OUT;
-            Kept kept;
+            ColumnOperands kept;
             if constexpr (32 % PACKS == 0) {
                 const int at[4] = {corner.n, channel0 + lane % PACKS * WIDTH, corner.row, corner.column};
-                keep(p, at, kept);
+                load_column_operands(p, at, kept);
             }
             int a[ROWS];
             #pragma unroll
@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
                         #pragma unroll
                         for (int e = 0; e < 4; ++e) sum[q][m][j][e] = 0.0f;
             #pragma unroll 1
-            for (int turn = 0; turn < TURNS; ++turn) {
+            for (int pipe = 0; pipe < TURNS; ++pipe) {
                 #pragma unroll
                 for (int q = 0; q < JOINED; ++q)
                     multiply(memory + q * (IN * 2), a, memory + q * (OUT * LINE), b, last, pitch, apart, sum[q]);
@@ -165,11 +165,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
                     for (int j = 0; j < OUT_CHUNKS; ++j)
                         #pragma unroll
                         for (int half = 0; half < 2; ++half) {
-                            Pack<float, 2> pack;
+                            Vec<float, 2> pack;
                             pack[0] = sum[q][m][j][2 * half];
                             pack[1] = sum[q][m][j][2 * half + 1];
                             float* const to = hall + (half * 8 + lane / 4) * HALL_PITCH + q * OUT + j * 8 + lane % 4 * 2;
-                            *(Pack<float, 2>*)to = pack;
+                            *(Vec<float, 2>*)to = pack;
                         }
                 __syncwarp();
                 #pragma unroll
@@ -181,8 +181,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
                     const int w = corner.column + (int)(place & 1023u);
                     if (place == ~0u || n >= (int)p.images || h >= (int)p.out_h || w >= (int)p.out_w) continue;
                     const int at[4] = {n, channel0 + column, h, w};
-                    if constexpr (32 % PACKS != 0) keep(p, at, kept);
-                    const Pack<float, WIDTH> pack = load_pack<WIDTH>(hall + row * HALL_PITCH + column);
+                    if constexpr (32 % PACKS != 0) load_column_operands(p, at, kept);
+                    const Vec<float, WIDTH> pack = load_vec<WIDTH>(hall + row * HALL_PITCH + column);
                     float acc[WIDTH];
                     #pragma unroll
                     for (int e = 0; e < WIDTH; ++e) acc[e] = pack.at[e];

@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped_wgr
     Sums sum;
     clear(sum);
 
-    wait_for_launch_before();
+    pdl_wait();
     unsigned int tile = blockIdx.x / slabs, ahead = tile;
     #pragma unroll
     for (int stage = 0; stage < STAGES - 1; ++stage, ahead += step) {
@@ -52,6 +52,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped_wgr
         slot = slot == STAGES - 1 ? 0 : slot + 1;
     }
     await_copies<0>();
-    let_next_start();
+    pdl_trigger();
     leave(p, duty, memory, slab, (int)(blockIdx.x / slabs), sum);
 }

@@ -6,26 +6,26 @@
 constexpr int HALVES_X = (GROUPS * IN * 2 + PIXEL - 1) / PIXEL, HALVES_DY = (GROUPS * OUT * 2 + RESULT - 1) / RESULT;
 static_assert(STRIDE_W <= 2 && sizeof(Element) == 2 && sizeof(Part) == 32, "columns are even and odd ones, or all alike");
 
-__device__ __forceinline__ void fetch(const Params& p, const Corner& corner, shared_t to, shared_t barrier, int slab) {
+__device__ __forceinline__ void fetch(const Params& p, const Corner& corner, smem_addr_t to, smem_addr_t barrier, int slab) {
     const int row = corner.row * STRIDE_H + (int)p.in_row, column = corner.column * STRIDE_W + (int)p.in_column;
-    announce(barrier, (int)p.landing);
+    mbarrier_expect_tx(barrier, (int)p.landing);
     #pragma unroll
     for (int half = 0; half < HALVES_X; ++half) {
         const int channel = slab * (GROUPS * IN) + half * (PIXEL / 2);
-        const shared_t here = to + half * (int)p.patch_half;
+        const smem_addr_t here = to + half * (int)p.patch_half;
         if constexpr (STRIDE_W == 1)
-            copy_box(here, p.gathered[0], barrier, channel, column, row, corner.n);
+            tma_load_tile(here, p.gathered[0], barrier, channel, column, row, corner.n);
         else
             #pragma unroll
             for (int odd = 0; odd < 2; ++odd)
-                copy_box(
+                tma_load_tile(
                     here + odd * (int)p.apart_bytes, p.gathered[0], barrier, channel, (column + odd) & 1, (column + odd) >> 1, row,
                     corner.n
                 );
     }
     #pragma unroll
     for (int half = 0; half < HALVES_DY; ++half)
-        copy_box(
+        tma_load_tile(
             to + (int)p.patch_bytes + half * (int)p.results_half, p.plain[0], barrier, slab * (GROUPS * OUT) + half * (RESULT / 2),
             corner.column, corner.row, corner.n
         );
@@ -38,16 +38,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped_wgr
     const int slab = (int)(blockIdx.x % slabs);
     const int stage_bytes = (int)p.stage_bytes, zeros = STAGES * stage_bytes;
     Part* const parts = (Part*)(memory + zeros + 16);
-    const shared_t ring = shared_address(memory), full = ring + zeros + 16 + 32 * STAGES, empty = full + 8 * STAGES;
+    const smem_addr_t ring = smem_addr(memory), full = ring + zeros + 16 + 32 * STAGES, empty = full + 8 * STAGES;
     if (threadIdx.x < 4) *(int*)(memory + zeros + threadIdx.x * 4) = 0;
     if (threadIdx.x == 0) {
-        begin_ring<STAGES>(full, empty, WARPS);
-        publish_barriers();
-        fetch_map(p.gathered[0]);
-        fetch_map(p.plain[0]);
+        init_pipeline<STAGES>(full, empty, WARPS);
+        fence_barrier_init();
+        prefetch_tensormap(p.gathered[0]);
+        prefetch_tensormap(p.plain[0]);
     }
     __syncthreads();
-    wait_for_launch_before();
+    pdl_wait();
     const Duty duty = duty_of(warp);
     const int pitch = (int)p.patch_apart * PIXEL;
     int offset[OWN];
@@ -56,12 +56,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped_wgr
     clear(sum);
 
     unsigned int tile = blockIdx.x / slabs, ahead = tile;
-    Turn<STAGES> at, asked;
-    const bool asks = warp == 0 && is_elected();
+    PipelineState<STAGES> at, asked;
+    const bool asks = warp == 0 && elect_one();
     const auto ask = [&]() {
         if (!asks || ahead >= tiles) return;
         const Corner corner = corner_of(p, ahead);
-        await_phase(empty + 8 * asked.stage, asked.parity ^ 1);
+        mbarrier_wait_parity(empty + 8 * asked.stage, asked.phase ^ 1);
         parts[asked.stage] = part_of(p, corner);
         fetch(p, corner, ring + asked.stage * stage_bytes, full + 8 * asked.stage, slab);
         asked.advance();
@@ -73,15 +73,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped_wgr
     for (; tile < tiles; tile += step) {
         ask();
         __syncwarp();
-        await_phase(full + 8 * at.stage, at.parity);
+        mbarrier_wait_parity(full + 8 * at.stage, at.phase);
         const Part part = parts[at.stage];
         const int patch = at.stage * stage_bytes;
         multiply_tile(p, duty, part, memory, patch, patch + (int)p.patch_bytes, zeros, pitch, offset, sum);
-        end_reads();
+        fence_proxy_async();
         __syncwarp();
-        if (duty.lane == 0) arrive(empty + 8 * at.stage);
+        if (duty.lane == 0) mbarrier_arrive(empty + 8 * at.stage);
         at.advance();
     }
-    let_next_start();
+    pdl_trigger();
     leave(p, duty, memory, slab, (int)(blockIdx.x / slabs), sum);
 }

@@ -2,17 +2,17 @@
 
 // Four numbers of a window a thread; a block's warps share the parts: each adds every SLICES-th, in order.
 extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_grouped_wgrad_sum(const __grid_constant__ Params p) {
-    __shared__ Pack<float, 4> shared[SLICES][32];
+    __shared__ Vec<float, 4> shared[SLICES][32];
     const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32;
     const int at = ((int)blockIdx.x * 32 + lane) * 4, all = (int)p.channels * WINDOW;
-    let_next_start();
-    wait_for_launch_before();
-    Pack<float, 4> sum{};
+    pdl_trigger();
+    pdl_wait();
+    Vec<float, 4> sum{};
     if (at < all) {
         const float* from = p.partial + slice * (long long)all + at;
         #pragma unroll 4
         for (int part = slice; part < (int)p.parts; part += SLICES, from += SLICES * (long long)all) {
-            const Pack<float, 4> one = load_pack<4>(from);
+            const Vec<float, 4> one = load_vec<4>(from);
             #pragma unroll
             for (int e = 0; e < 4; ++e) sum.at[e] += one.at[e];
         }

@@ -26,7 +26,7 @@ __device__ __forceinline__ float& nth(Sums& sum, int i) {
 
 // What a warp has.
 struct Duty {
-    int lane, group, share, turn;
+    int lane, group, share, pipe;
 };
 
 __device__ __forceinline__ Duty duty_of(int warp) {
@@ -86,7 +86,7 @@ __device__ __forceinline__ void multiply_pixels(
     const int (&offset)[OWN], Sums& sum
 ) {
     #pragma unroll 1
-    for (int first = duty.turn * 16; first < part.count; first += TURNS * 16) {
+    for (int first = duty.pipe * 16; first < part.count; first += TURNS * 16) {
         const Place rows = place_of(p, part, first + duty.lane / 16 * 8 + duty.lane % 8, pitch);
         const Place columns = place_of(p, part, first + duty.lane % 16, pitch);
         unsigned int b[(OUT_CHUNKS + 1) / 2][4];
@@ -121,7 +121,7 @@ __device__ __forceinline__ void multiply_lines(
 ) {
     const int eights = part.images * ((part.columns + 7) / 8), line_bytes = (int)p.tile_w * RESULT;
     #pragma unroll 1
-    for (int first = 2 * duty.turn; first < eights; first += 2 * TURNS) {
+    for (int first = 2 * duty.pipe; first < eights; first += 2 * TURNS) {
         const Place rows = column_of(p, part, first + duty.lane / 16, duty.lane % 8, pitch);
         const Place columns = column_of(p, part, first + duty.lane / 8 % 2, duty.lane % 8, pitch);
         int x = patch + rows.x, dy = results + columns.dy;
@@ -186,16 +186,16 @@ __device__ __forceinline__ void leave(const Params& p, const Duty& duty, unsigne
         #pragma unroll 1
         for (int from = 1; from < TURNS; ++from) {
             __syncthreads();
-            if (duty.turn == from)
+            if (duty.pipe == from)
                 #pragma unroll
                 for (int i = 0; i < SUMS; ++i) exchange[i * 32] = nth(sum, i);
             __syncthreads();
-            if (duty.turn == 0)
+            if (duty.pipe == 0)
                 #pragma unroll
                 for (int i = 0; i < SUMS; ++i) nth(sum, i) += exchange[i * 32];
         }
     }
-    if (duty.turn != 0) return;
+    if (duty.pipe != 0) return;
     const long long channels = p.channels, channel = (slab * GROUPS + duty.group) * OUT + duty.lane % 4 * 2;
     float* const to = p.partial + (part * channels + channel) * WINDOW + duty.lane / 4;
     #pragma unroll

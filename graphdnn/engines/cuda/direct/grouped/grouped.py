@@ -102,7 +102,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             *("direct_grouped_patch.cuh", "direct_grouped.cu"),
         ],
         parameters=parameters.text,
-        functions=[body.keeping(), body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}]")],
+        functions=[body.keeping(), body.function("epilogue",
+        f"const ColumnOperands& kept, const {compute} (&acc)[{width}]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1],

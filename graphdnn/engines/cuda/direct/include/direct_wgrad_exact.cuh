@@ -3,8 +3,8 @@
 
 // A turn of an item is ROWS steps. `channel` of dy, `channel_in` of x.
 template <int ROWS>
-__device__ __forceinline__ Accumulator exact_sum(const Params& p, int channel, int channel_in, int r, int s) {
-    Accumulator sum = (Accumulator)0;
+__device__ __forceinline__ Accum exact_sum(const Params& p, int channel, int channel_in, int r, int s) {
+    Accum sum = (Accum)0;
     #pragma unroll 1
     for (unsigned int index = blockIdx.y; index < (unsigned int)p.items; index += gridDim.y) {
         const Item<ROWS> item(p, index);
@@ -24,7 +24,7 @@ __device__ __forceinline__ Accumulator exact_sum(const Params& p, int channel, i
                 const Plain dy = p.plain
                     [item.n * p.plain_n + (row * DILATION_H + item.down.own) * p.plain_h +
                      (column * DILATION_W + item.across.own) * p.plain_w + channel];
-                multiply_add(sum, widen<Accumulator>(x), widen<Accumulator>(dy));
+                multiply_add(sum, widen<Accum>(x), widen<Accum>(dy));
             }
         }
     }

@@ -3,15 +3,15 @@
 
 // A warp's lanes are channels, a block's warps share the parts of one tap: each adds every SLICES-th, in order.
 extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_wgrad_sum(const __grid_constant__ Params p) {
-    __shared__ Accumulator shared[SLICES][32];
+    __shared__ Accum shared[SLICES][32];
     const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32;
     const int o = (int)blockIdx.x * 32 + lane, tap = (int)blockIdx.y;  // tap: (r, s, c)
     const bool inside = o < (int)p.channels_out;
-    let_next_start();
-    wait_for_launch_before();
-    Accumulator sum = (Accumulator)0;
+    pdl_trigger();
+    pdl_wait();
+    Accum sum = (Accum)0;
     if (inside) {
-        const Accumulator* from = p.partial + (long long)tap * p.padded_channels + o;
+        const Accum* from = p.partial + (long long)tap * p.padded_channels + o;
         const long long part = (long long)(R * S * GROUP_IN) * p.padded_channels;
         #pragma unroll 8
         for (int i = slice; i < (int)p.parts; i += SLICES) sum = wrapping_sum(sum, from[i * part]);
@@ -23,6 +23,6 @@ extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_wgrad_sum(const
     for (int i = 1; i < SLICES; ++i) sum = wrapping_sum(sum, shared[i][lane]);
     const int c = tap % GROUP_IN, s = tap / GROUP_IN % S, r = tap / (GROUP_IN * S);
     const int at[6] = {o / GROUP_OUT, o % GROUP_OUT, c, 0, FLIP ? R - 1 - r : r, FLIP ? S - 1 - s : s};
-    const Accumulator acc[1] = {sum};
+    const Accum acc[1] = {sum};
     epilogue(p, at, acc);
 }

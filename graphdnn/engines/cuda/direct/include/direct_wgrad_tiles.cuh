@@ -6,9 +6,9 @@ constexpr int CHANNELS_OUT = LANES * V;  // of a block
 // there is NaN among the sums of any thread.
 __device__ __forceinline__ bool add_tiles(
     const Params& p, void* memory, bool mine, int tile, int local, int channel_block,
-    const Accumulator (&sum)[R][S][GROUP_IN][V]
+    const Accum (&sum)[R][S][GROUP_IN][V]
 ) {
-    Accumulator* const shared = (Accumulator*)memory;
+    Accum* const shared = (Accum*)memory;
     constexpr int ROW = S * GROUP_IN * CHANNELS_OUT;
     bool strange = false;
     #pragma unroll
@@ -27,7 +27,7 @@ __device__ __forceinline__ bool add_tiles(
         }
         __syncthreads();
         for (int i = threadIdx.x; i < ROW; i += THREADS) {
-            Accumulator all = shared[i];
+            Accum all = shared[i];
             #pragma unroll
             for (int j = 1; j < TILES; ++j) all = wrapping_sum(all, shared[j * ROW + i]);
             const long long tap = (long long)(blockIdx.y * R + r) * (S * GROUP_IN) + i / CHANNELS_OUT;

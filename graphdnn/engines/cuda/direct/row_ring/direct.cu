@@ -28,10 +28,10 @@ __device__ __forceinline__ int filter_offset(const Params& p, int o, int c, int 
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
-    let_next_start();
-    wait_for_launch_before();
+    pdl_trigger();
+    pdl_wait();
     Filter* const slab = (Filter*)(memory + Rows::BYTES);
-    Accumulator* const table = (Accumulator*)(memory + Rows::BYTES + SLAB_BYTES);
+    Accum* const table = (Accum*)(memory + Rows::BYTES + SLAB_BYTES);
 
     unsigned int block = blockIdx.x;
     const int channel_block = (int)(block % (unsigned int)p.channel_blocks);
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
 
     await_copies<STAGES - TOGETHER>();
     __syncthreads();
-    Accumulator weight[IN_REGISTERS ? R : 1][IN_REGISTERS ? S : 1][GROUP_IN][V];
+    Accum weight[IN_REGISTERS ? R : 1][IN_REGISTERS ? S : 1][GROUP_IN][V];
     if constexpr (IN_REGISTERS) {
         if (active) {
             #pragma unroll
@@ -93,30 +93,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                     for (int c = 0; c < GROUP_IN; ++c)
                         #pragma unroll
                         for (int v = 0; v < V; ++v)
-                            weight[r][s][c][v] = widen<Accumulator>(slab[filter_offset(p, local + v, c, r, s)]);
+                            weight[r][s][c][v] = widen<Accum>(slab[filter_offset(p, local + v, c, r, s)]);
         }
     } else {  // [r][s][c][output channel]: a thread's V lie next to each other
         for (int i = threadIdx.x; i < R * S * GROUP_IN * CHANNELS_OUT; i += THREADS) {
             const int o = i % CHANNELS_OUT, c = i / CHANNELS_OUT % GROUP_IN, tap = i / (CHANNELS_OUT * GROUP_IN);
-            table[i] = widen<Accumulator>(slab[filter_offset(p, o, c, tap / S, tap % S)]);
+            table[i] = widen<Accum>(slab[filter_offset(p, o, c, tap / S, tap % S)]);
         }
     }
 
-    Kept kept[V / WIDTH];
+    ColumnOperands kept[V / WIDTH];
     if (active)
         #pragma unroll
         for (int v = 0; v < V; v += WIDTH) {
             const int at[4] = {n, channel + v, 0, column0 * DILATION_W + across.own};
-            keep(p, at, kept[v / WIDTH]);
+            load_column_operands(p, at, kept[v / WIDTH]);
         }
 
-    Accumulator sum[WINDOW][TW][V];
+    Accum sum[WINDOW][TW][V];
     #pragma unroll
     for (int k = 0; k < WINDOW; ++k)
         #pragma unroll
         for (int t = 0; t < TW; ++t)
             #pragma unroll
-            for (int v = 0; v < V; ++v) sum[k][t][v] = (Accumulator)0;
+            for (int v = 0; v < V; ++v) sum[k][t][v] = (Accum)0;
 
     // A row is complete after its last step: it goes through the epilogue, and the window moves on.
     auto leave = [&](int step) {
@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                         const int at[4] = {
                             n, channel + v, out * DILATION_H + down.own, (column0 + t) * DILATION_W + across.own
                         };
-                        Accumulator acc[WIDTH];
+                        Accum acc[WIDTH];
                         #pragma unroll
                         for (int e = 0; e < WIDTH; ++e) acc[e] = sum[k][t][v + e];
                         epilogue(p, at, kept[v / WIDTH], acc);
@@ -147,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
             for (int t = 0; t < TW; ++t)
                 #pragma unroll
                 for (int v = 0; v < V; ++v)
-                    sum[k][t][v] = k + OUT_ROWS < WINDOW ? sum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][t][v] : (Accumulator)0;
+                    sum[k][t][v] = k + OUT_ROWS < WINDOW ? sum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][t][v] : (Accum)0;
     };
 
     // The products of the row(s) of a step.
@@ -163,12 +163,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                     #pragma unroll
                     for (int t = 0; t < TW; ++t) used |= column_tap(i, t) >= 0;
                     if (!used) continue;
-                    Accumulator x[IV];
+                    Accum x[IV];
                     #pragma unroll
                     for (int c = 0; c < IV; c += LV) {
-                        const Pack<Gathered, LV> pack = load_pack<LV>(here + i * CHANNELS_IN + c);
+                        const Vec<Gathered, LV> pack = load_vec<LV>(here + i * CHANNELS_IN + c);
                         #pragma unroll
-                        for (int e = 0; e < LV; ++e) x[c + e] = widen<Accumulator>(pack.at[e]);
+                        for (int e = 0; e < LV; ++e) x[c + e] = widen<Accum>(pack.at[e]);
                     }
                     #pragma unroll
                     for (int k = 0; k < WINDOW; ++k)
@@ -182,14 +182,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                         }
                 }
             } else {
-                Accumulator x[IW][IV];
+                Accum x[IW][IV];
                 #pragma unroll
                 for (int i = 0; i < IW; ++i)
                     #pragma unroll
                     for (int c = 0; c < IV; c += LV) {
-                        const Pack<Gathered, LV> pack = load_pack<LV>(here + i * CHANNELS_IN + c);
+                        const Vec<Gathered, LV> pack = load_vec<LV>(here + i * CHANNELS_IN + c);
                         #pragma unroll
-                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accumulator>(pack.at[e]);
+                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accum>(pack.at[e]);
                     }
                 #pragma unroll
                 for (int k = 0; k < WINDOW; ++k)
@@ -199,13 +199,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                         for (int c = 0; c < GROUP_IN; ++c) {
                             const int r = row_tap(u, k);
                             if (r < 0) continue;
-                            Accumulator w[V];
+                            Accum w[V];
                             if constexpr (IN_REGISTERS) {
                                 #pragma unroll
                                 for (int v = 0; v < V; ++v) w[v] = weight[r][s][c][v];
                             } else {
-                                const Pack<Accumulator, V> pack =
-                                    load_pack<V>(table + ((r * S + s) * GROUP_IN + c) * CHANNELS_OUT + local);
+                                const Vec<Accum, V> pack =
+                                    load_vec<V>(table + ((r * S + s) * GROUP_IN + c) * CHANNELS_OUT + local);
                                 #pragma unroll
                                 for (int v = 0; v < V; ++v) w[v] = pack.at[v];
                             }

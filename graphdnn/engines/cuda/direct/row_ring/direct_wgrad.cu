@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
     const Images& images = items.images;
     const Gradients& gradients = items.gradients;
 
-    Accumulator sum[R][S][GROUP_IN][V];
+    Accum sum[R][S][GROUP_IN][V];
     #pragma unroll
     for (int r = 0; r < R; ++r)
         #pragma unroll
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
             #pragma unroll
             for (int c = 0; c < GROUP_IN; ++c)
                 #pragma unroll
-                for (int v = 0; v < V; ++v) sum[r][s][c][v] = (Accumulator)0;
+                for (int v = 0; v < V; ++v) sum[r][s][c][v] = (Accum)0;
 
     #pragma unroll 1
     for (int i = 0; i < STAGES - 1; ++i) items.fetch(p, (int)p.channels_in);
@@ -42,13 +42,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
         const Item<1> item(p, index);
         const int column0 = (item.column_block * TILES + tile) * TW;
         const bool whole = EXACT || column0 + TW <= item.out_w;
-        Accumulator dy[WINDOW][TW][V];
+        Accum dy[WINDOW][TW][V];
         #pragma unroll
         for (int k = 0; k < WINDOW; ++k)
             #pragma unroll
             for (int t = 0; t < TW; ++t)
                 #pragma unroll
-                for (int v = 0; v < V; ++v) dy[k][t][v] = (Accumulator)0;
+                for (int v = 0; v < V; ++v) dy[k][t][v] = (Accum)0;
         int row = item.first * IN_ROWS + item.down.shift;
         #pragma unroll 1
         for (int step = 0; step < item.turns; ++step) {
@@ -62,22 +62,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
                 for (int k = 0; k + 1 < WINDOW; ++k)
                     #pragma unroll
                     for (int v = 0; v < V; ++v) dy[k][t][v] = dy[k + 1][t][v];
-                const Pack<Plain, V> pack = load_pack<V>(next + t * CHANNELS_OUT);
+                const Vec<Plain, V> pack = load_vec<V>(next + t * CHANNELS_OUT);
                 #pragma unroll
-                for (int v = 0; v < V; ++v) dy[WINDOW - 1][t][v] = widen<Accumulator>(pack.at[v]);
+                for (int v = 0; v < V; ++v) dy[WINDOW - 1][t][v] = widen<Accum>(pack.at[v]);
             }
             #pragma unroll
             for (int u = 0; u < IN_ROWS; ++u) {
                 if (u >= R || (unsigned int)(row + u) >= (unsigned int)item.in_h) continue;
                 const Gathered* const here = images.at(slot, u, tile * STEP_W, local_in);
-                Accumulator x[IW][IV];
+                Accum x[IW][IV];
                 #pragma unroll
                 for (int i = 0; i < IW; ++i)
                     #pragma unroll
                     for (int c = 0; c < IV; c += LV) {
-                        const Pack<Gathered, LV> pack = load_pack<LV>(here + i * CHANNELS_IN + c);
+                        const Vec<Gathered, LV> pack = load_vec<LV>(here + i * CHANNELS_IN + c);
                         #pragma unroll
-                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accumulator>(pack.at[e]);
+                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accum>(pack.at[e]);
                     }
                 auto add = [&](int k, int t) {
                     const int r = row_tap(u, k);
@@ -117,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
         }
     }
     await_copies<0>();
-    let_next_start();
+    pdl_trigger();
 
     if (add_tiles(p, memory, !extra, tile, local, channel_block, sum)) add_exactly<1, CHANNELS_OUT>(p, channel_block);
 }

@@ -55,7 +55,8 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Tile) -> DeviceKerne
         name,
         ["pdl.cuh", "direct_copy.cuh", "direct_row_ring.cuh", "dilation_phase.cuh", "direct.cu"],
         parameters=parameters.text,
-        functions=[body.keeping(), body.function("epilogue", f"const Kept& kept, const {compute} (&acc)[{width}]")],
+        functions=[body.keeping(), body.function("epilogue",
+        f"const ColumnOperands& kept, const {compute} (&acc)[{width}]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "DILATION_H": apart(p)[0], "DILATION_W": apart(p)[1], "DGRAD": shape.is_dgrad, "FLIP": p.flip,
@@ -72,7 +73,7 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Tile) -> DeviceKerne
             "WIDTH": width,
             "Gathered": STORAGE[sides.gathered.data_type],
             "Filter": STORAGE[filter.spec.data_type],
-            "Accumulator": compute,
+            "Accum": compute,
         },
     )  # fmt: skip
     blocks = shape.problem.n * channel_blocks * column_blocks * segments

@@ -78,7 +78,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, tile: 
             "EXACT": p.output[1] % (tile.tw * apart(p)[1]) == 0,
             "Gathered": STORAGE[x.data_type],
             "Plain": STORAGE[dy.data_type],
-            "Accumulator": compute,
+            "Accum": compute,
         },
     )  # fmt: skip
     packed = parameters.pack()

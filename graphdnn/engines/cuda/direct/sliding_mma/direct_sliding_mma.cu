@@ -152,9 +152,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
             if (writes && (LINES * COLUMNS_OUT % BATCH == 0 || pixel < LINES * COLUMNS_OUT) && done >= EXTRA &&
                 done < steps && (OUT_ROWS == 1 || (unsigned int)out < (unsigned int)p.out_h) &&
                 (unsigned int)column < (unsigned int)p.out_w)
-                store_pack<PIECE>(
+                store_vec<PIECE>(
                     image + out * p.output_h + column * (int)p.output_w,
-                    load_pack<PIECE>(from + pixel * PLACE + piece * PIECE)
+                    load_vec<PIECE>(from + pixel * PLACE + piece * PIECE)
                 );
         }
     };
@@ -167,11 +167,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
     // For tiles that are not there the last one is read: behind it lie rows on their way, and rows that others write.
     const int nearest = TILES >= 8 ? g : within(g, TILES);
     const int apart = ((TILES >= 16 ? g + 8 : within(g + 8, TILES)) - nearest) * STEP_W * PIXEL;
-    Kept kept[OWN / WIDTH];
+    ColumnOperands kept[OWN / WIDTH];
     #pragma unroll
     for (int v = 0; v < OWN; v += WIDTH) {
         const int at[4] = {n, channel_at + v, 0, column_at[0]};
-        keep(p, at, kept[v / WIDTH]);
+        load_column_operands(p, at, kept[v / WIDTH]);
     }
     // Finite as long as all results were: products of neighbours are added to it.
     float probe = 0.0f;
@@ -185,13 +185,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
         if (turn + (STAGES - 1) * ROWS < steps) ring.fetch(slot == 0 ? STAGES - 1 : slot - 1);
         commit_copies();
         const Gathered* const here = ring.at(slot, 0, nearest * STEP_W + j, local);
-        Pack<unsigned int, PAIRS> words[CHUNKS][2];  // of tiles g and g + 8
+        Vec<unsigned int, PAIRS> words[CHUNKS][2];  // of tiles g and g + 8
         auto load = [&](int row) {
             #pragma unroll
             for (int chunk = 0; chunk < CHUNKS; ++chunk)
                 #pragma unroll
                 for (int m = 0; m < 2; ++m)
-                    words[chunk][m] = load_pack<PAIRS>(
+                    words[chunk][m] = load_vec<PAIRS>(
                         (const unsigned int*)(here + (row * WIDE + chunk * TW) * PIXEL + m * apart)
                     );
         };
@@ -247,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
                     if (8 * m + 8 > TILES && 8 * m + g >= TILES) continue;
                     #pragma unroll
                     for (int q = 0; q < PAIRS; ++q) probe = fmaf(sum[k][q][2 * m], sum[k][q][2 * m + 1], probe);
-                    Pack<Out, OWN> pack;
+                    Vec<Out, OWN> pack;
                     #pragma unroll
                     for (int v = 0; v < OWN; v += WIDTH) {
                         const int row = (first + turn + line - EXTRA) * OUT_ROWS + k + (int)p.out_row;
@@ -260,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
                         #pragma unroll
                         for (int e = 0; e < WIDTH; ++e) pack.at[v + e] = result[e];
                     }
-                    store_pack<OWN>(to + ((line * OUT_ROWS + k) * COLUMNS_OUT + 32 * m) * PLACE, pack);
+                    store_vec<OWN>(to + ((line * OUT_ROWS + k) * COLUMNS_OUT + 32 * m) * PLACE, pack);
                 }
             #pragma unroll
             for (int k = 0; k < WINDOW; ++k)
@@ -294,8 +294,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) acc[e] = e == which ? exact : acc[e];
         }
-        Kept of_these;
-        keep(p, at, of_these);
+        ColumnOperands of_these;
+        load_column_operands(p, at, of_these);
         Out result[WIDTH];
         epilogue(p, at, of_these, acc, result);
         #pragma unroll

@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
         }
     }
     await_copies<0>();
-    let_next_start();
+    pdl_trigger();
 
     // Sums of the block's tiles, a row of taps at a time. A lane has sums of channel g of dy with 2j and 2j + 1 of x.
     float* const shared = (float*)memory;

@@ -244,7 +244,8 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, walk: Walk) -> DeviceKerne
         parameters=parameters.text,
         functions=[
             file_text("clip_halves.cuh"), body.keeping(),
-            body.function("epilogue", f"const Kept& kept, const float (&acc)[{width}], Out (&result)[{width}]"),
+            body.function("epilogue",
+            f"const ColumnOperands& kept, const float (&acc)[{width}], Out (&result)[{width}]"),
         ],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],

@@ -225,7 +225,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: 
             "IMAGE_COLUMNS": image_columns, "GRADIENT_COLUMNS": gradient_columns,
             "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
             "STAGES": walk.stages, "BLOCKS": walk.blocks, "SLICES": SLICES,
-            "Gathered": STORAGE[x.data_type], "Plain": STORAGE[x.data_type], "Accumulator": "float",
+            "Gathered": STORAGE[x.data_type], "Plain": STORAGE[x.data_type], "Accum": "float",
         },
     )  # fmt: skip
     packed = parameters.pack()

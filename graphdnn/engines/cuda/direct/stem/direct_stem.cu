@@ -108,9 +108,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
                 for (int v = 0; v < OWN; v += WIDTH) {
                     const Place out = place_of(p, slice_out, channel + v, out0 + row, q + 8 * APART * half);
                     if (out.at[1] >= (int)p.channels_out) continue;
-                    Accumulator acc[WIDTH];
+                    Accum acc[WIDTH];
                     #pragma unroll
-                    for (int e = 0; e < WIDTH; ++e) acc[e] = (Accumulator)sum[(v + e) / 2][2 * half + (v + e) % 2];
+                    for (int e = 0; e < WIDTH; ++e) acc[e] = (Accum)sum[(v + e) / 2][2 * half + (v + e) % 2];
                     epilogue(p, out.at, acc);
                 }
             }

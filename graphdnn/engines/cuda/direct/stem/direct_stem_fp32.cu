@@ -56,12 +56,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_fp32(c
             auto add = [&](auto& numbers, int at) {
                 constexpr int COUNT = sizeof(numbers[0]) / sizeof(float);
                 #pragma unroll
-                for (int i = 0; i < TM; ++i) numbers[i] = load_pack<COUNT>(x + i * (4 * STRIDE_W * C) + at);
+                for (int i = 0; i < TM; ++i) numbers[i] = load_vec<COUNT>(x + i * (4 * STRIDE_W * C) + at);
                 #pragma unroll
                 for (int e = 0; e < COUNT; ++e) {
-                    Pack<float, 4> weights[TN / 4];
+                    Vec<float, 4> weights[TN / 4];
                     #pragma unroll
-                    for (int v = 0; v < TN / 4; ++v) weights[v] = load_pack<4>(w + (at + e) * LINE + 32 * v);
+                    for (int v = 0; v < TN / 4; ++v) weights[v] = load_vec<4>(w + (at + e) * LINE + 32 * v);
                     #pragma unroll
                     for (int i = 0; i < TM; ++i)
                         #pragma unroll
@@ -72,8 +72,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_fp32(c
             #pragma unroll 1
             for (int r = 0; r < FILTER_ROWS; ++r, w += WINDOW * LINE) {
                 x = first + row_at(r);
-                Pack<float, 1> one[TM];
-                Pack<float, 2> two[TM];
+                Vec<float, 1> one[TM];
+                Vec<float, 2> two[TM];
                 if constexpr (FIRST > 0) add(one, 0);
                 #pragma unroll UNROLL
                 for (int at = FIRST; at < LAST; at += 2) add(two, at);

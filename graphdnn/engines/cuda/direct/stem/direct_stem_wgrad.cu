@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_wgrad(
         const int word = (part * NP + i) * 8 + g, r = word / WORDS;
         word_at[i] = r < R ? r * PITCH + (int)p.window + 2 * (word - r * WORDS) + 2 * j * (STRIDE_W * C) : 0;
     }
-    const int matrix_at = (lane / 16 * 8 + lane % 8) * DY_PITCH + lane / 8 % 2 * 8;
+    const int make_desc = (lane / 16 * 8 + lane % 8) * DY_PITCH + lane / 8 % 2 * 8;
 
     float sum[MT][NP][2][4];
     #pragma unroll
@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_wgrad(
         for (int at = share; at < rows * (QP / 16); at += GROUPS) {
             const int row = at / (QP / 16), q0 = at % (QP / 16) * 16;
             unsigned int a[MT][4];
-            const Element* const matrices = dys + slot * DY_STAGE + (row * QP + q0) * DY_PITCH + matrix_at;
+            const Element* const matrices = dys + slot * DY_STAGE + (row * QP + q0) * DY_PITCH + make_desc;
             #pragma unroll
             for (int m = 0; m < MT; ++m) load_transposed(a[m], matrices + 16 * m);
             const Element* const windows = xs + slot * X_STAGE + row * STRIDE_H * PITCH + q0 * (STRIDE_W * C);
@@ -142,8 +142,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_wgrad(
             #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const float(&even)[4] = sum[m][i][0], (&odd)[4] = sum[m][i][1];
-                const Pack<float, 4> four{{even[2 * half], odd[2 * half], even[2 * half + 1], odd[2 * half + 1]}};
-                store_pack<4>(to + (16 * m + g + 8 * half) * COLUMNS + (part * NP + i) * 16 + 4 * j, four);
+                const Vec<float, 4> four{{even[2 * half], odd[2 * half], even[2 * half + 1], odd[2 * half + 1]}};
+                store_vec<4>(to + (16 * m + g + 8 * half) * COLUMNS + (part * NP + i) * 16 + 4 * j, four);
             }
 }
 

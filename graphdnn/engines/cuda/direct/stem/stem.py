@@ -176,7 +176,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[
             *([body.keeping(), register_product_text(x.data_type, groups.columns)] if groups else []),
-            body.function("epilogue", ("const Kept& kept, " if groups else "") + f"const {compute} (&acc)[{width}]"),
+            body.function(
+                "epilogue", ("const ColumnOperands& kept, " if groups else "") + f"const {compute} (&acc)[{width}]"
+            ),
         ],
         constants={
             "SPATIAL": problem.spatial, "T": slices,
@@ -184,7 +186,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "FLIP": p.flip, "IN_ORDER": in_order, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before,
             "TP": block.rows, "THREADS": block.threads, "CHUNK": chunk, "FILTER_CHUNK": filter_chunk, "WIDTH": width,
             **block.constants,
-            "Element": STORAGE[x.data_type], "Filter": STORAGE[w.data_type], "Accumulator": compute,
+            "Element": STORAGE[x.data_type], "Filter": STORAGE[w.data_type], "Accum": compute,
         },
     )  # fmt: skip
     across = -(-p.k // block.channels)

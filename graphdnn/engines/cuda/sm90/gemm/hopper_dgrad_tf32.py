@@ -59,14 +59,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     walks = [walk_of(product, residue) for residue in product.residues]
     gathered = image_map(image, roles.problem.spatial, walks[0], product.pixel_step, tile.pixels)
-    parameters.maps("gathered", [(image.spec, replace(gathered, is_rounded=True))])
+    parameters.maps("im2col_map", [(image.spec, replace(gathered, is_rounded=True))])
     panels = replace(filter_map(filter, _DEPTH), is_rounded=True)
-    parameters.maps("plain", [(filter.spec, panels)])
+    parameters.maps("dense_map", [(filter.spec, panels)])
 
     ending = ending_of(steps, parameters, (_result_space,), CHANNELS, _NEIGHBOURS, compute)
     layout = Layout.of(sizes, tile.pixels, tile.channels)
     describe_work(parameters, product, sizes, layout, walks, -(-product.channels // _DEPTH))
-    parameters.integer("parts", 1)
+    parameters.integer("splits", 1)
 
     multiplying, copying = tile.registers
     name = f"conv_dgrad__across_{tile.name}x{choice.stages}__{op.name}"
@@ -79,12 +79,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             register_product_text(image.spec.data_type, tile.columns),
         ],
         constants={
-            "BM": tile.channels, "BN": tile.pixels, "CONSUMERS": tile.consumers,
+            "TILE_M": tile.channels, "TILE_N": tile.pixels, "CONSUMER_WARPGROUPS": tile.consumers,
             "DOWN": tile.down, "ACROSS": tile.across, "STAGES": choice.stages,
-            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "TURNED": True, "WGRAD": False, "ACROSS_FILTER": True, "PERMUTED": False, "NEIGHBOURS": _NEIGHBOURS,
-            "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False, "WIDTH": ending.width,
-            "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
+            "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
+            "SWAP_AB": True, "WGRAD": False, "FILTER_MN_MAJOR": True, "PERMUTE_N": False, "VEC_N": _NEIGHBOURS,
+            "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT_K": False, "VEC_WIDTH": ending.width,
+            "Element": STORAGE[image.spec.data_type], "Accum": compute,
         },
     )  # fmt: skip
     grid = (min(layout.tiles, device.sm_count), 1, 1)

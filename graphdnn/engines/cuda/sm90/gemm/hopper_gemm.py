@@ -150,9 +150,9 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     if crosses_groups(product):
         images = [one for whole in images for one in maps_of_groups(whole, CHANNELS_AXIS, p.groups)]
         others = maps_of_groups(other, FILTERS_AXIS, p.groups) if across_filter else others
-        parameters.integer("own_maps", p.groups)
-    parameters.maps("gathered", [(gathered.spec, for_images(one, p.n)) for one in images])
-    parameters.maps("plain", [(plain.spec, one) for one in others])
+        parameters.integer("maps_per_group", p.groups)
+    parameters.maps("im2col_map", [(gathered.spec, for_images(one, p.n)) for one in images])
+    parameters.maps("dense_map", [(plain.spec, one) for one in others])
 
     is_joined = sizes.may_be_turned
     vector_axis = _LAST_PIXEL if sizes.is_turned else _CHANNELS
@@ -170,18 +170,18 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     describe_work(parameters, product, sizes, layout, (), blocks, pitch, units, taps_of(op))
     adding.describe(parameters, steps, compute)
     leaves_room = overlaps or (layout.tiles * choice.parts < device.sm_count and not adding.is_launched)
-    parameters.integer("leaves_room", int(leaves_room))
+    parameters.integer("trigger_early", int(leaves_room))
     of_image = _pixels_of_image(op, joins_pixels)
     parameters.integer("image_pixels", p.n * of_image if is_joined else of_image)
     if is_joined:
-        parameters.integer("joined", 1)
+        parameters.integer("flat_pixels", 1)
     pieces = layout.tiles * choice.parts
     blocks = pieces if choice.in_cluster else min(pieces, tile.blocks * device.sm_count)
     if len(product.residues) > 1:
         reached = sum(down for down, (_, depth) in zip(layout.down, sizes.products, strict=True) if depth)
         is_apart = choice.busy > 0 and not is_split
-        parameters.integer("busy_blocks", choice.busy if is_apart else blocks)
-        parameters.integer("reached", reached * layout.across * sizes.groups if is_apart else pieces)
+        parameters.integer("mainloop_ctas", choice.busy if is_apart else blocks)
+        parameters.integer("mainloop_tiles", reached * layout.across * sizes.groups if is_apart else pieces)
 
     multiplying, copying = (lean or tile).registers
     across = product.is_wgrad or (across_filter and is_turned), product.is_wgrad or (across_filter and not is_turned)
@@ -201,17 +201,18 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
                 product_text(*_operand_types(product, is_turned), tile.bn, *across),
             ],
             constants={
-                "BM": tile.bm, "BN": tile.bn, "STAGES": stages,
-                "CONSUMERS": tile.sharers, "TEAMS": tile.teams, "FILLED": tile.bm, "BLOCKS": (lean or tile).blocks,
-                "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-                "WGRAD": product.is_wgrad, "TURNED": is_turned, "ACROSS_FILTER": across_filter,
-                "ACROSS_A": across[0], "ACROSS_B": across[1],
-                "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
+                "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": stages,
+                "CONSUMER_WARPGROUPS": tile.sharers, "PINGPONG_GROUPS": tile.teams, "LOADED_ROWS": tile.bm,
+                "BLOCKS": (lean or tile).blocks,
+                "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
+                "WGRAD": product.is_wgrad, "SWAP_AB": is_turned, "FILTER_MN_MAJOR": across_filter,
+                "A_MN_MAJOR": across[0], "B_MN_MAJOR": across[1],
+                "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT_K": is_split,
                 **adding.constants,
-                "PERMUTED": permuted > 0,
-                "NEIGHBOURS": held if is_turned else columns_held(permuted, ending.width),
-                "WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTED": promoted(product),
-                "Element": STORAGE[gathered.spec.data_type], "Accumulator": compute,
+                "PERMUTE_N": permuted > 0,
+                "VEC_N": held if is_turned else columns_held(permuted, ending.width),
+                "VEC_WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTION_INTERVAL": promoted(product),
+                "Element": STORAGE[gathered.spec.data_type], "Accum": compute,
                 **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
             },
         )  # fmt: skip

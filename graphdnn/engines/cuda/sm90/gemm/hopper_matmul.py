@@ -1,7 +1,7 @@
 """Engine ``cuda_hopper_matmul``: stacks of matrix products on the tensor cores of compute capability 9.0.
 
 The main loop and the end are those of the convolutions (hopper_gemm.cu); only the copies differ
-(gemm_producer.cuh). Rows of the product are M and its columns N where a row of c is contiguous, else the other way
+(gemm_producer.cuh). RowCoords of the product are M and its columns N where a row of c is contiguous, else the other way
 round. To the text a product is a convolution of one tap: its rows are pixels, the stack is its groups.
 """
 
@@ -262,17 +262,17 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     filled = tile.bm if a.is_across else sizes.rows_filled(tile)
     of_one = _maps_of_one(op, tile, held, filled).times(_counted(op)) if is_plain else None
     maps = of_one or _Maps.of(products, tile, held, filled)
-    parameters.maps("gathered", [(a.spec, maps.rows)])
-    parameters.maps("plain", [(b.spec, maps.columns)])
+    parameters.maps("im2col_map", [(a.spec, maps.rows)])
+    parameters.maps("dense_map", [(b.spec, maps.columns)])
 
     sums = 0 if is_split else tile.sums
     space = (_result_space,) if is_plain else products.space(op)
     ending = ending_of(steps, parameters, space, _COLUMN, held, compute, sums=sums)
     _describe(parameters, op, products, sizes, layout)
-    parameters.integer("band", _band(tile, device, layout))
+    parameters.integer("raster_width", _band(tile, device, layout))
     adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts)
     adding.describe(parameters, steps, compute)
-    parameters.integer("leaves_room", int(layout.tiles < device.sm_count and not is_split))
+    parameters.integer("trigger_early", int(layout.tiles < device.sm_count and not is_split))
 
     multiplying, copying = tile.registers
     name = f"matmul__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
@@ -291,17 +291,18 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
                 product_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_across, b.is_across),
             ],
             constants={
-                "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages,
-                "CONSUMERS": tile.sharers, "TEAMS": tile.teams, "FILLED": filled, "BLOCKS": tile.blocks,
-                "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-                "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
-                "ACROSS_A": a.is_across, "ACROSS_B": b.is_across,
-                "RESIDUES": 1, "SPATIAL": 1, "SPLIT": is_split,
+                "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": choice.stages,
+                "CONSUMER_WARPGROUPS": tile.sharers, "PINGPONG_GROUPS": tile.teams, "LOADED_ROWS": filled,
+                "BLOCKS": tile.blocks,
+                "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
+                "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
+                "A_MN_MAJOR": a.is_across, "B_MN_MAJOR": b.is_across,
+                "RESIDUES": 1, "SPATIAL": 1, "SPLIT_K": is_split,
                 **adding.constants,
-                "PERMUTED": is_permuted,
-                "NEIGHBOURS": columns_held(held if is_permuted else 0, ending.width),
-                "WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTED": promoted_steps(a.spec.data_type),
-                "Element": STORAGE[a.spec.data_type], "Accumulator": compute,
+                "PERMUTE_N": is_permuted,
+                "VEC_N": columns_held(held if is_permuted else 0, ending.width),
+                "VEC_WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTION_INTERVAL": promoted_steps(a.spec.data_type),
+                "Element": STORAGE[a.spec.data_type], "Accum": compute,
             },
         )  # fmt: skip
 
@@ -333,9 +334,9 @@ def _describe(parameters: Parameters, op: FusedOp, products: _Products, sizes: S
     parameters.table({
         "batch": [*missing, *batch], "shared_a": [*missing, *shared_a], "shared_b": [*missing, *shared_b],
         "tiles": layout.tiles, "tiles_n": layout.across, "columns": sizes.columns, "channels": products.stack.depth,
-        "channel_blocks": 1, "units": 0, "tap_pitch": 0, "image_pixels": rows, "joined": 1,
+        "channel_blocks": 1, "tap_blocks": 0, "tap_stride": 0, "image_pixels": rows, "flat_pixels": 1,
         "first_tile": (0,), "tiles_m": layout.down, "rows": (rows,), "depth": (depth,), "filter_start": (0,),
-        "pixels": (1, 1, rows), "pixel_pitch": (1, 1, 1), "taps": (1, 1, 1),
+        "pixels": (1, 1, rows), "out_stride": (1, 1, 1), "taps": (1, 1, 1),
     })  # fmt: skip
     parameters.rows(_NOWHERE)
 
@@ -351,7 +352,7 @@ def _stacked(op: FusedOp, products: _Products) -> tuple[list[int], list[int], li
 
 
 _NOWHERE = Table.of(
-    dict.fromkeys(("first_pixel", "lowest", "tap_origin", "pixel_step", "tap_step", "filter_step"), (0, 0, 0))
+    dict.fromkeys(("out_start", "lowest", "tap_origin", "traversal_stride", "dilation", "filter_step"), (0, 0, 0))
 )
 
 

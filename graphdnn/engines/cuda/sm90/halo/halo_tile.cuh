@@ -1,49 +1,49 @@
 // Patches of an image as hopper_halo.cu has them in shared memory, and the copies that bring them and filters.
 
-constexpr int THREADS = 128 * (CONSUMERS + 1), TAPS = TAPS_H * TAPS_W;
+constexpr int THREADS = 128 * (CONSUMER_WARPGROUPS + 1), TAPS = TAPS_H * TAPS_W;
 constexpr int PITCH = WIDE + (TAPS_W - 1) * STEP_W, LINES = TALL + (TAPS_H - 1) * STEP_H;
 constexpr int LANDING = LINES * PITCH * PATCH_ROW;  // bytes of a patch; the stage that holds it is as long or longer
 // Filters across k come in whole panels, whose last columns may be the next tile's; 32 columns are rows of half the bytes.
-constexpr int PANELS = (HELD_N + PANEL - 1) / PANEL;
-constexpr int FILTER_ROW = !ACROSS_FILTER ? PATCH_ROW : HELD_N < PANEL ? HELD_N * (int)sizeof(Element) : ROW;
+constexpr int RESIDUAL_SLABS = (TILE_CHANNELS + SLAB_ROWS - 1) / SLAB_ROWS;
+constexpr int FILTER_ROW = !FILTER_MN_MAJOR ? PATCH_ROW : TILE_CHANNELS < SLAB_ROWS ? TILE_CHANNELS * (int)sizeof(Element) : SWIZZLE_BYTES;
 constexpr int FILTER_PANEL = PATCH_ROW / (int)sizeof(Element) * FILTER_ROW;  // bytes, of filters across k
-constexpr int B_BYTES = ACROSS_FILTER ? PANELS * FILTER_PANEL : HELD_N * FILTER_ROW;
-[[maybe_unused]] constexpr int NEXT_B = ACROSS_FILTER ? 16 * FILTER_ROW >> 4 : NEXT_K<false>;  // from one instruction's part of k to the next one's
+constexpr int B_BYTES = FILTER_MN_MAJOR ? RESIDUAL_SLABS * FILTER_PANEL : TILE_CHANNELS * FILTER_ROW;
+[[maybe_unused]] constexpr int NEXT_B = FILTER_MN_MAJOR ? 16 * FILTER_ROW >> 4 : DESC_STEP_K<false>;  // from one instruction's part of k to the next one's
 static_assert((PATCH_ROW == 128 || PATCH_ROW == 64) && (FILTER_ROW == 128 || FILTER_ROW == 64), "swizzles that there are");
-constexpr matrix_t swizzle_of(int row) { return (matrix_t)(row == 128 ? 1 : 2) << 62; }
-[[maybe_unused]] constexpr int IN_STAGE = RESIDENT ? 1 : CONSUMERS * PATCHES, LEAVING = RESIDENT ? 1 : CONSUMERS;  // patches, arrivals
-constexpr int OF_PATCH = MI / PATCHES;  // 64s of rows
-[[maybe_unused]] constexpr int RINGS = RESIDENT ? CONSUMERS : 1;
+constexpr smem_desc_t swizzle_of(int row) { return (smem_desc_t)(row == 128 ? 1 : 2) << 62; }
+[[maybe_unused]] constexpr int IN_STAGE = RESIDENT ? 1 : CONSUMER_WARPGROUPS * PATCHES, LEAVING = RESIDENT ? 1 : CONSUMER_WARPGROUPS;  // patches, arrivals
+constexpr int OF_PATCH = MMA_TILES_M / PATCHES;  // 64s of rows
+[[maybe_unused]] constexpr int RINGS = RESIDENT ? CONSUMER_WARPGROUPS : 1;
 // Where registers suffice, a patch's first products begin its sums, which nobody clears (as in hopper_gemm.cu).
-[[maybe_unused]] constexpr bool BEGUN_BY_PRODUCTS = RESIDENT && SPARES_REGISTERS && DEEP == 1;
-[[maybe_unused]] constexpr int ALL_SUMS = DEEP * SUMS;  // of a thread, of 64 rows of a product
-static_assert(DEEP == 1 || (RESIDENT && SPATIAL == 3), "slices side by side");
-static_assert(LINEAR || TURNED || (TALL % 8 == 0 && WIDE % 8 == 0 && TALL * WIDE == 64 * OF_PATCH), "whole blocks of 8 x 8");
+[[maybe_unused]] constexpr bool CLEAR_BY_SCALE_D = RESIDENT && SPARE_REGISTERS && STAGE_K == 1;
+[[maybe_unused]] constexpr int ALL_SUMS = STAGE_K * ACCUMS;  // of a thread, of 64 rows of a product
+static_assert(STAGE_K == 1 || (RESIDENT && SPATIAL == 3), "slices side by side");
+static_assert(LINEAR || SWAP_AB || (TALL % 8 == 0 && WIDE % 8 == 0 && TALL * WIDE == 64 * OF_PATCH), "whole blocks of 8 x 8");
 static_assert(!LINEAR || (TALL - 1) * PITCH + WIDE <= 64 * OF_PATCH, "all lines within the rows");
-static_assert(MI % PATCHES == 0 && (PATCHES == 1 || !RESIDENT), "a consumer's patches");
-static_assert(PATCH_BYTES >= LANDING && PATCH_BYTES % 1024 == 0 && BN % 32 == 0, "whole swizzles and blocks of columns");
+static_assert(MMA_TILES_M % PATCHES == 0 && (PATCHES == 1 || !RESIDENT), "a consumer's patches");
+static_assert(PATCH_BYTES >= LANDING && PATCH_BYTES % 1024 == 0 && TILE_N % 32 == 0, "whole swizzles and blocks of columns");
 
 // Pixels from a patch's first to the first of 64 rows, and the same from a consumer's first patch.
 constexpr int first_in_patch(int j) { return LINEAR ? 64 * j : 8 * (j / (WIDE / 8)) * PITCH + j % (WIDE / 8) * 8; }
 constexpr int first_of(int j) { return j / OF_PATCH * (PATCH_BYTES / PATCH_ROW) + first_in_patch(j % OF_PATCH); }
 
-__device__ __forceinline__ matrix_t pixels_at(shared_t address) {
-    const matrix_t between_eights = ((LINEAR ? 8 : PITCH) * PATCH_ROW) >> 4, unused = 1;
-    return (matrix_t)((address & 0x3FFFF) >> 4) | unused << 16 | between_eights << 32 | swizzle_of(PATCH_ROW);
+__device__ __forceinline__ smem_desc_t pixels_at(smem_addr_t address) {
+    const smem_desc_t between_eights = ((LINEAR ? 8 : PITCH) * PATCH_ROW) >> 4, unused = 1;
+    return (smem_desc_t)((address & 0x3FFFF) >> 4) | unused << 16 | between_eights << 32 | swizzle_of(PATCH_ROW);
 }
 
-__device__ __forceinline__ matrix_t filters_at(shared_t address) {
-    const matrix_t between_panels = ACROSS_FILTER ? FILTER_PANEL >> 4 : 1, between_eights = (8 * FILTER_ROW) >> 4;
-    return (matrix_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzle_of(FILTER_ROW);
+__device__ __forceinline__ smem_desc_t filters_at(smem_addr_t address) {
+    const smem_desc_t between_panels = FILTER_MN_MAJOR ? FILTER_PANEL >> 4 : 1, between_eights = (8 * FILTER_ROW) >> 4;
+    return (smem_desc_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzle_of(FILTER_ROW);
 }
 
 struct Corner { int d, h, w, n; };  // of a patch, in the result; of its first slice
 
 __device__ __forceinline__ Corner corner_of(const Params& p, int patch) {
     Corner found;
-    found.w = take(patch, (int)p.patches_across) * WIDE;
-    found.h = take(patch, (int)p.patches_down) * TALL;
-    found.d = SPATIAL == 3 ? take(patch, (int)p.runs) * (int)p.run : 0;
+    found.w = divmod_inplace(patch, (int)p.patches_across) * WIDE;
+    found.h = divmod_inplace(patch, (int)p.patches_down) * TALL;
+    found.d = SPATIAL == 3 ? divmod_inplace(patch, (int)p.runs) * (int)p.run : 0;
     found.n = patch;
     return found;
 }
@@ -57,15 +57,15 @@ __device__ __forceinline__ void fetch_patch(const Params& p, int patch, int firs
         if (patch >= (int)p.patches || h >= (int)p.pixels[1] || w >= (int)p.pixels[2]) continue;
         int at[6] = {corner.n, 0, 0, corner.d, h, w};
         #pragma unroll 1
-        for (at[2] = first; at[2] < first + BN && at[2] < (int)p.columns; at[2] += FETCHED) fetch(p, at);
+        for (at[2] = first; at[2] < first + TILE_N && at[2] < (int)p.columns; at[2] += FETCHED) fetch(p, at);
     }
 }
 
-__device__ __forceinline__ Rows rows_of_patch(const Params& p, int patch, int j) {
+__device__ __forceinline__ RowCoords rows_of_patch(const Params& p, int patch, int j) {
     const int warp = (int)threadIdx.x / 32 % 4, lane = (int)threadIdx.x % 32;
     const bool is_patch = patch < (int)p.patches;
     const Corner corner = corner_of(p, is_patch ? patch : 0);
-    Rows found;
+    RowCoords found;
     #pragma unroll
     for (int i = 0; i < 2; ++i) {
         const int row = warp * 16 + lane / 4 + 8 * i;
@@ -107,39 +107,39 @@ struct PatchBlock {
 __device__ __forceinline__ bool is_last(const Params& p, const PatchBlock& block) { return block.channels + 1 == (int)p.channel_blocks; }
 
 __device__ __forceinline__ void copy_patch(
-    const Params& p, shared_t to, shared_t barrier, const PatchBlock& block, const Corner& corner
+    const Params& p, smem_addr_t to, smem_addr_t barrier, const PatchBlock& block, const Corner& corner
 ) {
     const int w = corner.w + (int)p.lowest[2], h = corner.h + (int)p.lowest[1];
     if constexpr (SPATIAL == 3) {
-        const int d = corner.d * (int)p.pixel_step[0] + (int)p.lowest[0] + block.slice * abs((int)p.tap_step[0]);
-        copy_box(to, p.gathered[0], barrier, block.channels * BK, w, h, d, corner.n);
+        const int d = corner.d * (int)p.traversal_stride[0] + (int)p.lowest[0] + block.slice * abs((int)p.dilation[0]);
+        tma_load_tile(to, p.im2col_map[0], barrier, block.channels * TILE_K, w, h, d, corner.n);
     } else {
-        copy_box(to, p.gathered[0], barrier, block.channels * BK, w, h, corner.n);
+        tma_load_tile(to, p.im2col_map[0], barrier, block.channels * TILE_K, w, h, corner.n);
     }
 }
 
 // Filters of one tap, as many channels deep as patches.
 __device__ __forceinline__ void copy_filter(
-    const Params& p, shared_t to, shared_t barrier, const PatchBlock& from, int tap, int column
+    const Params& p, smem_addr_t to, smem_addr_t barrier, const PatchBlock& from, int tap, int column
 ) {
     const int r = tap / TAPS_W, s = tap - r * TAPS_W, block = from.channels;
     const int in_filter =
         (int)p.tap_first + from.slice * (int)p.tap_pace[0] + r * (int)p.tap_pace[1] + s * (int)p.tap_pace[2];
-    if constexpr (ACROSS_FILTER) {
+    if constexpr (FILTER_MN_MAJOR) {
         #pragma unroll
-        for (int j = 0; j < PANELS; ++j)
-            copy_box(to + j * FILTER_PANEL, p.plain[0], barrier, column + j * PANEL, in_filter, block * BK);
-    } else if constexpr (PERMUTED) {
-        const int k = in_filter * (int)p.tap_pitch + block * BK;
-        if constexpr (TURNED) copy_box(to, p.plain[0], barrier, k, 0, 0, column / 16);
-        else copy_box(to, p.plain[0], barrier, k, 0, 0, 0, column / (4 * NEIGHBOURS));
+        for (int j = 0; j < RESIDUAL_SLABS; ++j)
+            tma_load_tile(to + j * FILTER_PANEL, p.dense_map[0], barrier, column + j * SLAB_ROWS, in_filter, block * TILE_K);
+    } else if constexpr (PERMUTE_N) {
+        const int k = in_filter * (int)p.tap_stride + block * TILE_K;
+        if constexpr (SWAP_AB) tma_load_tile(to, p.dense_map[0], barrier, k, 0, 0, column / 16);
+        else tma_load_tile(to, p.dense_map[0], barrier, k, 0, 0, 0, column / (4 * VEC_N));
     } else {
-        copy_box(to, p.plain[0], barrier, block * BK, in_filter, column);
+        tma_load_tile(to, p.dense_map[0], barrier, block * TILE_K, in_filter, column);
     }
 }
 
 // The same rows of a later slice of a patch.
-__device__ __forceinline__ Rows rows_of_slice(const Params& p, Rows rows, int slice) {
+__device__ __forceinline__ RowCoords rows_of_slice(const Params& p, RowCoords rows, int slice) {
     #pragma unroll
     for (int i = 0; i < 2; ++i) {
         const int d = rows.at[i][3] + slice;
@@ -149,17 +149,17 @@ __device__ __forceinline__ Rows rows_of_slice(const Params& p, Rows rows, int sl
     return rows;
 }
 
-// Filters that stay, in stages of one tap of a plane. DEEP: what a slice of the image gives to the slices of the result that it
+// Filters that stay, in stages of one tap of a plane. STAGE_K: what a slice of the image gives to the slices of the result that it
 // meets, the first of them first, is columns side by side.
-__device__ __forceinline__ void copy_filters(const Params& p, shared_t to, shared_t barrier) {
+__device__ __forceinline__ void copy_filters(const Params& p, smem_addr_t to, smem_addr_t barrier) {
     const int count = filter_blocks_of(p);
-    announce(barrier, TAPS * count * B_BYTES);
+    mbarrier_expect_tx(barrier, TAPS * count * B_BYTES);
     PatchBlock block;
     #pragma unroll 1
     for (int i = 0; i < count; ++i, block.advance(p))
         #pragma unroll 1
         for (int tap = 0; tap < TAPS; ++tap) {
-            const int place = DEEP == 1 ? i * TAPS + tap : (block.channels * TAPS + tap) * DEEP + DEEP - 1 - block.slice;
+            const int place = STAGE_K == 1 ? i * TAPS + tap : (block.channels * TAPS + tap) * STAGE_K + STAGE_K - 1 - block.slice;
             copy_filter(p, to + place * B_BYTES, barrier, block, tap, 0);
         }
 }

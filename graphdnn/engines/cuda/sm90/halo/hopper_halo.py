@@ -78,9 +78,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     reached = tile.reached(shape)
     patch = flat_map(image, *reached) if flat else patch_map(image, *reached, shape.row, spatial)
     is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
-    parameters.maps("gathered", [(image.spec, replace(patch, is_rounded=is_rounded))])
+    parameters.maps("im2col_map", [(image.spec, replace(patch, is_rounded=is_rounded))])
     columns = _filter_map(filter, tile, shape, permuted, across_filter=across_filter)
-    parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
+    parameters.maps("dense_map", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
     out_space = roles.space(roles.output)
     if flat:
@@ -99,7 +99,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     taps, deep, runs = Taps.of(product), tile.beside(shape), -(-shape.slices_out // choice.run)
     patches = shape.images // shape.slices_out * runs * down * aside
     parameters.table({
-        "parts": 1, "image_pixels": 1,
+        "splits": 1, "image_pixels": 1,
         "patches": patches, "patches_down": down, "patches_across": aside, "tap_first": taps.first,
         "run": choice.run, "runs": runs,
     })  # fmt: skip
@@ -121,18 +121,18 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             product_text(*(types[::-1] if tile.is_turned else types), wide, False, across_filter),
         ],
         constants={
-            "BM": PANEL * groups * tile.consumers, "BN": wide // deep, "CONSUMERS": tile.consumers,
+            "TILE_M": PANEL * groups * tile.consumers, "TILE_N": wide // deep, "CONSUMER_WARPGROUPS": tile.consumers,
             "PATCHES": tile.held, "STAGES": choice.stages, "FILTERS": choice.filters, "RESIDENT": tile.is_resident,
-            "DEEP": deep, "PATCH_ROW": shape.row, "TALL": tile.tall, "WIDE": tile.wide, "LINEAR": tile.is_linear,
+            "STAGE_K": deep, "PATCH_ROW": shape.row, "TALL": tile.tall, "WIDE": tile.wide, "LINEAR": tile.is_linear,
             "PATCH_BYTES": tile.patch_bytes(shape),
             "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "STEP_H": shape.step[0], "STEP_W": shape.step[1],
-            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "WGRAD": False, "TURNED": tile.is_turned, "ACROSS_FILTER": across_filter, "PERMUTED": permuted > 0,
-            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT": False, "LAST_SLICES": last_slices(product),
+            "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
+            "WGRAD": False, "SWAP_AB": tile.is_turned, "FILTER_MN_MAJOR": across_filter, "PERMUTE_N": permuted > 0,
+            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": False, "LAST_SLICES": last_slices(product),
             "STAYS": image.spec.data_type in INTEGERS and (tile.is_resident or grid[0] % across == 0),
-            "NEIGHBOURS": columns_held(permuted, ending.width), "WIDTH": ending.width,
+            "VEC_N": columns_held(permuted, ending.width), "VEC_WIDTH": ending.width,
             "FETCHED": 0 if tile.is_resident else ending.fetched,
-            "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
+            "Element": STORAGE[image.spec.data_type], "Accum": compute,
             **({} if tile.is_turned else {"LATE": is_late}),
             **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
         },

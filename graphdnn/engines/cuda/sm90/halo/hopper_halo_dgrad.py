@@ -53,7 +53,7 @@ _SHARED_FILES, _HELD_FILES = ("halo_dgrad_ss.cuh",), ("ldmatrix.cuh", "halo_dgra
 # What epilogue_store.cuh calls with sums, where results leave rounded.
 _EPILOGUE_OF_SUMS = """\
 __device__ __forceinline__ void epilogue(
-    const Params& p, const int (&at)[6], const Kept& kept, const {compute} (&acc)[{width}], bool is_there
+    const Params& p, const int (&at)[6], const ColumnOperands& kept, const {compute} (&acc)[{width}], bool is_there
 ) {{
     Rounded<{leaving}, {width}> rounded = {{}};
     #pragma unroll
@@ -84,8 +84,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         columns = permuted_filter_map(filter, tile.bn, neighbours)
     else:
         columns = filter_map(filter, *((PANEL, tile.bn * 2) if across_filter else (tile.bn,)))
-    parameters.maps("gathered", [(image.spec, replace(pixels, is_rounded=is_rounded))])
-    parameters.maps("plain", [(filter.spec, replace(columns, is_rounded=is_rounded))])
+    parameters.maps("im2col_map", [(image.spec, replace(pixels, is_rounded=is_rounded))])
+    parameters.maps("dense_map", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
     is_narrow = _leaves_rounded(op)
     leaving = STORAGE[roles.output.data_type] if is_narrow else compute
@@ -95,7 +95,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     walks = [walk_of(product, residue) for residue in product.residues]
     describe_work(parameters, product, sizes, layout, walks, shape.blocks, 0 if across_filter else filter.tap_stride)
     for one, value in {
-        "parts": 1,
+        "splits": 1,
         "image_pixels": 1,
         "places": shape.places if tile.is_apart else shape.places_in_lines,
     }.items():
@@ -119,14 +119,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             _described(meetings, tile.is_apart),
         ],
         constants={
-            "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
+            "TILE_M": PANEL * tile.consumers, "TILE_N": tile.bn, "CONSUMER_WARPGROUPS": tile.consumers,
+            "STAGES": choice.stages,
             "RESIDUES": shape.residues, "TAPS": shape.taps,
             "COPIES": tile.copies(shape), "TURNS": choice.takes_turns(shape), "PIXELS": PANEL + tile.reach(shape),
-            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": across_filter, "PERMUTED": is_permuted,
-            "SPATIAL": 2, "SPLIT": False,
-            "NEIGHBOURS": neighbours, "WIDTH": ending.width,
-            "Element": STORAGE[kind], "Accumulator": compute, "Leaving": leaving, "IS_ROUNDED": is_narrow,
+            "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
+            "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": across_filter, "PERMUTE_N": is_permuted,
+            "SPATIAL": 2, "SPLIT_K": False,
+            "VEC_N": neighbours, "VEC_WIDTH": ending.width,
+            "Element": STORAGE[kind], "Accum": compute, "Leaving": leaving, "IS_ROUNDED": is_narrow,
         },
     )  # fmt: skip
     grid = (blocks_of(shape, tile, device.sm_count), 1, 1)

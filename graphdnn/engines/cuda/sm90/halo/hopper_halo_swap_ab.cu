@@ -6,27 +6,27 @@
 // that less is read from shared memory for each sum. Consumers share patches, but each has a ring of filters of its own: one
 // begins a block of channels behind the other, and its results leave beside the other's products.
 
-constexpr int FILTER_BYTES = B_BYTES / CONSUMERS;  // a consumer's, of one tap
-static_assert(TURNED && PERMUTED && !ACROSS_FILTER && !LINEAR && WIDE == 8 && TALL * WIDE == BN, "lines one after the other");
-static_assert(MI == 1 && PATCHES == 1 && DEEP == 1 && !RESIDENT && CONSUMERS <= 3, "64 channels, a warp for each one's filters");
+constexpr int FILTER_BYTES = B_BYTES / CONSUMER_WARPGROUPS;  // a consumer's, of one tap
+static_assert(SWAP_AB && PERMUTE_N && !FILTER_MN_MAJOR && !LINEAR && WIDE == 8 && TALL * WIDE == TILE_N, "lines one after the other");
+static_assert(MMA_TILES_M == 1 && PATCHES == 1 && STAGE_K == 1 && !RESIDENT && CONSUMER_WARPGROUPS <= 3, "64 channels, a warp for each one's filters");
 
-template <int SLICES> __device__ __forceinline__ void multiply_slices(Accumulator (&sum)[SUMS], matrix_t a, matrix_t b, int add) {
+template <int SLICES> __device__ __forceinline__ void multiply_slices(Accum (&sum)[ACCUMS], smem_desc_t a, smem_desc_t b, int add) {
     #pragma unroll
-    for (int k = 0; k < SLICES; ++k) multiply(sum, a + k * NEXT_K<false>, b + k * NEXT_K<false>, k == 0 ? add : 1);
+    for (int k = 0; k < SLICES; ++k) multiply(sum, a + k * DESC_STEP_K<false>, b + k * DESC_STEP_K<false>, k == 0 ? add : 1);
 }
 
-// Two neighbouring channels, of which the epilogue takes WIDTH at a time.
-struct Pair { int at[CALLS_OF_PAIR][6]; bool is_there[CALLS_OF_PAIR]; };
+// Two neighbouring channels, of which the epilogue takes VEC_WIDTH at a time.
+struct Pair { int at[EPILOGUE_CALLS_PER_PAIR][6]; bool is_there[EPILOGUE_CALLS_PER_PAIR]; };
 
-__device__ __forceinline__ Pair pair_of(const Params& p, int channel, Held& held) {
+__device__ __forceinline__ Pair pair_of(const Params& p, int channel, EpilogueOperands& held) {
     Pair pair;
     #pragma unroll
-    for (int i = 0; i < CALLS_OF_PAIR; ++i) {
+    for (int i = 0; i < EPILOGUE_CALLS_PER_PAIR; ++i) {
         #pragma unroll
         for (int d = 0; d < 6; ++d) pair.at[i][d] = 0;
         pair.is_there[i] = channel + i < (int)p.columns;
         pair.at[i][2] = pair.is_there[i] ? channel + i : 0;
-        keep(p, pair.at[i], held.kept[i]);
+        load_column_operands(p, pair.at[i], held.kept[i]);
     }
     return pair;
 }
@@ -34,39 +34,39 @@ __device__ __forceinline__ Pair pair_of(const Params& p, int channel, Held& held
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const int blocks = blocks_of(p);
-    const shared_t patches = shared_address(memory), filters = patches + STAGES * PATCH_BYTES;
-    const shared_t full = filters + FILTERS * B_BYTES, empty = full + 8 * STAGES;
-    const shared_t full_filter = empty + 8 * STAGES, empty_filter = full_filter + 8 * CONSUMERS * FILTERS;
-    const shared_t begun = empty_filter + 8 * CONSUMERS * FILTERS;
+    const smem_addr_t patches = smem_addr(memory), filters = patches + STAGES * PATCH_BYTES;
+    const smem_addr_t full = filters + FILTERS * B_BYTES, empty = full + 8 * STAGES;
+    const smem_addr_t full_filter = empty + 8 * STAGES, empty_filter = full_filter + 8 * CONSUMER_WARPGROUPS * FILTERS;
+    const smem_addr_t begun = empty_filter + 8 * CONSUMER_WARPGROUPS * FILTERS;
     if (threadIdx.x == 0) {
-        begin_ring<STAGES>(full, empty, CONSUMERS);
-        begin_ring<CONSUMERS * FILTERS>(full_filter, empty_filter, 1);
-        init_barrier(begun, 1);
-        publish_barriers();
-        fetch_map(p.gathered[0]);
-        fetch_map(p.plain[0]);
+        init_pipeline<STAGES>(full, empty, CONSUMER_WARPGROUPS);
+        init_pipeline<CONSUMER_WARPGROUPS * FILTERS>(full_filter, empty_filter, 1);
+        mbarrier_init(begun, 1);
+        fence_barrier_init();
+        prefetch_tensormap(p.im2col_map[0]);
+        prefetch_tensormap(p.dense_map[0]);
     }
     __syncthreads();
-    wait_for_launch_before();
+    pdl_wait();
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
     const int columns = (int)p.tiles_n, pieces = (int)p.patches * columns;
-    Turn<STAGES> turn;
-    Turn<FILTERS> next;
+    PipelineState<STAGES> pipe;
+    PipelineState<FILTERS> next;
     if (warpgroup == 0) {
-        give_registers<COPYING_REGISTERS>();
-        if (warp > CONSUMERS || !is_elected()) return;
+        dealloc_registers<PRODUCER_REGS>();
+        if (warp > CONSUMER_WARPGROUPS || !elect_one()) return;
         #pragma unroll 1
         for (int piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
             PatchBlock from;
-            if (warp == CONSUMERS) {
+            if (warp == CONSUMER_WARPGROUPS) {
                 const Corner corner = corner_of(p, piece / columns);
                 #pragma unroll 1
                 for (int block = 0; block < blocks; ++block, from.advance(p)) {
-                    await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
-                    announce(full + 8 * turn.stage, LANDING);
-                    copy_patch(p, patches + turn.stage * PATCH_BYTES, full + 8 * turn.stage, from, corner);
-                    turn.advance();
+                    mbarrier_wait_parity(empty + 8 * pipe.stage, pipe.phase ^ 1);
+                    mbarrier_expect_tx(full + 8 * pipe.stage, LANDING);
+                    copy_patch(p, patches + pipe.stage * PATCH_BYTES, full + 8 * pipe.stage, from, corner);
+                    pipe.advance();
                 }
             } else {
                 #pragma unroll 1
@@ -74,11 +74,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
                     #pragma unroll 1
                     for (int tap = 0; tap < TAPS; ++tap) {
                         const int stage = warp * FILTERS + next.stage;
-                        await_phase(empty_filter + 8 * stage, next.parity ^ 1);
-                        announce(full_filter + 8 * stage, FILTER_BYTES);
+                        mbarrier_wait_parity(empty_filter + 8 * stage, next.phase ^ 1);
+                        mbarrier_expect_tx(full_filter + 8 * stage, FILTER_BYTES);
                         copy_filter(
                             p, filters + stage * FILTER_BYTES, full_filter + 8 * stage, from, tap,
-                            piece % columns * BM + 64 * warp
+                            piece % columns * TILE_M + 64 * warp
                         );
                         next.advance();
                     }
@@ -86,78 +86,78 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo(const __gri
         }
         return;
     }
-    take_registers<MULTIPLYING_REGISTERS>();
+    alloc_registers<CONSUMER_REGS>();
     const int consumer = warpgroup - 1, ring = consumer * FILTERS, lane = (int)threadIdx.x % 32;
     const bool is_first = threadIdx.x % 128 == 0;
     const int in_tile = 64 * consumer + 16 * warp + lane / 4 * 2;  // a lane's first channel
-    Accumulator sum[SUMS];
+    Accum sum[ACCUMS];
     #pragma unroll
-    for (int i = 0; i < SUMS; ++i) sum[i] = 0;
-    Held held;
+    for (int i = 0; i < ACCUMS; ++i) sum[i] = 0;
+    EpilogueOperands held;
     Pair pair{};
-    if constexpr (STAYS) pair = pair_of(p, (int)blockIdx.x % columns * BM + in_tile, held);
-    if (consumer > 0) await_phase(begun, 0);
+    if constexpr (STAYS) pair = pair_of(p, (int)blockIdx.x % columns * TILE_M + in_tile, held);
+    if (consumer > 0) mbarrier_wait_parity(begun, 0);
     #pragma unroll 1
     for (int piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-        if constexpr (!STAYS) pair = pair_of(p, piece % columns * BM + in_tile, held);
+        if constexpr (!STAYS) pair = pair_of(p, piece % columns * TILE_M + in_tile, held);
         int previous = -1, previous_filter = -1;
         PatchBlock from;
         #pragma unroll 1
         for (int block = 0; block < blocks; ++block, from.advance(p)) {
             const bool is_end = is_last(p, from);
-            await_phase(full + 8 * turn.stage, turn.parity);
-            const matrix_t b = pixels_at(patches + turn.stage * PATCH_BYTES);
+            mbarrier_wait_parity(full + 8 * pipe.stage, pipe.phase);
+            const smem_desc_t b = pixels_at(patches + pipe.stage * PATCH_BYTES);
             #pragma unroll
             for (int r = 0; r < TAPS_H; ++r)
                 #pragma unroll
                 for (int s = 0; s < TAPS_W; ++s) {
-                    await_phase(full_filter + 8 * (ring + next.stage), next.parity);
-                    const matrix_t a = filters_at(filters + (ring + next.stage) * FILTER_BYTES);
-                    const matrix_t shifted = b + (r * STEP_H * PITCH + s * STEP_W) * (PATCH_ROW >> 4);
+                    mbarrier_wait_parity(full_filter + 8 * (ring + next.stage), next.phase);
+                    const smem_desc_t a = filters_at(filters + (ring + next.stage) * FILTER_BYTES);
+                    const smem_desc_t shifted = b + (r * STEP_H * PITCH + s * STEP_W) * (PATCH_ROW >> 4);
                     const int add = r == 0 && s == 0 ? block : 1;  // a patch's first products begin its sums
-                    pin(sum);
-                    products_begin();
+                    fence_accumulators(sum);
+                    wgmma_fence();
                     if (LAST_SLICES == 4 || !is_end) multiply_slices<4>(sum, a, shifted, add);
                     else multiply_slices<LAST_SLICES>(sum, a, shifted, add);
-                    products_end();
-                    await_products<1>();
+                    wgmma_commit();
+                    wgmma_wait<1>();
                     // What the products before these have read may be filled again.
-                    if (previous_filter >= 0 && is_first) arrive(empty_filter + 8 * (ring + previous_filter));
-                    if (r == 0 && s == 0 && previous >= 0 && is_first) arrive(empty + 8 * previous);
+                    if (previous_filter >= 0 && is_first) mbarrier_arrive(empty_filter + 8 * (ring + previous_filter));
+                    if (r == 0 && s == 0 && previous >= 0 && is_first) mbarrier_arrive(empty + 8 * previous);
                     previous_filter = next.stage;
                     next.advance();
                 }
             // The first one's block of channels is through: the others begin. They wait for nobody else.
-            if (CONSUMERS > 1 && block == 0 && piece == (int)blockIdx.x && threadIdx.x == 128) arrive(begun);
-            previous = turn.stage;
-            turn.advance();
+            if (CONSUMER_WARPGROUPS > 1 && block == 0 && piece == (int)blockIdx.x && threadIdx.x == 128) mbarrier_arrive(begun);
+            previous = pipe.stage;
+            pipe.advance();
         }
         const Corner corner = corner_of(p, piece / columns);
-        await_products<0>();
-        if (piece + (int)gridDim.x >= pieces) let_next_start();
-        pin(sum);
+        wgmma_wait<0>();
+        if (piece + (int)gridDim.x >= pieces) pdl_trigger();
+        fence_accumulators(sum);
         if (is_first) {
-            arrive(empty + 8 * previous);
-            arrive(empty_filter + 8 * (ring + previous_filter));
+            mbarrier_arrive(empty + 8 * previous);
+            mbarrier_arrive(empty_filter + 8 * (ring + previous_filter));
         }
         // Lines of the image that leave, by a lane's pixels in a line.
         const int w = corner.w + lane % 4 * 2, height = (int)p.pixels[1], width = (int)p.pixels[2];
-        int lines[2][CALLS_OF_PAIR];
+        int lines[2][EPILOGUE_CALLS_PER_PAIR];
         #pragma unroll
         for (int n = 0; n < 2; ++n)
             #pragma unroll
-            for (int i = 0; i < CALLS_OF_PAIR; ++i) lines[n][i] = w + n < width && pair.is_there[i] ? height : 0;
+            for (int i = 0; i < EPILOGUE_CALLS_PER_PAIR; ++i) lines[n][i] = w + n < width && pair.is_there[i] ? height : 0;
         #pragma unroll
-        for (int i = 0; i < CALLS_OF_PAIR; ++i) pair.at[i][0] = corner.n, pair.at[i][3] = corner.d;
+        for (int i = 0; i < EPILOGUE_CALLS_PER_PAIR; ++i) pair.at[i][0] = corner.n, pair.at[i][3] = corner.d;
         #pragma unroll
-        for (int n = 0; n < SUMS / 2; ++n) {  // pixels; those outside read what the last one reads, and store nothing
+        for (int n = 0; n < ACCUMS / 2; ++n) {  // pixels; those outside read what the last one reads, and store nothing
             const int h = corner.h + n / 2;
-            const Accumulator both[2] = {sum[n / 2 * 4 + n % 2], sum[n / 2 * 4 + n % 2 + 2]};
+            const Accum both[2] = {sum[n / 2 * 4 + n % 2], sum[n / 2 * 4 + n % 2 + 2]};
             #pragma unroll
-            for (int i = 0; i < CALLS_OF_PAIR; ++i) {
-                Accumulator acc[WIDTH];
+            for (int i = 0; i < EPILOGUE_CALLS_PER_PAIR; ++i) {
+                Accum acc[VEC_WIDTH];
                 #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) acc[e] = both[i * WIDTH + e];
+                for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = both[i * VEC_WIDTH + e];
                 pair.at[i][4] = min(h, height - 1);
                 pair.at[i][5] = min(w + n % 2, width - 1);
                 epilogue(p, pair.at[i], held.kept[i], acc, h < lines[n % 2][i]);

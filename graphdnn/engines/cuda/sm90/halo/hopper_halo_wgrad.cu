@@ -11,21 +11,21 @@
 static_assert(SEATS >= 128 * (TAPS_H + 1), "a warpgroup for each line of taps, and one that copies");
 constexpr int LINE = CHANNELS * (int)sizeof(Element);  // bytes of a pixel of the image
 constexpr int PITCH = WIDE + (TAPS_W - 1) * STEP_W, LINES = TALL + (TAPS_H - 1) * STEP_H;
-constexpr int LANDING = LINES * PITCH * LINE, IMAGE_BYTES = (LANDING + 1023) / 1024 * 1024, GRADIENT_BYTES = TALL * WIDE * ROW;
+constexpr int LANDING = LINES * PITCH * LINE, IMAGE_BYTES = (LANDING + 1023) / 1024 * 1024, GRADIENT_BYTES = TALL * WIDE * SWIZZLE_BYTES;
 constexpr int STAGE_BYTES = IMAGE_BYTES + GRADIENT_BYTES;
 constexpr int OF_TAP = CHANNELS / 2;  // sums of a thread
-static_assert(WGRAD && !(TURNED || ACROSS_FILTER || PERMUTED), "a filter gradient reads no filter");
-static_assert(BM == PANEL && BN == PANEL && CONSUMERS == 1, "sums leave by 64 channels of one tap");
+static_assert(WGRAD && !(SWAP_AB || FILTER_MN_MAJOR || PERMUTE_N), "a filter gradient reads no filter");
+static_assert(TILE_M == SLAB_ROWS && TILE_N == SLAB_ROWS && CONSUMER_WARPGROUPS == 1, "sums leave by 64 channels of one tap");
 static_assert(LINE == 128 || LINE == 64, "swizzles that there are");
 static_assert((WIDE == 8 && TALL % 2 == 0) || WIDE % 16 == 0, "whole steps of 16 pixels");
 
-// Rows of the image from one step of 16 pixels to another, and from eight pixels to the other eight.
+// RowCoords of the image from one step of 16 pixels to another, and from eight pixels to the other eight.
 constexpr int rows_before(int k) { return WIDE == 8 ? 2 * k * PITCH : k / (WIDE / 16) * PITCH + k % (WIDE / 16) * 16; }
 constexpr int BETWEEN_EIGHTS = WIDE == 8 ? PITCH : 8;
 
-__device__ __forceinline__ matrix_t taps_at(shared_t address) {
-    const matrix_t between_taps = STEP_W * LINE >> 4, between_eights = BETWEEN_EIGHTS * LINE >> 4, swizzled = LINE == 128 ? 1 : 2;
-    return (matrix_t)((address & 0x3FFFF) >> 4) | between_taps << 16 | between_eights << 32 | swizzled << 62;
+__device__ __forceinline__ smem_desc_t taps_at(smem_addr_t address) {
+    const smem_desc_t between_taps = STEP_W * LINE >> 4, between_eights = BETWEEN_EIGHTS * LINE >> 4, swizzled = LINE == 128 ? 1 : 2;
+    return (smem_desc_t)((address & 0x3FFFF) >> 4) | between_taps << 16 | between_eights << 32 | swizzled << 62;
 }
 
 // A block's piece of work: patches for 64 channels of the gradient, CHANNELS of the image and a tap between slices. The first shares are whole,
@@ -37,14 +37,14 @@ __device__ __forceinline__ Share share_of(const Params& p, int number) {
     s.first = s.part = 0;
     s.last = (int)p.patches;
     s.rest = -1;
-    if (SPLIT && number >= (int)p.whole) {
+    if (SPLIT_K && number >= (int)p.whole) {
         s.part = number - (int)p.whole;
-        s.rest = take(s.part, (int)p.shares - (int)p.whole);
-        steps_of_part((int)p.patches, s.part, (int)p.parts, s.first, s.last);
+        s.rest = divmod_inplace(s.part, (int)p.shares - (int)p.whole);
+        split_range((int)p.patches, s.part, (int)p.splits, s.first, s.last);
         number = (int)p.whole + s.rest;
     }
-    s.slice = SPATIAL == 3 ? take(number, (int)p.taps[0]) : 0;
-    s.channels = take(number, (int)p.shares_across);
+    s.slice = SPATIAL == 3 ? divmod_inplace(number, (int)p.taps[0]) : 0;
+    s.channels = divmod_inplace(number, (int)p.shares_across);
     s.row = number;
     return s;
 }
@@ -53,21 +53,21 @@ __device__ __forceinline__ int tap_at(const Params& p, int slice, int line, int 
     return (int)p.tap_first + slice * (int)p.tap_pace[0] + line * (int)p.tap_pace[1] + s * (int)p.tap_pace[2];
 }
 
-__device__ __forceinline__ Work tile_of(const Params& p, const Share& share, int line, int s) {
-    Work w{};
+__device__ __forceinline__ WorkTile tile_of(const Params& p, const Share& share, int line, int s) {
+    WorkTile w{};
     w.tile_m = share.row;
-    w.tile_n = tap_at(p, share.slice, line, s) * (int)p.channel_blocks + share.channels * CHANNELS / PANEL;
+    w.tile_n = tap_at(p, share.slice, line, s) * (int)p.channel_blocks + share.channels * CHANNELS / SLAB_ROWS;
     return w;
 }
-__device__ __forceinline__ int block_of(const Share& share, int i) { return CHANNELS == PANEL ? i : share.channels % 2; }
+__device__ __forceinline__ int block_of(const Share& share, int i) { return CHANNELS == SLAB_ROWS ? i : share.channels % 2; }
 
 // Pieces of partial sums: [share][tap][32 columns].
 constexpr int PIECES = TAPS_H * TAPS_W * (CHANNELS / 32);
-__device__ __forceinline__ int pieces_of_part(const Params& p) { return ((int)p.shares - (int)p.whole) * PIECES; }
-__device__ __forceinline__ Summed summed_at(const Params& p, int piece) {
-    const int i = take(piece, CHANNELS / 32), s = take(piece, TAPS_W), line = take(piece, TAPS_H);
+__device__ __forceinline__ int fragments_per_split(const Params& p) { return ((int)p.shares - (int)p.whole) * PIECES; }
+__device__ __forceinline__ PartialTile partial_tile_at(const Params& p, int piece) {
+    const int i = divmod_inplace(piece, CHANNELS / 32), s = divmod_inplace(piece, TAPS_W), line = divmod_inplace(piece, TAPS_H);
     const Share share = share_of(p, (int)p.whole + piece);
-    return Summed{tile_of(p, share, line, s), 0, block_of(share, i)};
+    return PartialTile{tile_of(p, share, line, s), 0, block_of(share, i)};
 }
 
 // Warpgroups, each with a line of taps, begin so many patches one after the other: the ring is deep enough for it.
@@ -83,22 +83,22 @@ __device__ __forceinline__ void await_line(int) {}
 
 extern "C" __global__ void __launch_bounds__(SEATS, 1) hopper_halo_wgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    const shared_t ring = shared_address(memory), full = ring + STAGES * STAGE_BYTES, empty = full + 8 * STAGES;
+    const smem_addr_t ring = smem_addr(memory), full = ring + STAGES * STAGE_BYTES, empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {
-        begin_ring<STAGES>(full, empty, TAPS_H);
-        publish_barriers();
-        fetch_map(p.gathered[0]);
-        fetch_map(p.plain[0]);
+        init_pipeline<STAGES>(full, empty, TAPS_H);
+        fence_barrier_init();
+        prefetch_tensormap(p.im2col_map[0]);
+        prefetch_tensormap(p.dense_map[0]);
     }
     __syncthreads();
-    if (p.leaves_room) let_next_start();
+    if (p.trigger_early) pdl_trigger();
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
-    const int pieces = (int)p.whole + ((int)p.shares - (int)p.whole) * (int)p.parts;
-    Turn<STAGES> turn;
+    const int pieces = (int)p.whole + ((int)p.shares - (int)p.whole) * (int)p.splits;
+    PipelineState<STAGES> pipe;
     if (warpgroup == 0) {
-        give_registers<COPYING_REGISTERS>();
-        if (warp == 0 && is_elected()) {
+        dealloc_registers<PRODUCER_REGS>();
+        if (warp == 0 && elect_one()) {
             bool is_first = true;
             #pragma unroll 1
             for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
@@ -106,37 +106,37 @@ extern "C" __global__ void __launch_bounds__(SEATS, 1) hopper_halo_wgrad(const _
                 #pragma unroll 1
                 for (int patch = share.first; patch < share.last; ++patch) {
                     int rest = patch;
-                    const int x = take(rest, (int)p.patches_across) * WIDE, y = take(rest, (int)p.patches_down) * TALL;
-                    if (is_first) wait_for_launch_before();  // when all else is known
+                    const int x = divmod_inplace(rest, (int)p.patches_across) * WIDE, y = divmod_inplace(rest, (int)p.patches_down) * TALL;
+                    if (is_first) pdl_wait();  // when all else is known
                     is_first = false;
-                    await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
-                    const shared_t image = ring + turn.stage * STAGE_BYTES, barrier = full + 8 * turn.stage;
-                    announce(barrier, LANDING + GRADIENT_BYTES);
-                    const shared_t gradient = image + IMAGE_BYTES;
+                    mbarrier_wait_parity(empty + 8 * pipe.stage, pipe.phase ^ 1);
+                    const smem_addr_t image = ring + pipe.stage * STAGE_BYTES, barrier = full + 8 * pipe.stage;
+                    mbarrier_expect_tx(barrier, LANDING + GRADIENT_BYTES);
+                    const smem_addr_t gradient = image + IMAGE_BYTES;
                     const int w = x + (int)p.lowest[2], h = y + (int)p.lowest[1], channels = share.channels * CHANNELS;
                     if constexpr (SPATIAL == 3) {
-                        const int z = take(rest, (int)p.pixels[0]);
-                        const int d = z * (int)p.pixel_step[0] + (int)p.lowest[0] + share.slice * abs((int)p.tap_step[0]);
-                        copy_box(gradient, p.plain[0], barrier, share.row * BM, x, y, z, rest);
-                        copy_box(image, p.gathered[0], barrier, channels, w, h, d, rest);
+                        const int z = divmod_inplace(rest, (int)p.pixels[0]);
+                        const int d = z * (int)p.traversal_stride[0] + (int)p.lowest[0] + share.slice * abs((int)p.dilation[0]);
+                        tma_load_tile(gradient, p.dense_map[0], barrier, share.row * TILE_M, x, y, z, rest);
+                        tma_load_tile(image, p.im2col_map[0], barrier, channels, w, h, d, rest);
                     } else {
-                        copy_box(gradient, p.plain[0], barrier, share.row * BM, x, y, rest);
-                        copy_box(image, p.gathered[0], barrier, channels, w, h, rest);
+                        tma_load_tile(gradient, p.dense_map[0], barrier, share.row * TILE_M, x, y, rest);
+                        tma_load_tile(image, p.im2col_map[0], barrier, channels, w, h, rest);
                     }
-                    turn.advance();
+                    pipe.advance();
                 }
             }
         }
     } else {
-        take_registers<MULTIPLYING_REGISTERS>();
-        wait_for_launch_before();
+        alloc_registers<CONSUMER_REGS>();
+        pdl_wait();
         const int line = warpgroup - 1;
         float sum[TAPS_W * OF_TAP];
         #pragma unroll
         for (int i = 0; i < TAPS_W * OF_TAP; ++i) sum[i] = 0;
         Tap taps[TAPS_W];  // of the first slice
         #pragma unroll
-        for (int s = 0; s < TAPS_W; ++s) taps[s] = tap_of(p, 0, tap_at(p, 0, line, s));
+        for (int s = 0; s < TAPS_W; ++s) taps[s] = decode_tap(p, 0, tap_at(p, 0, line, s));
         #pragma unroll 1
         for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
             const Share share = share_of(p, number);
@@ -146,33 +146,33 @@ extern "C" __global__ void __launch_bounds__(SEATS, 1) hopper_halo_wgrad(const _
             int previous = -1;
             #pragma unroll 2
             for (int patch = share.first; patch < share.last; ++patch) {
-                await_phase(full + 8 * turn.stage, turn.parity);
-                const shared_t image = ring + turn.stage * STAGE_BYTES;
-                const matrix_t a = matrix_at<true>(image + IMAGE_BYTES), b = taps_at(image + line * (STEP_H * PITCH * LINE));
-                pin(sum);
-                products_begin();
+                mbarrier_wait_parity(full + 8 * pipe.stage, pipe.phase);
+                const smem_addr_t image = ring + pipe.stage * STAGE_BYTES;
+                const smem_desc_t a = make_desc<true>(image + IMAGE_BYTES), b = taps_at(image + line * (STEP_H * PITCH * LINE));
+                fence_accumulators(sum);
+                wgmma_fence();
                 #pragma unroll
                 for (int k = 0; k < TALL * WIDE / 16; ++k)
-                    multiply(sum, a + k * NEXT_K<true>, b + (rows_before(k) * LINE >> 4), k == 0 ? patch - share.first : 1);
-                products_end();
-                await_products<1>();
+                    multiply(sum, a + k * DESC_STEP_K<true>, b + (rows_before(k) * LINE >> 4), k == 0 ? patch - share.first : 1);
+                wgmma_commit();
+                wgmma_wait<1>();
                 // The patch before this one is done: its stage may be filled again.
-                if (previous >= 0 && threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
-                previous = turn.stage;
-                turn.advance();
+                if (previous >= 0 && threadIdx.x % 128 == 0) mbarrier_arrive(empty + 8 * previous);
+                previous = pipe.stage;
+                pipe.advance();
                 if (is_apart && line == 0)
                     #pragma unroll
                     for (int other = 1; other < TAPS_H; ++other)
                         if (patch - share.first == BETWEEN_LINES * other - 1) begin_line(other);
             }
-            PlacedRows<true> at;
-            (Rows&)at = rows_of(p, tile_of(p, share, line, 0), 0, 0);
-            at.columns[0].first = share.channels * CHANNELS / PANEL * PANEL;
+            EpilogueCoordsOf<true> at;
+            (RowCoords&)at = row_coords(p, tile_of(p, share, line, 0), 0, 0);
+            at.columns[0].first = share.channels * CHANNELS / SLAB_ROWS * SLAB_ROWS;
             at.columns[0].limit = (int)p.channels;
-            await_products<0>();
-            if (number + (int)gridDim.x >= pieces) let_next_start();
-            pin(sum);
-            if (threadIdx.x % 128 == 0) arrive(empty + 8 * previous);
+            wgmma_wait<0>();
+            if (number + (int)gridDim.x >= pieces) pdl_trigger();
+            fence_accumulators(sum);
+            if (threadIdx.x % 128 == 0) mbarrier_arrive(empty + 8 * previous);
             #pragma unroll
             for (int s = 0; s < TAPS_W; ++s) {
                 at.columns[0].tap = taps[s];
@@ -182,9 +182,9 @@ extern "C" __global__ void __launch_bounds__(SEATS, 1) hopper_halo_wgrad(const _
                     float some[16];
                     #pragma unroll
                     for (int e = 0; e < 16; ++e) some[e] = sum[s * OF_TAP + i * 16 + e];
-                    if (SPLIT && share.rest >= 0)
-                        store_partial(p, share.part, ((share.rest * TAPS_H + line) * TAPS_W + s) * (CHANNELS / 32) + i, some);
-                    else leave_all<1>(p, Work{}, at, block_of(share, i), some);
+                    if (SPLIT_K && share.rest >= 0)
+                        store_partials(p, share.part, ((share.rest * TAPS_H + line) * TAPS_W + s) * (CHANNELS / 32) + i, some);
+                    else epilogue_store<1>(p, WorkTile{}, at, block_of(share, i), some);
                 }
             }
         }

@@ -55,8 +55,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     kind = image.spec.data_type
     parameters = Parameters(steps.places)
     spatial, row = roles.problem.spatial, tile.channels * _BYTES
-    parameters.maps("gathered", [(image.spec, patch_map(image, *tile.reached(shape), row, spatial))])
-    parameters.maps("plain", [(gradient.spec, patch_map(gradient, tile.tall, tile.wide, spatial=spatial))])
+    parameters.maps("im2col_map", [(image.spec, patch_map(image, *tile.reached(shape), row, spatial))])
+    parameters.maps("dense_map", [(gradient.spec, patch_map(gradient, tile.tall, tile.wide, spatial=spatial))])
 
     ending = ending_of(steps, parameters, (result_space,), CHANNELS, _NEIGHBOURS, "float")
     blocks, layout, taps = -(-shape.channels // PANEL), Layout.of(sizes, PANEL, PANEL), Taps.of(product)
@@ -76,7 +76,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     overlaps = lean is not None
     adding = Adding((shares - choice.whole) * pieces * 64 * 32, choice.parts, overlaps=overlaps)
     adding.describe(parameters, steps, "float")
-    parameters.integer("leaves_room", int(overlaps))
+    parameters.integer("trigger_early", int(overlaps))
     stages = tile.stages(shape, device.shared_memory - ROOM * overlaps)
 
     threads = 128 * (lines + 1)
@@ -91,14 +91,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             product_text(kind, kind, of_line * tile.channels, True, True),
         ],
         constants={
-            "BM": PANEL, "BN": PANEL, "CONSUMERS": 1, "STAGES": stages, "SEATS": seats,
+            "TILE_M": PANEL, "TILE_N": PANEL, "CONSUMER_WARPGROUPS": 1, "STAGES": stages, "SEATS": seats,
             "TALL": tile.tall, "WIDE": tile.wide, "CHANNELS": tile.channels,
             "TAPS_H": lines, "TAPS_W": of_line, "STEP_H": shape.step[0], "STEP_W": shape.step[1],
-            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "WGRAD": True, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": False,
-            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT": is_split, **adding.constants,
-            "NEIGHBOURS": _NEIGHBOURS, "WIDTH": ending.width,
-            "Element": STORAGE[kind], "Accumulator": "float",
+            "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
+            "WGRAD": True, "SWAP_AB": False, "FILTER_MN_MAJOR": False, "PERMUTE_N": False,
+            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": is_split, **adding.constants,
+            "VEC_N": _NEIGHBOURS, "VEC_WIDTH": ending.width,
+            "Element": STORAGE[kind], "Accum": "float",
         },
     )  # fmt: skip
     packed = parameters.pack()

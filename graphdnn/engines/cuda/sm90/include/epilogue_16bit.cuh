@@ -17,30 +17,30 @@ __device__ __forceinline__ void gather_words(unsigned int (&v)[4]) {
     }
 }
 
-// As `leave_all`, of sums that the epilogue takes as To.
+// As `epilogue_store`, of sums that the epilogue takes as To.
 template <class To, int COUNT>
-__device__ __forceinline__ void leave_rounded(const Params& p, const Work& w, const Rows& rows, const Accumulator (&sum)[16 * COUNT]) {
+__device__ __forceinline__ void leave_rounded(const Params& p, const WorkTile& w, const RowCoords& rows, const Accum (&sum)[16 * COUNT]) {
     #pragma unroll
     for (int block = 0; block < COUNT; ++block) {
-        Held held;
+        EpilogueOperands held;
         #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            const Piece piece = piece_of(p, w, rows, block, h);
-            if (h == 0 || !SPARES_REGISTERS) keep_piece(p, piece, held);
+            const FragmentSlice piece = fragment_slice(p, w, rows, block, h);
+            if (h == 0 || !SPARE_REGISTERS) load_epilogue_operands(p, piece, held);
             unsigned int v[4];
             #pragma unroll
             for (int group = 0; group < 4; ++group) {
-                const Accumulator* const pair = sum + block * 16 + 4 * group + 2 * h;
+                const Accum* const pair = sum + block * 16 + 4 * group + 2 * h;
                 v[group] = narrow<To>(pair[0]).bits | (unsigned int)narrow<To>(pair[1]).bits << 16;
             }
             gather_words(v);
             #pragma unroll
-            for (int i = 0; i < 8 / WIDTH; ++i) {
-                Rounded<To, WIDTH> acc;
-                if constexpr (WIDTH == 1) acc.word[0] = v[i / 2] >> 16 * (i % 2);
+            for (int i = 0; i < 8 / VEC_WIDTH; ++i) {
+                Rounded<To, VEC_WIDTH> acc;
+                if constexpr (VEC_WIDTH == 1) acc.word[0] = v[i / 2] >> 16 * (i % 2);
                 else
                     #pragma unroll
-                    for (int e = 0; e < WIDTH / 2; ++e) acc.word[e] = v[i * WIDTH / 2 + e];
+                    for (int e = 0; e < VEC_WIDTH / 2; ++e) acc.word[e] = v[i * VEC_WIDTH / 2 + e];
                 epilogue(p, piece.at[i], held.kept[i], acc, piece.is_there[i]);
             }
         }

@@ -4,89 +4,89 @@
 // A panel is a tile's pixels, 128 bytes of channels each; a stage has room for one where it has the pixels of a step, and for
 // more where it has the filters'.
 
-constexpr int SPEAKERS = 4;  // of a warpgroup, that free a stage: each warp has read for itself
-constexpr int PANEL_CHANNELS = ROW / (int)sizeof(Residual), PANELS = (HELD_N + PANEL_CHANNELS - 1) / PANEL_CHANNELS;
-constexpr int PANEL_ROOM = 1 + HELD_N / HELD_M, PANELS_HELD = PANEL_ROOM < PANELS ? PANEL_ROOM : PANELS;
-constexpr int CHANNELS_HELD = PANELS_HELD * PANEL_CHANNELS;  // by a stage
-constexpr int STAGES_TAKEN = (PANELS + PANELS_HELD - 1) / PANELS_HELD;
-static_assert((MI == 1 && !PAIRED) || STAGES_TAKEN <= STAGES, "all of them at once, where their rows come in turns");
+constexpr int RELEASES = 4;  // of a warpgroup, that free a stage: each warp has read for itself
+constexpr int RESIDUAL_SLAB_CHANNELS = SWIZZLE_BYTES / (int)sizeof(Residual), RESIDUAL_SLABS = (TILE_CHANNELS + RESIDUAL_SLAB_CHANNELS - 1) / RESIDUAL_SLAB_CHANNELS;
+constexpr int RESIDUAL_SLAB_ROOM = 1 + TILE_CHANNELS / TILE_PIXELS, RESIDUAL_SLABS_PER_STAGE = RESIDUAL_SLAB_ROOM < RESIDUAL_SLABS ? RESIDUAL_SLAB_ROOM : RESIDUAL_SLABS;
+constexpr int RESIDUAL_CHANNELS_PER_STAGE = RESIDUAL_SLABS_PER_STAGE * RESIDUAL_SLAB_CHANNELS;  // by a stage
+constexpr int RESIDUAL_STAGES = (RESIDUAL_SLABS + RESIDUAL_SLABS_PER_STAGE - 1) / RESIDUAL_SLABS_PER_STAGE;
+static_assert((MMA_TILES_M == 1 && !ROW_PAIR_EPILOGUE) || RESIDUAL_STAGES <= STAGES, "all of them at once, where their rows come in turns");
 
-__device__ __forceinline__ void fetch_residual_map(const Params& p) { fetch_map(p.residual[0]); }
+__device__ __forceinline__ void prefetch_residual_map(const Params& p) { prefetch_tensormap(p.residual[0]); }
 
-template <class Slot> __device__ __forceinline__ void copy_residual(const Params& p, const Work& w, Slot slot) {
+template <class Acquire> __device__ __forceinline__ void tma_load_residual(const Params& p, const WorkTile& w, Acquire acquire) {
     #pragma unroll 1
-    for (int first = 0; first < PANELS; first += PANELS_HELD) {
-        const int count = PANELS - first < PANELS_HELD ? PANELS - first : PANELS_HELD;
-        shared_t a, b, barrier;
-        slot(a, b, barrier, count * HELD_M * ROW);
-        const shared_t pixels = TURNED ? b : a, filters = TURNED ? a : b;
+    for (int first = 0; first < RESIDUAL_SLABS; first += RESIDUAL_SLABS_PER_STAGE) {
+        const int count = RESIDUAL_SLABS - first < RESIDUAL_SLABS_PER_STAGE ? RESIDUAL_SLABS - first : RESIDUAL_SLABS_PER_STAGE;
+        smem_addr_t a, b, barrier;
+        acquire(a, b, barrier, count * TILE_PIXELS * SWIZZLE_BYTES);
+        const smem_addr_t pixels = SWAP_AB ? b : a, filters = SWAP_AB ? a : b;
         #pragma unroll 1
         for (int i = 0; i < count; ++i)
-            copy_box(
-                i == 0 ? pixels : filters + (i - 1) * HELD_M * ROW, p.residual[0], barrier,
-                w.tile_n * HELD_N + (first + i) * PANEL_CHANNELS, 0, w.tile_m * HELD_M
+            tma_load_tile(
+                i == 0 ? pixels : filters + (i - 1) * TILE_PIXELS * SWIZZLE_BYTES, p.residual[0], barrier,
+                w.tile_n * TILE_CHANNELS + (first + i) * RESIDUAL_SLAB_CHANNELS, 0, w.tile_m * TILE_PIXELS
             );
     }
 }
 
 // A pixel's neighbouring channels out of a stage's panels. A rehearsal reads whatever lies there, without a branch; the
 // emulator would see that as a mistake.
-__device__ __forceinline__ void read_panel(
-    const unsigned char* ring, int stage, int pixel, int channel, [[maybe_unused]] bool is_real, Residual (&to)[WIDTH]
+__device__ __forceinline__ void read_residual_slab(
+    const unsigned char* ring, int stage, int pixel, int channel, [[maybe_unused]] bool is_live, Residual (&to)[VEC_WIDTH]
 ) {
 #ifdef GRAPHDNN_EMULATED
-    if (!is_real) return;
+    if (!is_live) return;
 #endif
-    const int panel = channel / PANEL_CHANNELS, byte = channel % PANEL_CHANNELS * (int)sizeof(Residual);
-    const int pixels = TURNED ? STAGES * BM + stage * BN : stage * BM, filters = TURNED ? stage * BM : STAGES * BM + stage * BN;
-    const int row = (panel == 0 ? pixels : filters + (panel - 1) * HELD_M) + pixel;
-    const unsigned char* const from = ring + row * ROW + (byte / 16 ^ pixel % 8) * 16 + byte % 16;
-    const Pack<Residual, WIDTH> pack = *(const Pack<Residual, WIDTH>*)from;
+    const int panel = channel / RESIDUAL_SLAB_CHANNELS, byte = channel % RESIDUAL_SLAB_CHANNELS * (int)sizeof(Residual);
+    const int pixels = SWAP_AB ? STAGES * TILE_M + stage * TILE_N : stage * TILE_M, filters = SWAP_AB ? stage * TILE_M : STAGES * TILE_M + stage * TILE_N;
+    const int row = (panel == 0 ? pixels : filters + (panel - 1) * TILE_PIXELS) + pixel;
+    const unsigned char* const from = ring + row * SWIZZLE_BYTES + (byte / 16 ^ pixel % 8) * 16 + byte % 16;
+    const Vec<Residual, VEC_WIDTH> pack = *(const Vec<Residual, VEC_WIDTH>*)from;
     #pragma unroll
-    for (int e = 0; e < WIDTH; ++e) to[e] = pack.at[e];
+    for (int e = 0; e < VEC_WIDTH; ++e) to[e] = pack.at[e];
 }
 
 // What the epilogue keeps, with a thread's elements in a block of 32 columns. `row` is in the tile; `turn` goes on with the
-// columns, and a stage is free again after the last of its rows' `is_last`. A rehearsal (hopper_gemm.cu) is not `is_real`.
+// columns, and a stage is free again after the last of its rows' `is_last`. A rehearsal (hopper_gemm.cu) is not `is_live`.
 __device__ __forceinline__ void read_residual(
-    const unsigned char* ring, shared_t full, shared_t empty, Turn<STAGES>& turn, Held& held, int row, bool is_real, bool is_last,
+    const unsigned char* ring, smem_addr_t full, smem_addr_t empty, PipelineState<STAGES>& pipe, EpilogueOperands& held, int row, bool is_live, bool is_last,
     int block, int h
 ) {
-    const int lane = (int)threadIdx.x % 32, column = block * 32 % CHANNELS_HELD;
-    if (is_real && h == 0 && column == 0) await_phase(full + 8 * turn.stage, turn.parity);
+    const int lane = (int)threadIdx.x % 32, column = block * 32 % RESIDUAL_CHANNELS_PER_STAGE;
+    if (is_live && h == 0 && column == 0) mbarrier_wait_parity(full + 8 * pipe.stage, pipe.phase);
     #pragma unroll
-    for (int i = 0; i < 8 / WIDTH; ++i) {
-        const int first = i * WIDTH, place = first / NEIGHBOURS * (4 * NEIGHBOURS) + first % NEIGHBOURS;
-        read_panel(ring, turn.stage, row, column + lane % 4 * NEIGHBOURS + place, is_real, held.kept[i].residual);
+    for (int i = 0; i < 8 / VEC_WIDTH; ++i) {
+        const int first = i * VEC_WIDTH, place = first / VEC_N * (4 * VEC_N) + first % VEC_N;
+        read_residual_slab(ring, pipe.stage, row, column + lane % 4 * VEC_N + place, is_live, held.kept[i].residual);
     }
-    if (h == 1 && ((block + 1) * 32 % CHANNELS_HELD == 0 || block + 1 == BN / 32)) {
-        end_reads();
+    if (h == 1 && ((block + 1) * 32 % RESIDUAL_CHANNELS_PER_STAGE == 0 || block + 1 == TILE_N / 32)) {
+        fence_proxy_async();
         __syncwarp();
-        if (is_real && is_last && lane == 0) arrive(empty + 8 * turn.stage);
-        turn.advance();
+        if (is_live && is_last && lane == 0) mbarrier_arrive(empty + 8 * pipe.stage);
+        pipe.advance();
     }
 }
 
 // The same where rows are channels: `channel` and `pixel` are in the tile.
 __device__ __forceinline__ void read_pair(
-    const unsigned char* ring, const Turn<STAGES>& turn, Held& held, bool is_real, int channel, int pixel
+    const unsigned char* ring, const PipelineState<STAGES>& pipe, EpilogueOperands& held, bool is_live, int channel, int pixel
 ) {
     #pragma unroll
-    for (int i = 0; i < CALLS_OF_PAIR; ++i) {
-        const int here = channel + i, stage = turn.stage + here / CHANNELS_HELD;
-        read_panel(ring, stage < STAGES ? stage : stage - STAGES, pixel, here % CHANNELS_HELD, is_real, held.kept[i].residual);
+    for (int i = 0; i < EPILOGUE_CALLS_PER_PAIR; ++i) {
+        const int here = channel + i, stage = pipe.stage + here / RESIDUAL_CHANNELS_PER_STAGE;
+        read_residual_slab(ring, stage < STAGES ? stage : stage - STAGES, pixel, here % RESIDUAL_CHANNELS_PER_STAGE, is_live, held.kept[i].residual);
     }
 }
 
 // All stages of a tile's: waited for by all threads, and freed.
-__device__ __forceinline__ void await_residual(shared_t full, Turn<STAGES> turn) {
+__device__ __forceinline__ void wait_residual(smem_addr_t full, PipelineState<STAGES> pipe) {
     #pragma unroll
-    for (int i = 0; i < STAGES_TAKEN; ++i, turn.advance()) await_phase(full + 8 * turn.stage, turn.parity);
+    for (int i = 0; i < RESIDUAL_STAGES; ++i, pipe.advance()) mbarrier_wait_parity(full + 8 * pipe.stage, pipe.phase);
 }
-__device__ __forceinline__ void free_residual(shared_t empty, Turn<STAGES>& turn) {
-    end_reads();
+__device__ __forceinline__ void release_residual(smem_addr_t empty, PipelineState<STAGES>& pipe) {
+    fence_proxy_async();
     __syncwarp();
     #pragma unroll
-    for (int i = 0; i < STAGES_TAKEN; ++i, turn.advance())
-        if (threadIdx.x % 32 == 0) arrive(empty + 8 * turn.stage);
+    for (int i = 0; i < RESIDUAL_STAGES; ++i, pipe.advance())
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + 8 * pipe.stage);
 }

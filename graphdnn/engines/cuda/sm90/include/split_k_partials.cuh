@@ -1,14 +1,14 @@
 // Partial sums lie in packs of four: [part][64 rows x 32 columns][row of a thread's two][half of its columns][thread].
 // How many such pieces there are in a part, and which is which, is said elsewhere (split_k_tile.cuh, or the kernel).
-__device__ __forceinline__ int pieces_of_part(const Params& p);
+__device__ __forceinline__ int fragments_per_split(const Params& p);
 
-__device__ __forceinline__ long long partial_at(const Params& p, int part, int piece) {
-    return ((long long)part * pieces_of_part(p) + piece) * (64 * 32);
+__device__ __forceinline__ long long partial_offset(const Params& p, int part, int piece) {
+    return ((long long)part * fragments_per_split(p) + piece) * (64 * 32);
 }
 
 // They stay in the second level of cache, though what products read goes through it meanwhile: written to memory, they would take
 // time from it.
-__device__ __forceinline__ void store_lasting(Accumulator* to, const Pack<Accumulator, 4>& pack) {
+__device__ __forceinline__ void store_lasting(Accum* to, const Vec<Accum, 4>& pack) {
 #ifdef __CUDA_ARCH__
     unsigned long long policy;
     asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
@@ -19,19 +19,19 @@ __device__ __forceinline__ void store_lasting(Accumulator* to, const Pack<Accumu
                      ::"l"((uint4*)to + i), "r"(word.x), "r"(word.y), "r"(word.z), "r"(word.w), "l"(policy) : "memory");
     }
 #else
-    store_pack<4>(to, pack);
+    store_vec<4>(to, pack);
 #endif
 }
 
-__device__ __forceinline__ void store_partial(const Params& p, int part, int piece, const Accumulator* sum) {
-    Accumulator* const to = p.partial + partial_at(p, part, piece) + threadIdx.x % 128 * 4;
+__device__ __forceinline__ void store_partials(const Params& p, int part, int piece, const Accum* sum) {
+    Accum* const to = p.partial + partial_offset(p, part, piece) + threadIdx.x % 128 * 4;
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        Accumulator v[8];
-        row_of_sums(v, sum, h);
+        Accum v[8];
+        row_fragment(v, sum, h);
         #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            Pack<Accumulator, 4> pack;
+            Vec<Accum, 4> pack;
             #pragma unroll
             for (int e = 0; e < 4; ++e) pack.at[e] = v[4 * half + e];
             store_lasting(to + (2 * h + half) * 512, pack);
@@ -40,4 +40,4 @@ __device__ __forceinline__ void store_partial(const Params& p, int part, int pie
 }
 
 // What a piece of partial sums is of: the tile, its first row in the tile, and its block of columns.
-struct Summed { Work w; int row, block; };
+struct PartialTile { WorkTile w; int row, block; };

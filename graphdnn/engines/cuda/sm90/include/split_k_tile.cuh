@@ -1,14 +1,14 @@
 // Pieces of partial sums where all tiles are split: those of a tile and a consumer's 64 rows follow each other.
-__device__ __forceinline__ int pieces_of_part(const Params& p) { return (int)p.tiles * (CONSUMERS * MI * BLOCKS_OF_TILE); }
+__device__ __forceinline__ int fragments_per_split(const Params& p) { return (int)p.tiles * (CONSUMER_WARPGROUPS * MMA_TILES_M * COLUMN_BLOCKS); }
 
-__device__ __forceinline__ int piece_number(int tile, int consumer, int j, int block) {
-    return ((tile * CONSUMERS + consumer) * MI + j) * BLOCKS_OF_TILE + block;
+__device__ __forceinline__ int fragment_index(int tile, int consumer, int j, int block) {
+    return ((tile * CONSUMER_WARPGROUPS + consumer) * MMA_TILES_M + j) * COLUMN_BLOCKS + block;
 }
 
-__device__ __forceinline__ Summed summed_at(const Params& p, int piece) {
-    Summed found;
-    found.block = take(piece, BLOCKS_OF_TILE);
-    found.row = take(piece, CONSUMERS * MI) * 64;
-    found.w = work_of(p, piece);
+__device__ __forceinline__ PartialTile partial_tile_at(const Params& p, int piece) {
+    PartialTile found;
+    found.block = divmod_inplace(piece, COLUMN_BLOCKS);
+    found.row = divmod_inplace(piece, CONSUMER_WARPGROUPS * MMA_TILES_M) * 64;
+    found.w = decode_work_tile(p, piece);
     return found;
 }

@@ -82,7 +82,7 @@ class FilterPlanes:
             functions=[],
             constants={
                 "THREADS": _THREADS, "PLANES": len(kind.planes[1]), "PLANE_BYTES": kind.plane_bytes,
-                "CHANNELS": kind.channels, "FILTER_ROW": kind.filter_row, "NEIGHBOURS": neighbours,
+                "CHANNELS": kind.channels, "FILTER_ROW": kind.filter_row, "VEC_N": neighbours,
                 "PACKED": self._is_packed, "ROWS_FIRST": self._strides[1] == 1 and self._strides[2] != 1,
                 "Element": element, "Gathered": gathered,
             },

@@ -1,56 +1,56 @@
 // Convolutions of wide integers and of floats as products of planes on the tensor cores of compute capability 9.0.
 //
-// As in hopper_gemm.cu a block has one warpgroup that copies, and CONSUMERS that multiply 64 rows each, here out of
+// As in hopper_gemm.cu a block has one warpgroup that copies, and CONSUMER_WARPGROUPS that multiply 64 rows each, here out of
 // registers (limb_accum.cuh, limb_accum_packed.cuh).
 
-constexpr int THREADS = 128 * (CONSUMERS + 1);
+constexpr int THREADS = 128 * (CONSUMER_WARPGROUPS + 1);
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_limbs(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    const shared_t ring_a = shared_address(memory), ring_b = ring_a + STAGES * A_BYTES;
-    const shared_t full = ring_b + STAGES * B_BYTES, empty = full + 8 * STAGES;
+    const smem_addr_t ring_a = smem_addr(memory), ring_b = ring_a + STAGES * A_BYTES;
+    const smem_addr_t full = ring_b + STAGES * B_BYTES, empty = full + 8 * STAGES;
     if (threadIdx.x == 0) {
-        begin_ring<STAGES>(full, empty, 4 * CONSUMERS);
-        publish_barriers();
+        init_pipeline<STAGES>(full, empty, 4 * CONSUMER_WARPGROUPS);
+        fence_barrier_init();
     }
     __syncthreads();
-    wait_for_launch_before();
+    pdl_wait();
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
-    const int pieces = (int)p.tiles * (SPLIT ? (int)p.parts : 1);
-    Turn<STAGES> turn;
+    const int pieces = (int)p.tiles * (SPLIT_K ? (int)p.splits : 1);
+    PipelineState<STAGES> pipe;
     if (warpgroup == 0) {
-        give_registers<COPYING_REGISTERS>();
-        if (warp == 0 && is_elected()) {
-            const auto slot = [&](shared_t& a, shared_t& b, shared_t& barrier) {
-                await_phase(empty + 8 * turn.stage, turn.parity ^ 1);
-                barrier = full + 8 * turn.stage;
-                announce(barrier, A_BYTES + B_BYTES);
-                a = ring_a + turn.stage * A_BYTES;
-                b = ring_b + turn.stage * B_BYTES;
-                turn.advance();
+        dealloc_registers<PRODUCER_REGS>();
+        if (warp == 0 && elect_one()) {
+            const auto acquire = [&](smem_addr_t& a, smem_addr_t& b, smem_addr_t& barrier) {
+                mbarrier_wait_parity(empty + 8 * pipe.stage, pipe.phase ^ 1);
+                barrier = full + 8 * pipe.stage;
+                mbarrier_expect_tx(barrier, A_BYTES + B_BYTES);
+                a = ring_a + pipe.stage * A_BYTES;
+                b = ring_b + pipe.stage * B_BYTES;
+                pipe.advance();
             };
-            for (int number = blockIdx.x; number < pieces; number += gridDim.x) fill_planes(p, work_of(p, number), slot);
+            for (int number = blockIdx.x; number < pieces; number += gridDim.x) fill_planes(p, decode_work_tile(p, number), acquire);
         }
     } else {
-        take_registers<MULTIPLYING_REGISTERS>();
+        alloc_registers<CONSUMER_REGS>();
         const int consumer = warpgroup - 1;
-        const int lane_at = lane_in_rows((consumer * 64 + warp * 16) * ROW);
+        const int lane_at = lane_in_rows((consumer * 64 + warp * 16) * SWIZZLE_BYTES);
         const Ring ring = {memory, lane_at, ring_b, full, empty};
         for (int number = blockIdx.x; number < pieces; number += gridDim.x) {
             int left;  // steps
             {
-                const Work w = work_of(p, number);
+                const WorkTile w = decode_work_tile(p, number);
                 left = w.last - w.first;
             }
             Sums sums;
             sums.begin();
-            sums.add_stages(ring, turn, left);
-            if (number + (int)gridDim.x >= pieces) let_next_start();
+            sums.add_stages(ring, pipe, left);
+            if (number + (int)gridDim.x >= pieces) pdl_trigger();
             // Where the results go is worked out here, so that it takes no registers from the sums.
             int same_number = number;
             asm volatile("" : "+r"(same_number));
-            const Work w = work_of(p, same_number);
+            const WorkTile w = decode_work_tile(p, same_number);
             leave_joined(p, w, number, consumer, sums);
         }
     }

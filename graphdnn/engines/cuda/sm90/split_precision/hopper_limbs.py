@@ -96,8 +96,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     parameters = Parameters(steps.places)
     maps = _maps(op, image, tile.bm) if given.is_copied else _maps_as_they_lie(op, tile.bm)
-    parameters.maps("gathered", [(image.spec, for_images(one, p.n)) for one in maps])
-    parameters.maps("plain", [(kept, planes.map(tile.bn))])
+    parameters.maps("im2col_map", [(image.spec, for_images(one, p.n)) for one in maps])
+    parameters.maps("dense_map", [(kept, planes.map(tile.bn))])
     ending = ending_of(steps, parameters, (result_space,), CHANNELS, neighbours, compute)
     describe_work(parameters, product, sizes, layout, (), planes.blocks, known=taps_of(op))
     parameters.integer("filter_rows", planes.padded_rows)
@@ -124,21 +124,22 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             kind.text(tile.bn),
         ],
         constants={
-            "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers,
-            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+            "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": choice.stages, "CONSUMER_WARPGROUPS": tile.consumers,
+            "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
             "PLANES_A": len(kind.planes[0]), "PLANES_B": len(kind.planes[1]),
             "BOXES": kind.boxes, "CHANNELS": kind.channels, "BLOCKS": kind.blocks,
             "FILTER_ROW": kind.filter_row, "LINE": kind.line,
-            "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False,
-            "PERMUTED": True, "NEIGHBOURS": neighbours,
-            "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT": is_split,
+            "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
+            "PERMUTE_N": True, "VEC_N": neighbours,
+            "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT_K": is_split,
             **adding.constants,
-            "WIDTH": ending.width,
-            "Element": STORAGE[kind.a], "Accumulator": compute,
+            "VEC_WIDTH": ending.width,
+            "Element": STORAGE[kind.a], "Accum": compute,
             **(
                 {"HIGH_START": kind.high_start}
                 if kind.is_turned
-                else {"GROUPS": kind.sums, "PROMOTED": promoted(kind), "Sum": "float" if kind.is_float else "int"}
+                else {"GROUPS": kind.sums, "PROMOTION_INTERVAL": promoted(kind),
+                "Sum": "float" if kind.is_float else "int"}
             ),
         },
     )  # fmt: skip

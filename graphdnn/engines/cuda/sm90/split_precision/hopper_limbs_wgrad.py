@@ -69,10 +69,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
     (residue,) = product.residues
     walk, still = walk_of(product, residue), Walk(*((0,) * SPATIAL,) * 4)
     parameters.maps(
-        "gathered", [(one, image.map(one, p.spatial, walk, product.pixel_step, choice.deep)) for one in of_image]
+        "im2col_map", [(one, image.map(one, p.spatial, walk, product.pixel_step, choice.deep)) for one in of_image]
     )
     parameters.maps(
-        "plain", [(one, gradient.map(one, p.spatial, still, (1,) * SPATIAL, choice.deep)) for one in of_gradient]
+        "dense_map", [(one, gradient.map(one, p.spatial, still, (1,) * SPATIAL, choice.deep)) for one in of_gradient]
     )
     ending = ending_of(steps, parameters, (result_space,), CHANNELS, _NEIGHBOURS, compute)
     blocks = -(-product.channels // PANEL)
@@ -98,15 +98,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
             *scheme.functions(tile.bn),
         ],
         constants={
-            "BM": tile.bm, "BN": tile.bn, "STAGES": choice.stages, "CONSUMERS": tile.consumers,
-            "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
-            "PLANES": planes, "DEEP": choice.deep, "PROMOTED": scheme.promoted // choice.deep,
+            "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": choice.stages, "CONSUMER_WARPGROUPS": tile.consumers,
+            "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
+            "PLANES": planes, "STAGE_K": choice.deep, "PROMOTION_INTERVAL": scheme.promoted // choice.deep,
             **scheme.constants,
-            "WGRAD": True, "TURNED": False, "ACROSS_FILTER": False,
-            "RESIDUES": 1, "SPATIAL": p.spatial, "SPLIT": is_split,
+            "WGRAD": True, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
+            "RESIDUES": 1, "SPATIAL": p.spatial, "SPLIT_K": is_split,
             **adding.constants,
-            "PERMUTED": False, "NEIGHBOURS": _NEIGHBOURS, "WIDTH": ending.width,
-            "Element": "bfloat_t", "Accumulator": compute,
+            "PERMUTE_N": False, "VEC_N": _NEIGHBOURS, "VEC_WIDTH": ending.width,
+            "Element": "bfloat_t", "Accum": compute,
         },
     )  # fmt: skip
     packed = parameters.pack()

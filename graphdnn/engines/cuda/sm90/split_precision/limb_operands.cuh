@@ -13,29 +13,29 @@ constexpr int LINES_OF_FILTER = FILTER_ROW / LINE;  // copies of a stage's plane
 constexpr int PLANE_ROW = FILTER_ROW / PLANES_B;
 
 // The filter's planes in shared memory, LINE bytes a row.
-__device__ __forceinline__ matrix_t planes_at(shared_t address) {
-    const matrix_t between_eights = (8 * LINE) >> 4, swizzled = LINE == 128 ? 1 : LINE == 64 ? 2 : 3;
-    return (matrix_t)((address & 0x3FFFF) >> 4) | (matrix_t)1 << 16 | between_eights << 32 | swizzled << 62;
+__device__ __forceinline__ smem_desc_t planes_at(smem_addr_t address) {
+    const smem_desc_t between_eights = (8 * LINE) >> 4, swizzled = LINE == 128 ? 1 : LINE == 64 ? 2 : 3;
+    return (smem_desc_t)((address & 0x3FFFF) >> 4) | (smem_desc_t)1 << 16 | between_eights << 32 | swizzled << 62;
 }
 // A block of k, 32 bytes, of one plane.
-__device__ __forceinline__ matrix_t plane_at(matrix_t b, int plane, int block) {
+__device__ __forceinline__ smem_desc_t plane_at(smem_desc_t b, int plane, int block) {
     const int at = plane * PLANE_ROW + block * 32;
-    return b + ((at / LINE * (BN * LINE) + at % LINE) >> 4);
+    return b + ((at / LINE * (TILE_N * LINE) + at % LINE) >> 4);
 }
 
 // Where a lane reads in 16 rows of a stage, from `memory` on: 16-byte parts are exchanged by the row's number modulo 8.
 __device__ __forceinline__ int lane_in_rows(int rows) {
     const int lane = (int)threadIdx.x % 32;
-    return rows + lane % 16 * ROW + ((lane / 16 ^ lane % 8) << 4);
+    return rows + lane % 16 * SWIZZLE_BYTES + ((lane / 16 ^ lane % 8) << 4);
 }
-// Rows g and g + 8 of two neighbouring parts, `part` and the next: the first one's rows g, g + 8, the second one's.
+// RowCoords g and g + 8 of two neighbouring parts, `part` and the next: the first one's rows g, g + 8, the second one's.
 __device__ __forceinline__ void load_parts(word_t (&to)[4], const unsigned char* memory, int lane_at, int part) {
     load_matrices<false>(to, memory, lane_at ^ part << 4);
 }
 
 __device__ __forceinline__ word_t bytes_of(word_t low, word_t high, word_t which) { return __byte_perm(low, high, which); }
 
-// Block `block` of k of a warp's 16 rows.
+// ColumnBlock `block` of k of a warp's 16 rows.
 template <class Element, int PLANES>
 __device__ __forceinline__ void load_planes(word_t (&to)[PLANES][4], const unsigned char* memory, int lane_at, int block) {
     if constexpr (sizeof(Element) == 1) {
@@ -63,7 +63,7 @@ __device__ __forceinline__ void load_planes(word_t (&to)[PLANES][4], const unsig
             }
         }
     } else {
-        const int box = lane_at + block * (BM * ROW);
+        const int box = lane_at + block * (TILE_M * SWIZZLE_BYTES);
         #pragma unroll
         for (int half = 0; half < 2; ++half) {
             word_t v[2][4];
@@ -82,7 +82,7 @@ __device__ __forceinline__ void load_planes(word_t (&to)[PLANES][4], const unsig
     }
 }
 
-template <int COUNT> __device__ __forceinline__ void pin(word_t (&x)[COUNT]) {
+template <int COUNT> __device__ __forceinline__ void fence_accumulators(word_t (&x)[COUNT]) {
 #ifdef __CUDA_ARCH__
     #pragma unroll
     for (int i = 0; i < COUNT; ++i) asm volatile("" : "+r"(x[i])::"memory");
@@ -90,49 +90,49 @@ template <int COUNT> __device__ __forceinline__ void pin(word_t (&x)[COUNT]) {
 }
 
 // The stages of one piece of work, in order: `slot(a, b, barrier)` waits for a free one.
-template <class Slot> __device__ __forceinline__ void fill_planes(const Params& p, const Work& w, Slot slot) {
+template <class Acquire> __device__ __forceinline__ void fill_planes(const Params& p, const WorkTile& w, Acquire acquire) {
     const int blocks = (int)p.channel_blocks, channel = w.group * (int)p.channels;
-    const int row = w.group * (int)p.filter_rows + w.tile_n * BN;
+    const int row = w.group * (int)p.filter_rows + w.tile_n * TILE_N;
     int start[3], offset[3];
-    const Pixel pixel = pixel_of(p, w.residue, w.tile_m * BM);
-    gathered_start(p, w.residue, pixel, start);
-    Tap tap = tap_of(p, w.residue, w.first / blocks);
+    const Pixel pixel = decode_pixel(p, w.residue, w.tile_m * TILE_M);
+    im2col_start(p, w.residue, pixel, start);
+    Tap tap = decode_tap(p, w.residue, w.first / blocks);
     int block = w.first % blocks;
     #pragma unroll 1
     for (int step = w.first; step < w.last; ++step) {
-        shared_t a, b, barrier;
-        slot(a, b, barrier);
-        offset_of(p, w.residue, tap, offset);
+        smem_addr_t a, b, barrier;
+        acquire(a, b, barrier);
+        tap_offset(p, w.residue, tap, offset);
         int in_filter = (int)p.filter_start[w.residue];
         #pragma unroll
         for (int d = 3 - SPATIAL; d < 3; ++d) in_filter += tap.at[d] * (int)p.filter_step[d];
         #pragma unroll
         for (int i = 0; i < BOXES; ++i)
-            copy_pixels<SPATIAL>(
-                a + i * (BM * ROW), p.gathered[w.residue], barrier, channel + block * CHANNELS + i * (CHANNELS / BOXES),
+            tma_load_im2col<SPATIAL>(
+                a + i * (TILE_M * SWIZZLE_BYTES), p.im2col_map[w.residue], barrier, channel + block * CHANNELS + i * (CHANNELS / BOXES),
                 pixel.n, start, offset
             );
         #pragma unroll
         for (int i = 0; i < LINES_OF_FILTER; ++i)
-            copy_box(b + i * (BN * LINE), p.plain[0], barrier, (in_filter * blocks + block) * FILTER_ROW + i * LINE, row);
-        if (++block == blocks) block = 0, next_tap(p, w.residue, tap);
+            tma_load_tile(b + i * (TILE_N * LINE), p.dense_map[0], barrier, (in_filter * blocks + block) * FILTER_ROW + i * LINE, row);
+        if (++block == blocks) block = 0, advance_tap(p, w.residue, tap);
     }
 }
 
-constexpr int A_BYTES = BM * ROW * BOXES, B_BYTES = BN * FILTER_ROW;
-static_assert(BM == 64 * CONSUMERS && BN % 32 == 0, "whole panels");
+constexpr int A_BYTES = TILE_M * SWIZZLE_BYTES * BOXES, B_BYTES = TILE_N * FILTER_ROW;
+static_assert(TILE_M == 64 * CONSUMER_WARPGROUPS && TILE_N % 32 == 0, "whole panels");
 static_assert(A_BYTES % 1024 == 0 && B_BYTES % 1024 == 0, "rows of a stage are exchanged from its beginning on");
-static_assert(!ACROSS_FILTER, "filters lie along k here");
+static_assert(!FILTER_MN_MAJOR, "filters lie along k here");
 
 // The stages as one lane of those that multiply sees them.
 struct Ring {
     const unsigned char* memory;
     int lane_at;  // its place in the first stage
-    shared_t b, full, empty;
+    smem_addr_t b, full, empty;
 
     // Each warp frees a stage for itself: it has read its rows and multiplied them.
     __device__ __forceinline__ void release(int stage) const {
         __syncwarp();
-        if (threadIdx.x % 32 == 0) arrive(empty + 8 * stage);
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(empty + 8 * stage);
     }
 };

@@ -145,7 +145,7 @@ class Kind:
 
     @cache  # noqa: B019  there are as many kinds as pairs of types
     def text(self, columns: int) -> str:
-        """``multiply_block``, which adds a block's products, and ``joined``, the result of the sums at one place; or
+        """``multiply_block``, which adds a block's products, and ``combine_limbs``, the result at one place; or
         ``multiply_weight``, which adds a block's products of one weight.
         """
         first, second = self.planes
@@ -204,7 +204,7 @@ class Kind:
     def joined_text(self, columns: int, sum_type: str) -> str:
         """``sum_type``: of what is joined."""
         sums = f"const {sum_type} (&sum)[GROUPS][{columns // 2}]"
-        head = f"__device__ __forceinline__ Accumulator joined({sums}, int i) {{\n"
+        head = f"__device__ __forceinline__ Accum combine_limbs({sums}, int i) {{\n"
         if self.is_float:
             # Parts of an infinity are infinity, NaN and NaN: what they add to the small sums is not wanted.
             return (
@@ -216,7 +216,7 @@ class Kind:
         for group in range(self.sums):
             plain = "(unsigned int)" if self._is_unsigned(group) else ""
             terms.append(f"(({wide}){plain}sum[{group}][i] << {8 * group})")
-        return f"{head}    return (Accumulator)({' + '.join(terms)});\n}}\n"
+        return f"{head}    return (Accum)({' + '.join(terms)});\n}}\n"
 
 
 @lru_cache(maxsize=64)

@@ -11,7 +11,7 @@ __device__ __forceinline__ void split_pair_of(int x, int y, unsigned int (&to)[P
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) split_image_limbs(const __grid_constant__ Params p) {
-    let_next_start();
+    pdl_trigger();
     const int blocks = (int)p.blocks;
     for (long long i = (long long)blockIdx.x * THREADS + threadIdx.x; i < p.count; i += (long long)gridDim.x * THREADS) {
         const long long pixel = i / blocks;
@@ -23,15 +23,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_image_limbs(const __
             offset += (rest - next * p.size[d]) * p.stride[d];
             rest = next;
         }
-        Pack<Element, 8> x;
+        Vec<Element, 8> x;
         if (there >= 8) {
-            x = load_pack_read_only<8>(p.from + offset);
+            x = load_vec_read_only<8>(p.from + offset);
         } else {
             #pragma unroll
-            for (int e = 0; e < 8; ++e) x.at[e] = e < there ? load_pack_read_only<1>(p.from + offset + e).at[0] : Element(0);
+            for (int e = 0; e < 8; ++e) x.at[e] = e < there ? load_vec_read_only<1>(p.from + offset + e).at[0] : Element(0);
         }
         constexpr int PARTS = same<Element, float> ? 3 : PLANES;
-        Pack<unsigned int, 4> planes[PARTS];
+        Vec<unsigned int, 4> planes[PARTS];
         #pragma unroll
         for (int e = 0; e < 4; ++e) {
             unsigned int to[PARTS];
@@ -40,6 +40,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_image_limbs(const __
             for (int j = 0; j < PARTS; ++j) planes[j].at[e] = to[j];
         }
         #pragma unroll
-        for (int j = 0; j < PLANES; ++j) store_pack<4>(p.planes + j * p.plane + i * 4, planes[j]);
+        for (int j = 0; j < PLANES; ++j) store_vec<4>(p.planes + j * p.plane + i * 4, planes[j]);
     }
 }

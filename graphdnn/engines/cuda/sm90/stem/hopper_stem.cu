@@ -12,14 +12,14 @@
 
 constexpr int STEPS = (SLICES + 1) / 2;           // of 16 numbers of the sum
 constexpr int PANELS = (SLICES + 7) / 8;          // of 64 numbers
-constexpr int FILTER_BYTES = PANELS * BN * ROW;   // for one place of a window's beginning
+constexpr int FILTER_BYTES = PANELS * BN * SWIZZLE_BYTES;   // for one place of a window's beginning
 constexpr int PARTS = (STEPS + 11) / 12 * 2;      // of the operands, an even number
 constexpr int PART = (STEPS + PARTS - 1) / PARTS; // steps
 constexpr int CONSUMERS = THREADS - (BULK ? 0 : 128);  // threads
-constexpr int SLAB_BYTES = (BN * FILTER_SIZE * (int)sizeof(Filter) + 15) / 16 * 16;
+constexpr int SMEM_FILTER_BYTES = (BN * FILTER_SIZE * (int)sizeof(Filter) + 15) / 16 * 16;
 static_assert(sizeof(Element) == 2 && CONSUMERS % 128 == 0 && BN % 32 == 0, "warpgroups, and whole accesses");
 
-template <int COUNT> __device__ __forceinline__ void pin(unsigned int (&x)[COUNT][4]) {
+template <int COUNT> __device__ __forceinline__ void fence_accumulators(unsigned int (&x)[COUNT][4]) {
 #ifdef __CUDA_ARCH__
     #pragma unroll
     for (int i = 0; i < COUNT; ++i)
@@ -59,55 +59,55 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     extern __shared__ __align__(1024) unsigned char memory[];
     Element* const rows = (Element*)(memory + APART * FILTER_BYTES);
     Filter* const slab = (Filter*)(rows + STAGES * STAGE);
-    const shared_t full = shared_address(slab) + SLAB_BYTES, left = full + 8 * STAGES;  // a barrier for each stage
+    const smem_addr_t full = smem_addr(slab) + SMEM_FILTER_BYTES, left = full + 8 * STAGES;  // a barrier for each stage
     const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4;
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
     const bool copies = warp >= CONSUMERS / 32;
     const int block_channel = (int)blockIdx.y * BN, tiles = (int)p.tiles;
     const Tile step(p, gridDim.x);
     Tile now(p, blockIdx.x), coming = now;  // and the next one that is copied
-    Turn<STAGES> turn, filled;              // of these
+    PipelineState<STAGES> pipe, filled;              // of these
 
     const auto bring = [&](const auto& p) {  // generic: only some have a map
         if constexpr (BULK) {
             if (lane == 0) {
-                announce(full + 8 * filled.stage, STAGE * (int)sizeof(Element));
-                const shared_t to = shared_address(rows + filled.stage * STAGE), barrier = full + 8 * filled.stage;
+                mbarrier_expect_tx(full + 8 * filled.stage, STAGE * (int)sizeof(Element));
+                const smem_addr_t to = smem_addr(rows + filled.stage * STAGE), barrier = full + 8 * filled.stage;
                 const int before = -(BEFORE * (int)sizeof(Element) / 8), h = coming.row * (TP * STRIDE_H) - (int)p.pad_h;
                 const Slice out = slice_of(p, coming.n);
                 if constexpr (SPATIAL == 3)
-                    copy_box(to, p.image[0], barrier, before, h, out.d * (int)p.stride_d - (int)p.pad_d, out.n);
-                else copy_box(to, p.image[0], barrier, before, h, out.n);
+                    tma_load_tile(to, p.image[0], barrier, before, h, out.d * (int)p.stride_d - (int)p.pad_d, out.n);
+                else tma_load_tile(to, p.image[0], barrier, before, h, out.n);
             }
         } else {
             fetch<128>(p, rows + filled.stage * STAGE, coming.tile, (int)threadIdx.x - CONSUMERS);
             commit_copies();
             await_copies<0>();
-            arrive(full + 8 * filled.stage);
+            mbarrier_arrive(full + 8 * filled.stage);
         }
         filled.advance();
         coming.advance(p, step);
     };
     if (!copies) copy_filters<BN, CONSUMERS>(p, slab, block_channel);
     commit_copies();
-    Kept kept[BN / 4 / WIDTH];  // what the epilogue reads for a lane's channels
+    ColumnOperands kept[BN / 4 / WIDTH];  // what the epilogue reads for a lane's channels
     #pragma unroll
     for (int v = 0; v < BN / 4; v += WIDTH) {
         const int channel = block_channel + v / 8 * 32 + 8 * j + v % 8;
-        keep(p, place_of(p, 0, channel < (int)p.channels_out ? channel : 0, 0, 0).at, kept[v / WIDTH]);
+        load_column_operands(p, place_of(p, 0, channel < (int)p.channels_out ? channel : 0, 0, 0).at, kept[v / WIDTH]);
     }
     if (threadIdx.x == 0) {
         #pragma unroll
         for (int stage = 0; stage < STAGES; ++stage) {
-            init_barrier(full + 8 * stage, BULK ? 1 : 128);
-            init_barrier(left + 8 * stage, CONSUMERS / 32);
+            mbarrier_init(full + 8 * stage, BULK ? 1 : 128);
+            mbarrier_init(left + 8 * stage, CONSUMERS / 32);
         }
-        publish_barriers();
+        fence_barrier_init();
     }
     if constexpr (BULK) {
         if (warp == 0) {
             __syncwarp();  // the barriers are there
-            while (filled.parity == 0 && coming.tile < tiles) bring(p);
+            while (filled.phase == 0 && coming.tile < tiles) bring(p);
         }
     } else {
         clear_margins(p, rows);
@@ -119,10 +119,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
             const int column = i % BN, slice = i / BN % (PANELS * 8), odd = i / BN / (PANELS * 8);
             const int channel = column / 32 * 32 + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
             const int r = slice / (DEPTH / 8), first = slice % (DEPTH / 8) * 8 - (odd ? 1 - LEAD : LEAD);
-            Pack<Element, 8> pack;
+            Vec<Element, 8> pack;
             #pragma unroll
             for (int e = 0; e < 8; ++e) pack.at[e].bits = weight_at(p, slab, channel, r, first + e);
-            store_pack<8>((Element*)(memory + odd * FILTER_BYTES + slice / 8 * (BN * ROW) + column * ROW +
+            store_vec<8>((Element*)(memory + odd * FILTER_BYTES + slice / 8 * (BN * SWIZZLE_BYTES) + column * SWIZZLE_BYTES +
                                      ((slice % 8 ^ column % 8) << 4)), pack);
         }
         publish_filters();
@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     if (copies) {
         #pragma unroll 1
         while (coming.tile < tiles) {
-            await_phase(left + 8 * filled.stage, filled.parity ^ 1);
+            mbarrier_wait_parity(left + 8 * filled.stage, filled.phase ^ 1);
             bring(p);
         }
         return;
@@ -145,15 +145,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
         while (unit >= units) {
             unit -= units;
             __syncwarp();
-            if (lane == 0) arrive(left + 8 * turn.stage);
+            if (lane == 0) mbarrier_arrive(left + 8 * pipe.stage);
             if (BULK && warp == 0 && now.tile != (int)blockIdx.x && coming.tile < tiles) {
-                await_phase(left + 8 * filled.stage, filled.parity ^ 1);
+                mbarrier_wait_parity(left + 8 * filled.stage, filled.phase ^ 1);
                 bring(p);
             }
-            turn.advance();
+            pipe.advance();
             now.advance(p, step);
             if (now.tile >= tiles) return false;
-            await_phase(full + 8 * turn.stage, turn.parity);
+            mbarrier_wait_parity(full + 8 * pipe.stage, pipe.phase);
         }
         return true;
     };
@@ -163,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
         const int wanted = unit / APART * 4 + warp % 4, group = wanted < groups ? wanted : groups - 1;
         const int row = inverse ? (int)((unsigned long long)group * inverse >> 32) : group;
         at.q = ((group - row * (int)p.column_tiles) * 16 + g) * APART + at.odd;
-        at.from = rows + turn.stage * STAGE + row * STRIDE_H * PITCH + (int)p.window + (at.odd ? 2 * LEAD - 1 : 0) +
+        at.from = rows + pipe.stage * STAGE + row * STRIDE_H * PITCH + (int)p.window + (at.odd ? 2 * LEAD - 1 : 0) +
                   at.q * (STRIDE_W * C) + 2 * j;
         at.n = now.n;
         at.row = now.row * TP + row;
@@ -193,19 +193,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     };
     float sum[BN / 2];
     const auto multiply = [&](const Pixels& at, int part) {
-        const matrix_t filters = matrix_at<false>(shared_address(memory) + at.odd * FILTER_BYTES);
-        pin(a[part % 2]);
-        products_begin();
+        const smem_desc_t filters = make_desc<false>(smem_addr(memory) + at.odd * FILTER_BYTES);
+        fence_accumulators(a[part % 2]);
+        wgmma_fence();
         #pragma unroll
         for (int i = 0; i < PART; ++i) {
             const int k = PART * part + i;
             if (k < STEPS)
-                multiply_rows(sum, a[part % 2][i], filters + (k / 4 * (BN * ROW) >> 4) + k % 4 * NEXT_K<false>, k > 0);
+                multiply_rows(sum, a[part % 2][i], filters + (k / 4 * (BN * SWIZZLE_BYTES) >> 4) + k % 4 * DESC_STEP_K<false>, k > 0);
         }
-        products_end();
+        wgmma_commit();
     };
 
-    await_phase(full + 8 * turn.stage, turn.parity);
+    mbarrier_wait_parity(full + 8 * pipe.stage, pipe.phase);
     bool is_more = settle();
     if (!is_more) return;
     Pixels next = place();
@@ -216,25 +216,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
         const Pixels at = next;
         #pragma unroll
         for (int i = 0; i < BN / 2; ++i) sum[i] = 0;
-        pin(sum);
+        fence_accumulators(sum);
         multiply(at, 0);
         multiply(at, 1);
         #pragma unroll
         for (int part = 2; part < PARTS; ++part) {
-            await_products<1>();
-            pin(a[part % 2]);
+            wgmma_wait<1>();
+            fence_accumulators(a[part % 2]);
             read(at, part);
             multiply(at, part);
         }
         unit += CONSUMERS / 128;
         is_more = settle();
         if (is_more) next = place();
-        await_products<1>();
-        pin(a[0]);
+        wgmma_wait<1>();
+        fence_accumulators(a[0]);
         read(next, 0);
-        await_products<0>();
-        pin(sum);
-        pin(a[1]);
+        wgmma_wait<0>();
+        fence_accumulators(sum);
+        fence_accumulators(a[1]);
         read(next, 1);
         if (!at.is_there) continue;
         #pragma unroll
@@ -245,9 +245,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
                 const int channel = block_channel + v / 8 * 32 + 8 * j + v % 8;
                 const Place out = place_of(p, at.n, channel, at.row, at.q + 8 * APART * half);
                 if (channel >= (int)p.channels_out) continue;
-                Accumulator acc[WIDTH];
+                Accum acc[WIDTH];
                 #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) acc[e] = (Accumulator)sum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
+                for (int e = 0; e < WIDTH; ++e) acc[e] = (Accum)sum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
                 epilogue(p, out.at, kept[v / WIDTH], acc);
             }
         }

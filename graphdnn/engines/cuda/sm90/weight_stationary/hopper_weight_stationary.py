@@ -66,19 +66,19 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     held = permuted or MOST_NEIGHBOURS
     copied = tile.bn, permuted
     pixels, columns = _maps(op, image, filter, *copied) if are_copied(op) else _maps_as_they_lie(op, *copied)
-    parameters.maps("gathered", [(image.spec, for_images(pixels, roles.problem.n))])
-    parameters.maps("plain", [(filter.spec, columns)])
+    parameters.maps("im2col_map", [(image.spec, for_images(pixels, roles.problem.n))])
+    parameters.maps("dense_map", [(filter.spec, columns)])
 
     ending = ending_of(steps, parameters, (_result_space,), CHANNELS, held, compute)
     layout = Layout.of(sizes, PANEL, tile.bn)
     blocks = -(-product.channels * image.size // ROW)
     describe_work(parameters, product, sizes, layout, (), blocks, filter.tap_stride, known=taps_of(op))
-    parameters.integer("parts", 1)
+    parameters.integer("splits", 1)
     parameters.integer("image_pixels", 1)
     grid = (min(layout.down[0], device.sm_count // layout.across) * layout.across, 1, 1)
-    parameters.integer("leaves_room", int(layout.tiles < device.sm_count))
+    parameters.integer("trigger_early", int(layout.tiles < device.sm_count))
     if sizes.may_be_turned:
-        parameters.integer("joined", 1)
+        parameters.integer("flat_pixels", 1)
 
     multiplying, copying = tile.registers
     name = f"conv_fprop__held_{tile.name}x{choice.stages}__{op.name}"
@@ -93,13 +93,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
                 product_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, False),
             ],
             constants={
-                "BM": PANEL * tile.consumers, "BN": tile.bn, "CONSUMERS": tile.consumers, "STAGES": choice.stages,
-                "MULTIPLYING_REGISTERS": multiplying, "COPYING_REGISTERS": copying,
+                "TILE_M": PANEL * tile.consumers, "TILE_N": tile.bn, "CONSUMER_WARPGROUPS": tile.consumers,
+                "STAGES": choice.stages,
+                "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
                 "LAST_SLICES": last_slices(product),
-                "WGRAD": False, "TURNED": False, "ACROSS_FILTER": False, "PERMUTED": permuted > 0,
-                "NEIGHBOURS": columns_held(permuted, ending.width),
-                "WIDTH": ending.width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT": False,
-                "Element": STORAGE[image.spec.data_type], "Accumulator": compute,
+                "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False, "PERMUTE_N": permuted > 0,
+                "VEC_N": columns_held(permuted, ending.width),
+                "VEC_WIDTH": ending.width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT_K": False,
+                "Element": STORAGE[image.spec.data_type], "Accum": compute,
             },
         )  # fmt: skip
 

@@ -5,9 +5,9 @@ one operand or the other: their distance is the *swing* of that element. Operati
 sum of its terms' swings. Sums of small fractions meet in comparisons all the time, so swings are no faults.
 
 An error bound holds for a whole tensor, so it says of a zero that an activation made that it might be something else.
-Elements that cannot be off are known apart: inputs, what is clipped, sums whose every term is 0, and choices and copies
-of such elements. A comparison of two of them is decided; so is that of a value with itself (``graphdnn.graph.value_numbering``),
-and that of the one largest element with its maximum.
+Some elements are exact: inputs, clipped elements, sums whose every term is 0, and copies and choices of exact elements.
+A comparison of two exact elements is decided. So is the comparison of a value with itself
+(``graphdnn.graph.value_numbering``), and that of the largest element with its maximum.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from graphdnn.analysis.oracle.float64_evaluation import apply, apply_all
 from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS, FLOATS, Array, cast
 from graphdnn.enums import PointwiseMode, ReductionOperator, ResampleMode
 from graphdnn.graph.value_numbering import Numbers, cancels, is_of_itself
@@ -35,7 +36,6 @@ from graphdnn.operations import (
     Slice,
     Transpose,
 )
-from graphdnn.oracle.magnitudes import apply, apply_all
 from graphdnn.tensors import TensorSpec
 
 _WHOLE = tuple(kind for kind, row in ELEMENTS.items() if row.kind not in ("float", "bool"))

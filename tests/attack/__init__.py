@@ -1,1 +1,0 @@
-"""Generators of input that is meant to do harm; README.md says how to run each."""
