@@ -5,7 +5,7 @@
     python tests/gpu/compare_sass.py compare before.json after.json
 
 ``collect`` compiles every kernel of the compile tests for compute capability 9.0, or for another ``--device``, and
-writes a digest of each kernel's instructions. Keys are engine numbers, knob values and launch positions, so engine
+writes a digest of each kernel's instructions; ``--engine WORD`` restricts it. Keys are engine numbers, knob values and launch positions, so engine
 names, kernel names and file names may change between two runs. ``compare`` prints each difference and exits with 1 if
 there is one.
 """
@@ -53,7 +53,7 @@ def instruction_digests(cubin: bytes) -> list[str]:
     return sorted(digests)
 
 
-def _kernels_of(index: int, device_name: str) -> Iterator[tuple[str, list[str]]]:
+def _kernels_of(index: int, device_name: str, engines: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
     device, problem = device_spec(device_name), _PROBLEMS[index]
     arch = arch_of(device.compute_capability)
     prepared = prepared_problem(problem)
@@ -62,6 +62,8 @@ def _kernels_of(index: int, device_name: str) -> Iterator[tuple[str, list[str]]]
     except NotSupported:
         return
     for choice in (choice for config in configs for choice in config.choices):
+        if engines and not any(word in choice.engine.name for word in engines):
+            continue
         kernel = choice.engine.compile(choice.task, choice.knobs)
         knobs = ",".join(f"{int(knob)}={value}" for knob, value in sorted(choice.knobs.items()))
         launches = [s for s in kernel.steps if isinstance(s, Launch)] if isinstance(kernel, DeviceKernel) else []
@@ -70,15 +72,16 @@ def _kernels_of(index: int, device_name: str) -> Iterator[tuple[str, list[str]]]
             yield key, instruction_digests(compiled(launch.text, arch).cubin)
 
 
-def _collect(index: int, device: str) -> dict[str, list[str]]:
+def _collect(index: int, device: str, engines: tuple[str, ...]) -> dict[str, list[str]]:
     with host_libraries():
-        return dict(_kernels_of(index, device))
+        return dict(_kernels_of(index, device, engines))
 
 
-def collect(path: Path, device: str, jobs: int) -> None:
+def collect(path: Path, device: str, jobs: int, engines: tuple[str, ...]) -> None:
     kernels: dict[str, list[str]] = {}
     with ProcessPoolExecutor(jobs) as pool:
-        for found in pool.map(_collect, range(len(_PROBLEMS)), [device] * len(_PROBLEMS)):
+        count = len(_PROBLEMS)
+        for found in pool.map(_collect, range(count), [device] * count, [engines] * count):
             kernels.update(found)
     path.write_text(json.dumps(kernels, indent=0), encoding="utf-8")
     print(
@@ -102,13 +105,14 @@ def main() -> int:
     collecting.add_argument("path", type=Path)
     collecting.add_argument("--device", default="h200")
     collecting.add_argument("--jobs", type=int, default=2)
+    collecting.add_argument("--engine", action="append", default=[], help="only engines whose name contains this word")
     comparing = commands.add_parser("compare")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
     arguments = parser.parse_args()
     if arguments.command == "compare":
         return compare(arguments.before, arguments.after)
-    collect(arguments.path, arguments.device, arguments.jobs)
+    collect(arguments.path, arguments.device, arguments.jobs, tuple(arguments.engine))
     return 0
 
 
