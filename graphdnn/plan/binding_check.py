@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphdnn.enums import DataType
-from graphdnn.plan.apart import are_apart
+from graphdnn.plan.memory_overlap import are_apart
 from graphdnn.plan.binding_cache import Addresses, ArraySet, Ids
 from graphdnn.plan.binding_validation import Expected, promised_alignment
 from graphdnn.plan.device_arrays import CARRIERS

@@ -19,7 +19,7 @@ from graphdnn.dtypes import ELEMENTS, Array, cast
 from graphdnn.engines.host.memory import binding_layout
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam, Rejection
-from graphdnn.plan.apart import overlapping
+from graphdnn.plan.memory_overlap import overlapping
 from graphdnn.rules import Rule
 from graphdnn.scalars import element, is_kept, kept_by, number
 from graphdnn.tensors import TensorSpec, packed_strides

@@ -16,7 +16,7 @@ from legal_problems import operation, pointwise, tensor
 from graphdnn import OperationGraph, Ranking, device_spec, fuse
 from graphdnn.engines.host.memory import binding_layout
 from graphdnn.enums import PointwiseMode
-from graphdnn.plan.apart import are_apart, overlapping
+from graphdnn.plan.memory_overlap import are_apart, overlapping
 from graphdnn.plan.binding_cache import ArraySet
 from graphdnn.plan.binding_check import Looks
 from graphdnn.plan.binding_validation import Expected
