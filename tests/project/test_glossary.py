@@ -1,0 +1,62 @@
+"""Every word of an engine's name, every knob and every rule's first word is explained in docs/glossary.md."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+
+import pytest
+from repository import ROOT
+
+import graphdnn
+from graphdnn.engines import ENGINES
+from graphdnn.engines.renames import ENGINE_RENAMES
+from graphdnn.rules import RULES
+
+PAGE = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+
+
+def _explained() -> set[str]:
+    """The first cell of each row: its terms, and the words of each term."""
+    cells = re.findall(r"^\| (?!---)([^|]+) \|", PAGE, re.MULTILINE)
+    terms = {term.strip(" `") for cell in cells for term in cell.split(",")}
+    return terms | {word for term in terms for word in re.split(r"[ -]", term)}
+
+
+EXPLAINED = _explained()
+
+
+def unexplained_words(engine: str) -> list[str]:
+    return [word for word in engine.split("_") if word not in EXPLAINED]
+
+
+@pytest.mark.parametrize("engine", [engine.name for engine in ENGINES])
+def test_words_of_engines(engine: str) -> None:
+    assert not unexplained_words(engine)
+
+
+def test_a_coined_word_is_rejected() -> None:
+    assert unexplained_words("cuda_hopper_planes") == ["planes"]
+    coined = [old for old in ENGINE_RENAMES if unexplained_words(old)]
+    assert len(coined) > len(ENGINE_RENAMES) / 2, "the earlier names have words that the glossary does not explain"
+
+
+def test_knobs() -> None:
+    assert {knob.type.name for engine in ENGINES for knob in engine.knobs} <= EXPLAINED
+
+
+def test_first_words_of_rules() -> None:
+    for module in pkgutil.walk_packages(graphdnn.__path__, "graphdnn."):
+        if not module.name.endswith(("__main__", "pytest_plugin")):
+            importlib.import_module(module.name)
+    engines = {engine.name for engine in ENGINES}
+    first = {rule.split(".")[0] for rule in RULES} - engines
+    unknown = sorted(word for word in first - EXPLAINED if not word.startswith("test"))
+    assert not unknown
+
+
+def test_terms_have_one_row() -> None:
+    tables = PAGE.split("## Standard terms")[0]
+    cells = re.findall(r"^\| (?!---|term)([^|]+) \|", tables, re.MULTILINE)
+    assert len(cells) == len(set(cells)) > 60
