@@ -21,7 +21,7 @@ def page(note: str, table: Table) -> str:
     parts = ["# Figures", note, _introduction()]
     found = [data for data in map(_data, ORDER) if data]
     if found:
-        parts += ["## Goals", _about_goals(), table(HEADING, lines(read()))]
+        parts += ["## Summary", summary(table), "## Goals", _about_goals(), table(HEADING, lines(read()))]
     for data in found:
         parts += _group(data, table)
     if not found:
@@ -30,7 +30,7 @@ def page(note: str, table: Table) -> str:
 
 
 def summary(table: Table) -> str:
-    """The README's part: the layers in one table, operations on N64 C128 56x56 in another."""
+    """The layers in one table, operations on N64 C128 56x56 in another."""
     groups = {name: data for name, data in ((name, _data(name)) for name in ORDER) if data}
     if not groups:
         return NONE
@@ -52,11 +52,13 @@ def means(table: Table) -> str:
     for data in found:
         ratios = [r["ratio"] for r in data["results"] if r["ratio"]]
         rows.append(
-            [_title(data), len(ratios), f"{geometric_mean(ratios):.2f}", f"{min(ratios):.2f}", f"{max(ratios):.2f}"]
-        )
-    return (
-        f"{_about(found[0])}\n\n{table(['times as fast as the fastest peer', 'cases', 'mean', 'least', 'most'], rows)}"
-    )
+            [
+                _title(data), len(ratios), f"{geometric_mean(ratios):.2f}", f"{min(ratios):.2f}", f"{max(ratios):.2f}",
+                sum(ratio < 1 for ratio in ratios),
+            ]
+        )  # fmt: skip
+    heading = ["times as fast as the fastest peer", "cases", "mean", "least", "most", "cases below 1"]
+    return f"{_about(found[0])}\n\n{table(heading, rows)}"
 
 
 def _by_layout(data: dict[str, Any], table: Table) -> str:
