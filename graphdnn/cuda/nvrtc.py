@@ -31,7 +31,7 @@ NO_BINDINGS = Rule(
     id="cuda.bindings",
     expected="the package cuda-bindings",
     reason="NVRTC and the driver are called through it, and it does not import: {detail}",
-    fix="pip install 'graphdnn[cuda13]', or graphdnn[cuda12] for a driver of CUDA 12",
+    fix="pip install 'graphdnn[nvrtc]' compiles for device profiles; graphdnn[cuda13] or [cuda12] also executes",
     status=Status.NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING,
 )
 NO_LIBRARY = Rule(

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from graphdnn.enums import DataType
-from graphdnn.plan.memory_overlap import are_apart
 from graphdnn.plan.binding_cache import Addresses, ArraySet, Ids
 from graphdnn.plan.binding_validation import Expected, promised_alignment
 from graphdnn.plan.device_arrays import CARRIERS
 from graphdnn.plan.execution_plan import pick_one
+from graphdnn.plan.memory_overlap import are_apart
 
 Arrays = Sequence[Any]
 _MOST = 8  # strides of an array

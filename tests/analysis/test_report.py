@@ -11,9 +11,11 @@ from time import perf_counter
 
 import pytest
 
-from graphdnn import Graph, rank
+from graphdnn import Graph, NotSupported, rank
 from graphdnn.analysis.report import Contents, comparison_page, contents_of, page
 from graphdnn.cli import main
+from graphdnn.cli.exit_codes import Exit
+from graphdnn.cuda import nvrtc
 from graphdnn.problem import parse, random_bindings
 
 VOID = {"meta", "br", "hr", "rect", "line", "circle", "path", "polyline"}
@@ -129,6 +131,31 @@ def test_a_graph_that_nothing_serves_has_a_page() -> None:
     assert contents.plan is None
     assert not _Page(made).open
     assert "no engine serves this graph" in made
+
+
+def test_without_a_compiler_the_page_has_a_ranking(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Engines serve the graph; only NVRTC is missing. The page says so, and the command ends as not executed."""
+
+    def missing(*_: object) -> None:
+        raise NotSupported(
+            nvrtc.NO_BINDINGS.reject("NVRTC", "cuda-bindings", "missing", detail="No module named 'cuda'")
+        )
+
+    monkeypatch.setattr("graphdnn.analysis.report.report_data.ExecutionPlan", missing)
+    contents = contents_of(rank(parse(TEXTS[0]).build_operation_graph(), "h200"))
+    assert contents.plan is None
+    assert contents.not_compiled is not None
+    assert contents.predicted_seconds
+    shown = page(contents)
+    assert "no engine serves" not in shown.lower()
+    assert "graphdnn[nvrtc]" in shown
+    assert "cuda_" in shown, "the ranking is there"
+    file = tmp_path / "page.html"
+    assert main(["report", TEXTS[0], "--device", "h200", "-o", str(file)]) == Exit.NOT_EXECUTED
+    assert file.exists()
+    assert "graphdnn[nvrtc]" in capsys.readouterr().err
 
 
 def test_charts_beside_each_other_have_one_scale() -> None:

@@ -16,10 +16,10 @@ from legal_problems import operation, pointwise, tensor
 from graphdnn import OperationGraph, Ranking, device_spec, fuse
 from graphdnn.engines.host.memory import binding_layout
 from graphdnn.enums import PointwiseMode
-from graphdnn.plan.memory_overlap import are_apart, overlapping
 from graphdnn.plan.binding_cache import ArraySet
 from graphdnn.plan.binding_check import Looks
 from graphdnn.plan.binding_validation import Expected
+from graphdnn.plan.memory_overlap import are_apart, overlapping
 
 SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 12), st.booleans()), max_size=9)
 

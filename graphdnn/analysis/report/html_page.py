@@ -46,7 +46,11 @@ def _header(contents: Contents) -> Markup:
     fused, device = contents.ranking.fused, contents.ranking.device
     counts = plural(len(fused.graph.operations), "operation"), plural(len(fused), "kernel")
     tiles = [(f"{counts[0]} in {counts[1]}", "fused"), (device.name, "device")]
-    if contents.plan is None:
+    if contents.not_compiled is not None:
+        reason = contents.not_compiled.rejections[0]
+        tiles.append((seconds(contents.predicted_seconds or 0.0), "predicted"))
+        tiles.append(("not compiled", f"{reason.where}: expected {reason.expected}; {reason.fix}"))
+    elif contents.plan is None:
         tiles.append(("none", "no engine serves this graph: see the refusals"))
     else:
         predicted = contents.plan.config.predicted_seconds

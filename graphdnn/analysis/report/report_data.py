@@ -50,12 +50,15 @@ class Timing:
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """``plan`` is None where no engine serves the graph; the report then says why."""
+    """What a page shows. ``plan`` is None if no engine serves the graph, or if this machine cannot compile the plan:
+    ``not_compiled`` is then the error that says what is missing.
+    """
 
     title: str
     ranking: Ranking
     plan: ExecutionPlan | None
     timings: tuple[Timing, ...] = ()
+    not_compiled: GraphdnnError | None = None
 
     @cached_property
     def configs(self) -> tuple[EngineConfig, ...]:
@@ -92,7 +95,9 @@ class Contents:
 
     @property
     def predicted_seconds(self) -> float | None:
-        return None if self.plan is None else self.plan.config.predicted_seconds
+        if self.plan is not None:
+            return self.plan.config.predicted_seconds
+        return None if self.not_compiled is None else self.configs[0].predicted_seconds
 
     @property
     def measured(self) -> Mapping[int, float]:
@@ -113,14 +118,15 @@ def contents_of(
     timings: Sequence[Timing] = (),
 ) -> Contents:
     """``plan``: the ranking's best unless given. With ``bindings`` and ``repeats`` it is executed and timed."""
-    if plan is None:
+    not_compiled = None
+    if plan is None and next(iter(ranking), None) is not None:
         try:
             plan = ExecutionPlan(ranking.best)
-        except GraphdnnError:
-            plan = None
+        except GraphdnnError as error:
+            not_compiled = error
     if plan is not None and bindings is not None and repeats:
         timings = (*timings, Timing(plan.name, time_plan(plan, bindings, repeats)))
-    return Contents(title or ranking.fused.graph.name or "graph", ranking, plan, tuple(timings))
+    return Contents(title or ranking.fused.graph.name or "graph", ranking, plan, tuple(timings), not_compiled)
 
 
 def time_plan(plan: ExecutionPlan, bindings: Mapping[int, Any], repeats: int) -> tuple[float, ...]:

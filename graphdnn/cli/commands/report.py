@@ -34,13 +34,16 @@ def run(arguments: argparse.Namespace) -> Exit:
     first = _contents(arguments.graph, arguments)
     if arguments.compare is None:
         write_file(arguments.output, page(first, __version__))
-        served = first.plan is not None
+        shown = [first]
     else:
         second = _contents(arguments.compare, arguments)
         write_file(arguments.output, comparison_page(first, second, __version__))
-        served = first.plan is not None and second.plan is not None
+        shown = [first, second]
     print(arguments.output)
-    return Exit.OK if served else Exit.NOT_SUPPORTED
+    for contents in shown:
+        if contents.not_compiled is not None:
+            raise contents.not_compiled  # the page is written; the command says what this machine lacks
+    return Exit.OK if all(contents.plan is not None for contents in shown) else Exit.NOT_SUPPORTED
 
 
 def _contents(argument: str, arguments: argparse.Namespace) -> Contents:
