@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.engine import Cost, Task
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.engines.operation_cost import bytes_moved, flops
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -40,7 +40,7 @@ def other_seconds(task: Task) -> float:
     return _flops_of(task.op)[1] / task.device.rate(DataType.FLOAT)
 
 
-@once
+@memoize
 def _flops_of(op: FusedOp) -> tuple[int, int]:
     """Of all operations, and of those around the anchor."""
     around = sum([flops(step) for step in op.operations if step is not op.anchor])
@@ -138,13 +138,13 @@ def least_of_rest(task: Task, launches: int, traffic: float = 0.0) -> float:
     return start + traffic / (task.device.bandwidth * _COPY_SHARE) + memory_seconds(task)
 
 
-@once
+@memoize
 def _at_least(task: Task) -> tuple[float, float, DeviceSpec]:
     """What bounds of all engines ask of a task."""
     return _least_flops(task), memory_seconds(task), task.device
 
 
-@once
+@memoize
 def memory_seconds(task: Task) -> float:
     """Of each operand once through memory."""
     return bytes_moved(task.op) / (task.device.bandwidth * _COPY_SHARE)

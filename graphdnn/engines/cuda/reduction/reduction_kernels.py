@@ -19,7 +19,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.codegen.fast_division import count_type
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -47,7 +47,9 @@ class Fold:
     files: tuple[str, ...]  # text of identity, take, combined and concluded
     streamed: tuple[TensorSpec, ...]  # the anchor's operands that are reduced: rows of ``value``
     extents: tuple[int, ...]  # of the results
-    finish: Callable[[Steps, Program], None]  # from ``acc``, [parts][neighbours] in the compute type, to memory
+    finish: Callable[
+        [LaunchSequence, Program], None
+    ]  # from ``acc``, [parts][neighbours] in the compute type, to memory
     parts: int = 1  # accumulators for each result
     beside: tuple[TensorSpec, ...] = ()  # operands of each result that every element needs: further rows
     after: tuple[TensorSpec, ...] = ()  # what ``finish`` reads besides the epilogue's operands
@@ -60,7 +62,7 @@ class Fold:
 
 def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
     assert op.anchor is not None
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     compute, size = COMPUTE_TYPE[op.anchor.compute_type], COMPUTE[op.anchor.compute_type].itemsize
     finished = [*steps.epilogue_tensors(), *fold.after]
     axes, shape, per_sm, vector_axis = _divided(op, fold, finished, size, device)
@@ -69,7 +71,7 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
     if not shape.along and shape.lanes == 1 and not split:
         finish_width = min(shape.width, width_for(axes.y, finished, axes.y.rank - 1))
 
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     before = Program(op, parameters, axes.x, "x", width=shape.width, vector_axis=vector_axis)
     before.apply(op.prologue)
     for row, spec in enumerate(fold.operands):

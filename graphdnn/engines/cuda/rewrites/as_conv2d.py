@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
 from graphdnn.engines.cuda.codegen.pointwise_program import asked_indices
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.tensors import TensorSpec
@@ -42,7 +42,7 @@ def with_tensors(op: FusedOp, changes: Mapping[int, TensorSpec]) -> FusedOp:
     )
 
 
-@once
+@memoize
 def as_planes(op: FusedOp) -> FusedOp | None:
     """None where the convolution is one of planes already, or cannot be seen as one."""
     anchor = op.anchor

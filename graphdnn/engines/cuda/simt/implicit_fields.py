@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphdnn.engines.cuda.codegen.parameters import Parameters
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, Residue
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue
 
 RESIDUES = 16  # that one launch serves: each is described in the kernel's parameters, of 4 KB
 
 
 def describe(
     parameters: Parameters,
-    product: Product,
+    product: GemmProblem,
     residues: Sequence[Residue],
     gathered: Sequence[int],
     plain: Sequence[int],
@@ -40,7 +40,7 @@ def describe(
     return _describe_products(parameters, product, residues, plain[3:], bk, parts)
 
 
-def are_short(product: Product, margin: int) -> bool:
+def are_short(product: GemmProblem, margin: int) -> bool:
     """True where every index of the products, and ``margin`` behind the last, is a 32-bit number."""
     sizes = ((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
     return max(max(size) for size in sizes) + margin < 2**31
@@ -48,7 +48,7 @@ def are_short(product: Product, margin: int) -> bool:
 
 def _describe_products(
     parameters: Parameters,
-    product: Product,
+    product: GemmProblem,
     residues: Sequence[Residue],
     plain_spatial: Sequence[int],
     bk: int,
@@ -88,7 +88,7 @@ def _describe_products(
     return split
 
 
-def _digits(product: Product, residue: Residue) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _digits(product: GemmProblem, residue: Residue) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Sizes of the coordinates of a pixel (position, n) and of a filter element (channel, tap), fastest first.
 
     The slowest digit has no size: it takes what is left.

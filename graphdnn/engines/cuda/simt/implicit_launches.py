@@ -7,7 +7,7 @@ from typing import Any
 
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -25,10 +25,10 @@ _LAST_PIXEL = 5  # an axis of the result
 _MOST_NEIGHBOURS = 8  # that a thread stores at once
 
 
-def add_launches(steps: Steps, plan: Plan, residues: Sequence[Residue]) -> int:
+def add_launches(steps: LaunchSequence, plan: Plan, residues: Sequence[Residue]) -> int:
     """The products of some of the residues, and the sum of their parts. Returns the parts of each sum."""
     product, tile = plan.product, plan.shape.tile
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     of_gathered, of_plain = plan.gathered_access(), plan.plain_access()
     prologue = _prologue(plan, parameters, of_gathered.width)
     width, epilogue = _epilogue(steps, plan, parameters)
@@ -79,7 +79,7 @@ def _prologue(plan: Plan, parameters: Parameters, width: int) -> str:
     return program.function("prologue", f"{plan.staged} (&value)[{width}]")
 
 
-def _epilogue(steps: Steps, plan: Plan, parameters: Parameters) -> tuple[int, str]:
+def _epilogue(steps: LaunchSequence, plan: Plan, parameters: Parameters) -> tuple[int, str]:
     """Results that a thread stores at once, and the device function that makes them of sums."""
     product, roles = plan.product, plan.roles
     space = roles.space(roles.output)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps, fused_inputs
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence, fused_inputs
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, Roles
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, gathered_and_plain, product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import (
     is_worth_padding,
     is_worth_turning,
@@ -41,10 +41,10 @@ class Plan:
     """A convolution as the kernel reads it."""
 
     op: FusedOp
-    product: Product
+    product: GemmProblem
     shape: Shape
     gathered: TensorSpec
-    gathered_space: Space
+    gathered_space: IndexSpace
     plain: TensorSpec
     staged: str  # what the shared tiles hold
     compute: str
@@ -52,12 +52,12 @@ class Plan:
     quads: bool  # channels are counted in fours
 
     @classmethod
-    def of(cls, op: FusedOp, steps: Steps, knobs: Knobs) -> Plan:
+    def of(cls, op: FusedOp, steps: LaunchSequence, knobs: Knobs) -> Plan:
         """With the copies that its kernels read added to ``steps``."""
         device, thrifty = steps.device, is_thrifty(knobs)
-        product, quads = counted(op, product_of(op), device, thrifty)
+        product, quads = counted(op, gemm_problem_of(op), device, thrifty)
         roles = product.roles
-        gathered, plain = gathered_and_plain(roles)
+        gathered, plain = im2col_and_dense(roles)
         x_space, compute = roles.space(gathered), COMPUTE_TYPE[roles.op.compute_type]
         staged = _staged(gathered.data_type, plain.data_type, compute)
         shape = choose(product, device, roles.op.compute_type, knobs)
@@ -77,9 +77,9 @@ class Plan:
         return self.product.roles
 
     @property
-    def plain_space(self) -> Space:
+    def plain_space(self) -> IndexSpace:
         # A copy has a uid of its own: coordinates are those of what was copied.
-        return self.roles.space(gathered_and_plain(self.roles)[1])
+        return self.roles.space(im2col_and_dense(self.roles)[1])
 
     @property
     def plain_strides(self) -> tuple[int, ...]:
@@ -116,7 +116,7 @@ class Plan:
             width, along_k = self._width(space, self.plain, 1), direction == "dgrad"
         return Access(width, along_k if width > 1 else self._is_contiguous())
 
-    def _width(self, space: Space, spec: TensorSpec, axis: int) -> int:
+    def _width(self, space: IndexSpace, spec: TensorSpec, axis: int) -> int:
         limit = min(_VECTOR_BYTES, 4 * self.unit * ELEMENTS[spec.data_type].bytes)
         return max(1, width_for(space, [spec], axis, limit) // self.unit)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, Residue
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
@@ -99,7 +99,7 @@ class Shape:
     seconds: float
 
 
-def choose(product: Product, device: DeviceSpec, compute: DataType, knobs: Knobs) -> Shape:
+def choose(product: GemmProblem, device: DeviceSpec, compute: DataType, knobs: Knobs) -> Shape:
     """The fastest of the allowed tiles and parts by a model of waves."""
     sizes = tuple((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
     operand_bytes = 8 if COMPUTE_TYPE[compute] in ("double", "long long") else 4
@@ -160,10 +160,10 @@ def _candidates(places: int, blocks: int) -> list[int]:
     return sorted({*_PARTS, *(parts for parts in full if 1 < parts <= _MOST_PARTS)})
 
 
-def blocks_of(product: Product, residue: Residue, tile: Tile) -> int:
+def blocks_of(product: GemmProblem, residue: Residue, tile: Tile) -> int:
     groups = product.roles.problem.groups
     return -(-product.rows(residue) // tile.bm) * -(-product.columns(residue) // tile.bn) * groups
 
 
-def has_one_tap(product: Product, tile: Tile) -> bool:
+def has_one_tap(product: GemmProblem, tile: Tile) -> bool:
     return not product.is_wgrad and product.channels % tile.bk == 0

@@ -16,7 +16,7 @@ from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, other
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.index_space import is_addressable, whole
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps, fused_inputs
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence, fused_inputs
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -180,12 +180,12 @@ def _batch(op: FusedOp) -> tuple[int, ...]:
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     stack = Stack.of(op)
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     compute = COMPUTE_TYPE[stack.op.compute_type]
     staged = _staged((stack.op.a, stack.op.b), compute)
     shape = choose(stack, device, knobs)
     tile = shape.tile
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     side_a, side_b = stack.operands
     a = _operand(op, parameters, "a", side_a, staged)
     b = _operand(op, parameters, "b", side_b, staged)

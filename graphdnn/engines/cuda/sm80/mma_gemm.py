@@ -13,17 +13,17 @@ from typing import Any
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, memory_seconds, other_seconds, where_idle
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
 from graphdnn.engines.cuda.codegen.vectors import width_for
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, Residue, gathered_and_plain, product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES, are_short, describe
 from graphdnn.engines.cuda.sm80.mma_operands import Side, laid, offset_type, sides_of
 from graphdnn.engines.cuda.sm80.mma_requirements import mma_needs
@@ -42,7 +42,7 @@ _FILES = (
 @dataclass(frozen=True, slots=True)
 class _Plan:
     op: FusedOp
-    product: Product
+    product: GemmProblem
     shape: Shape
     gathered: Side
     plain: Side
@@ -55,13 +55,13 @@ class _Plan:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product = product_of(op)
+    product = gemm_problem_of(op)
     roles = product.roles
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     way = laid(product, device, knobs)
     gathered, plain = (
         spec if copy is None else steps.relaid(spec, copy)
-        for spec, copy in zip(gathered_and_plain(roles), way.copies, strict=True)
+        for spec, copy in zip(im2col_and_dense(roles), way.copies, strict=True)
     )
     sides = sides_of(product, gathered, plain)
     plan = _Plan(op, product, way.shape, *sides, COMPUTE_TYPE[roles.op.compute_type])
@@ -70,12 +70,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(plan.name)
 
 
-def _add(steps: Steps, plan: _Plan, residues: Sequence[Residue]) -> None:
+def _add(steps: LaunchSequence, plan: _Plan, residues: Sequence[Residue]) -> None:
     """The launches for some of the residues."""
     op, product, shape = plan.op, plan.product, plan.shape
     roles, tile = product.roles, shape.tile
     p, out_space = roles.problem, roles.space(roles.output)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
 
     columns_axis = 2 if (product.is_wgrad or not product.swapped) else 5
     width = min(width_for(out_space, steps.epilogue_tensors(), columns_axis), 8)
@@ -160,8 +160,8 @@ def _pace(device: DeviceSpec) -> float:
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    product = product_of(task.op)
-    gathered, plain = gathered_and_plain(product.roles)
+    product = gemm_problem_of(task.op)
+    gathered, plain = im2col_and_dense(product.roles)
     way = laid(product, task.device, knobs)
     shape = way.shape
     rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
@@ -173,7 +173,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return where_idle(cost, task.device, blocks, _IDLE)
 
 
-@once_for_images
+@memoize_for_images
 def _element(op: FusedOp) -> int:
     """Bytes of an operand's."""
     return ELEMENTS[next(iter(op.main.inputs().values())).data_type].bytes

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
 from graphdnn.engines.cuda.codegen.parameters import STORAGE
 from graphdnn.engines.cuda.codegen.vectors import width_for
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, gathered_and_plain
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last, copying_seconds, summed_first
 from graphdnn.engines.cuda.sm80.mma_tiles import SPLIT, Loads, Shape, choose
 from graphdnn.engines.engine import Knobs
@@ -25,7 +25,7 @@ class Side:
     """How one operand lies in memory and in its tile."""
 
     spec: TensorSpec
-    space: Space
+    space: IndexSpace
     width: int  # neighbours that are read at once
     along_sum: bool  # neighbours are indices of the sum, not of the outer index
 
@@ -49,7 +49,7 @@ class Side:
 
 
 def _side(
-    space: Space, spec: TensorSpec, channel: int, is_summed: bool, summed: Sequence[int], outer: Sequence[int]
+    space: IndexSpace, spec: TensorSpec, channel: int, is_summed: bool, summed: Sequence[int], outer: Sequence[int]
 ) -> Side:
     """``channel``: the coordinate whose neighbours are read at once. ``summed``, ``outer``: those that threads can go
     along with single elements.
@@ -62,9 +62,9 @@ def _side(
     return Side(spec, space, 1, nearest[0] <= nearest[1])
 
 
-def sides_of(product: Product, gathered: TensorSpec, plain: TensorSpec) -> tuple[Side, Side]:
+def sides_of(product: GemmProblem, gathered: TensorSpec, plain: TensorSpec) -> tuple[Side, Side]:
     roles = product.roles
-    own_gathered, own_plain = gathered_and_plain(roles)  # a copy has a uid of its own
+    own_gathered, own_plain = im2col_and_dense(roles)  # a copy has a uid of its own
     gathered_space, plain_space = roles.space(own_gathered), roles.space(own_plain)
     if product.is_wgrad:
         return (
@@ -89,13 +89,13 @@ class Laid:
     seconds: float  # of copies and products
 
 
-def laid(product: Product, device: DeviceSpec, knobs: Knobs) -> Laid:
+def laid(product: GemmProblem, device: DeviceSpec, knobs: Knobs) -> Laid:
     """The fastest way: operands as they are, or copied so that channels are neighbours."""
     return min(_ways(product, device, knobs), key=lambda way: way.seconds)
 
 
-def _ways(product: Product, device: DeviceSpec, knobs: Knobs) -> Iterator[Laid]:
-    operands = gathered_and_plain(product.roles)
+def _ways(product: GemmProblem, device: DeviceSpec, knobs: Knobs) -> Iterator[Laid]:
+    operands = im2col_and_dense(product.roles)
     turned = tuple(_turned(product, spec, i) for i, spec in enumerate(operands))
     needed = tuple(None if is_addressable(spec) else turned[i] for i, spec in enumerate(operands))
     first = _way(product, device, knobs, operands, needed)
@@ -107,7 +107,7 @@ def _ways(product: Product, device: DeviceSpec, knobs: Knobs) -> Iterator[Laid]:
         yield _way(product, device, knobs, operands, scattered)
 
 
-def _turned(product: Product, spec: TensorSpec, which: int) -> tuple[int, ...]:
+def _turned(product: GemmProblem, spec: TensorSpec, which: int) -> tuple[int, ...]:
     """Strides with neighbouring channels: of images, and of filters those that are summed."""
     if which == 0 or product.is_wgrad:
         return channels_last(spec, product.roles)
@@ -115,7 +115,7 @@ def _turned(product: Product, spec: TensorSpec, which: int) -> tuple[int, ...]:
 
 
 def _way(
-    product: Product,
+    product: GemmProblem,
     device: DeviceSpec,
     knobs: Knobs,
     operands: Sequence[TensorSpec],
@@ -137,7 +137,7 @@ def _way(
 
 
 def _copy(spec: TensorSpec, strides: tuple[int, ...]) -> TensorSpec:
-    """What ``Steps.relaid`` makes of an operand, as far as its geometry goes."""
+    """What ``LaunchSequence.relaid`` makes of an operand, as far as its geometry goes."""
     changed = {"strides": strides, "dims": spec.extents, "vector_count": 1, "vectorized_dimension": -1}
     return spec.model_copy(update={**changed, "byte_alignment": 16, "is_virtual": False})
 

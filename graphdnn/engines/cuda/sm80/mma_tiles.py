@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
@@ -124,7 +124,7 @@ class Shape:
         return max(needed, _UNASKED + 16) if needed > _UNASKED - self.tables else needed
 
 
-def choose(product: Product, device: DeviceSpec, element: int, loads: Loads, knobs: Knobs) -> Shape:
+def choose(product: GemmProblem, device: DeviceSpec, element: int, loads: Loads, knobs: Knobs) -> Shape:
     """The fastest of the allowed tiles and parts by a model of waves. ``element``: bytes.
 
     What does not fit gives way to what is chosen by the shape: first the depth, then the tile.
@@ -303,7 +303,7 @@ def _candidates(places: int, blocks: int) -> list[int]:
     return sorted({*_PARTS, *(parts for parts in full if 1 < parts <= _MOST_PARTS)})
 
 
-def blocks_of(product: Product, tile: Tile) -> int:
+def blocks_of(product: GemmProblem, tile: Tile) -> int:
     """Of the product with the most tiles."""
     groups = product.roles.problem.groups
     return max(-(-product.rows(r) // tile.bm) * -(-product.columns(r) // tile.bn) for r in product.residues) * groups
