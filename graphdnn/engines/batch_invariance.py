@@ -136,17 +136,17 @@ def memoize_for_images(
 
     What else it is given is a part of what it is remembered by.
     """
-    return _once_for(images_of, function)
+    return _memoize_by_number(images_of, function)
 
 
-def once_for_lines(
+def memoize_for_lines(
     function: Callable[Concatenate[FusedOp, Given], Result],
 ) -> Callable[Concatenate[FusedOp, Given], Result]:
     """The same of one that does not look at images' lines and pixels either, as far as ``lines_of`` goes."""
-    return _once_for(images_of, _once_for(lines_of, function))  # images are quicker to tell
+    return _memoize_by_number(images_of, _memoize_by_number(lines_of, function))  # images are quicker to tell
 
 
-def _once_for(
+def _memoize_by_number(
     number_of: Callable[[FusedOp], int | None], function: Callable[Concatenate[FusedOp, Given], Result]
 ) -> Callable[Concatenate[FusedOp, Given], Result]:
     kept: dict[object, tuple[Result]] = {}

@@ -107,7 +107,7 @@ def test_a_copy_is_named_as_one() -> None:
     """Packed bits become bytes in scratch memory, by a launch whose text numbers the copy alone."""
     op = fuse(chain(1, 2, 3, 4, 5)).operations[0]
     steps = LaunchSequence(op, H200)
-    steps.relaid(tensor(1, (64, 48), DataType.BOOLEAN))
+    steps.relayout(tensor(1, (64, 48), DataType.BOOLEAN))
     (mark,) = source_lines(op, steps.kernel("copies"))
     assert (mark.number, mark.reads, mark.writes) == (None, (1,), (None,))
     assert str(mark) == "pointwise, added by the engine: uid 1 -> scratch memory"

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from math import prod
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import also
+from graphdnn.engines.cuda.codegen.cost import with_launches
 from graphdnn.engines.cuda.codegen.index_space import collapsed, is_addressable, whole
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence, fused_inputs
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.pointwise.pointwise import Written, element_launch, generate_pointwise
 from graphdnn.engines.engine import Cost, Task
@@ -37,7 +37,7 @@ def staged(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
         steps.workspace_offsets[spec.uid] = steps.allocate(made.bytes)
         steps.include(generate_pointwise(alone, steps.device), alone)
         return made
-    return spec if is_addressable(spec) else steps.relaid(spec)
+    return spec if is_addressable(spec) else steps.relayout(spec)
 
 
 def writing(chain: Sequence[Operation], made: TensorSpec) -> list[Operation]:
@@ -69,7 +69,7 @@ def with_staging(cost: Cost, task: Task) -> Cost:
     if not chains:
         return cost
     traffic = sum(made.bytes + sum(t.bytes for t in fused_inputs(chain)) for made, chain in chains.values())
-    return also(cost, task.device, "prologue", float(traffic), len(chains))
+    return with_launches(cost, task.device, "prologue", float(traffic), len(chains))
 
 
 def is_written_as_it_is(steps: LaunchSequence, spec: TensorSpec) -> bool:
@@ -98,7 +98,7 @@ def add_finish(steps: LaunchSequence, result: TensorSpec, entering: TensorSpec, 
         tensors.append(entering)
     stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
     main = next((t for t in op.outputs if t.extents == entering.extents), entering)
-    space = collapsed(whole(entering.extents), main, stored, asked_indices(op.epilogue))
+    space = collapsed(whole(entering.extents), main, stored, gen_index_axes(op.epilogue))
     width = width_for(space, stored)
     parameters = Parameters(steps.workspace_offsets)
     program = Program(op, parameters, space, "t", width=width, linear="linear")

@@ -17,7 +17,7 @@ from graphdnn.engines.batch_invariance import images_of
 from graphdnn.engines.cuda.codegen.index_space import INT_MAX, IndexSpace
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Field, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.vectors import MAX_WIDTH, width_for
 from graphdnn.fusion.fused_graph import Alike, FusedOp
 from graphdnn.tensors import TensorSpec
@@ -178,7 +178,7 @@ def _places_of(steps: LaunchSequence, tensors: Sequence[TensorSpec]) -> tuple[in
     if like not in _places:
         place_of = {t.uid: place for place, t in enumerate(tensors)}
         stored = dict.fromkeys([place_of[t.uid] for t in steps.epilogue_tensors() if not t.is_by_value])
-        _keep(_places, like, None if asked_indices(op.epilogue) else tuple(stored))
+        _keep(_places, like, None if gen_index_axes(op.epilogue) else tuple(stored))
     return _places[like]
 
 

@@ -70,7 +70,7 @@ class LaunchSequence:
         moved = (_moved(step, self.workspace_offsets, base) for step in kernel.steps)
         self._steps.extend(moved if of is None else (_numbering(step, of) for step in moved))
 
-    def relaid(self, spec: TensorSpec, strides: tuple[int, ...] | None = None) -> TensorSpec:
+    def relayout(self, spec: TensorSpec, strides: tuple[int, ...] | None = None) -> TensorSpec:
         """A copy of an operand in scratch memory, packed and a byte or more for each element; made by a launch.
 
         ``strides``: of the copy, without gaps; row-major unless given.
@@ -88,10 +88,10 @@ class LaunchSequence:
                 "is_virtual": False,
             }
         )
-        self.copied(spec, copy)
+        self.add_copy(spec, copy)
         return copy
 
-    def copied(self, spec: TensorSpec, copy: TensorSpec) -> None:
+    def add_copy(self, spec: TensorSpec, copy: TensorSpec) -> None:
         """``copy`` in scratch memory, of another layout or type; made by a launch."""
         self.workspace_offsets[copy.uid] = self.allocate(copy.bytes)
         self.moved(spec, copy)

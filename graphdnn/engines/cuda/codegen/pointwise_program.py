@@ -391,7 +391,7 @@ def _blending_type(ctype: str, factors: tuple[float, float], old: DataType | Non
     return wide if all(float(f).is_integer() and abs(f) <= limit for f in factors) else "double"
 
 
-def asked_indices(steps: Sequence[Operation]) -> frozenset[int]:
+def gen_index_axes(steps: Sequence[Operation]) -> frozenset[int]:
     """Logical axes whose index a GEN_INDEX operation reads."""
     return frozenset(
         int(step.spec.parameters()["axis"]) % len(next(iter(step.outputs().values())).extents)

@@ -53,11 +53,11 @@ class GemmProblem:
     channels: int  # counted with the taps
     outer_channels: int
     swapped: bool  # channels are the rows
-    pixel_step: tuple[int, ...]  # in the gathered image
-    tap_step: tuple[int, ...]
+    traversal_stride: tuple[int, ...]  # in the gathered image
+    dilation: tuple[int, ...]
     image: tuple[int, ...]  # sizes of the gathered image
-    pixel_pitch: tuple[int, ...]  # from one pixel to the next, in their own image
-    tap_pitch: tuple[int, ...]  # the same of taps, in the filter
+    out_stride: tuple[int, ...]  # from one pixel to the next, in their own image
+    tap_stride: tuple[int, ...]  # the same of taps, in the filter
 
     @property
     def is_wgrad(self) -> bool:
@@ -93,9 +93,9 @@ class GemmProblem:
             for residue in self.residues:
                 if not all(residue.taps):
                     continue
-                reach = (residue.taps[d] - 1) * self.tap_step[d]
+                reach = (residue.taps[d] - 1) * self.dilation[d]
                 low = max(low, -(residue.start[d] + min(0, reach)))
-                last = residue.start[d] + (residue.pixels[d] - 1) * self.pixel_step[d] + max(0, reach)
+                last = residue.start[d] + (residue.pixels[d] - 1) * self.traversal_stride[d] + max(0, reach)
                 high = max(high, last - (self.image[d] - 1))
             found.append((low, high))
         return found

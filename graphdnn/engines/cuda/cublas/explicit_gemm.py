@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product as gemm_problem_of
+from itertools import product as cartesian_product
 from math import prod
 
 from graphdnn.checks import InRange
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.batch_invariance import memoize_for_images
-from graphdnn.engines.cuda.codegen.cost import least_in_turn, least_seconds, overlapping, phased_cost
+from graphdnn.engines.cuda.codegen.cost import least_seconds, least_seconds_in_sequence, overlapping, phased_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import (
     add_finish,
@@ -107,7 +107,7 @@ def _read(steps: LaunchSequence, roles: Roles, role: str, spec: TensorSpec, chan
     copy = in_memory(spec, strides)
 
     def make_copy() -> Place:
-        return Place.of(steps, steps.relaid(spec, strides))
+        return Place.of(steps, steps.relayout(spec, strides))
 
     return [
         _Option(named(roles, role, spec), 0, lambda: Place.of(steps, spec)),
@@ -144,7 +144,7 @@ def _choose(
     roles: Roles, options: Sequence[Sequence[_Option]], types: tuple[DataType, DataType], arithmetic: DataType
 ) -> tuple[GemmCall, tuple[_Option, ...]]:
     """The way that moves the fewest bytes."""
-    for chosen in sorted(gemm_problem_of(*options), key=lambda way: sum(option.moved for option in way)):
+    for chosen in sorted(cartesian_product(*options), key=lambda way: sum(option.moved for option in way)):
         found = best_product(
             _contraction(roles, *(option.strides for option in chosen)), types, arithmetic, _DIRECT_CALLS
         )
@@ -305,7 +305,7 @@ def _least(task: Task) -> float:
     rate = task.device.rate(operand) * LARGEST_SHARE
     if columns:
         return least_seconds(task, launches, rate, traffic)
-    return least_in_turn(task, launches, rate) - launches * idle_seconds(task.device, 0)
+    return least_seconds_in_sequence(task, launches, rate) - launches * idle_seconds(task.device, 0)
 
 
 @memoize_for_images

@@ -7,13 +7,13 @@ the product is one more launch, and there is none when cuBLAS can write the resu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product as gemm_problem_of
+from itertools import product as cartesian_product
 from math import prod
 
 from graphdnn.checks import InRange, MultipleOf
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.cost import least_in_turn, phased_cost
+from graphdnn.engines.cuda.codegen.cost import least_seconds_in_sequence, phased_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import (
     add_finish,
@@ -102,7 +102,7 @@ def _choose(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec, direct: boo
     """The fewest copies. ``direct``: c is where the result has to be."""
     arithmetic = ARITHMETIC[op.compute_type]
     packed = [in_memory(t, strides) for t, strides in zip((a, b, c), _plain(a, b, c), strict=True)]
-    choices = sorted(gemm_problem_of((False, True), (False, True), (False, True) if direct else (False,)), key=sum)
+    choices = sorted(cartesian_product((False, True), (False, True), (False, True) if direct else (False,)), key=sum)
     for copied in choices:
         chosen = [p if is_copied else t for t, p, is_copied in zip((a, b, c), packed, copied, strict=True)]
         if any(t.data_type is DataType.INT8 and t.byte_alignment % INT8_ALIGNMENT for t in chosen[:2]):
@@ -124,7 +124,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     apart = in_memory(anchor.c, uid=steps.new_uid(), data_type=kind)
     choice = _choose(anchor, a, b, anchor.c if direct else apart, direct)
     a, b = (
-        steps.relaid(t, strides) if is_copied else t
+        steps.relayout(t, strides) if is_copied else t
         for t, strides, is_copied in zip((a, b), _plain(a, b, anchor.c), choice.copied, strict=False)
     )
     direct = direct and not choice.copied[2]
@@ -269,7 +269,7 @@ def _least(task: Task) -> float:
     if task.op.epilogue or task.op.exit is not None:
         launches, again = 2, op.c.elements * ELEMENTS[_kind(task.op)].bytes
     rate = device.rate(op.a.data_type) * LARGEST_SHARE
-    return least_in_turn(task, launches, rate, float(again)) - launches * idle
+    return least_seconds_in_sequence(task, launches, rate, float(again)) - launches * idle
 
 
 def _kind(op: FusedOp) -> DataType:

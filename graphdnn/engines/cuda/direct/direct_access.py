@@ -142,4 +142,4 @@ def packed_filter(
     if is_addressable(w) and (any_order or has_packed_filter(p, roles.space(w).strides(w))):
         return w, roles.space(w).strides(w)
     _, lines, pixels = padded(p.filter, 1)
-    return steps.relaid(w), (0, p.c * p.taps, p.taps, lines * pixels, pixels, 1)
+    return steps.relayout(w), (0, p.c * p.taps, p.taps, lines * pixels, pixels, 1)

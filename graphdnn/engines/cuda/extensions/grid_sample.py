@@ -129,7 +129,7 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence  # they copy by kernels of their own
 
     steps = LaunchSequence(op, device)
-    x, dy = (steps.relaid(t, channels_last_strides(t.extents)) for t in (anchor.x, anchor.dy))
+    x, dy = (steps.relayout(t, channels_last_strides(t.extents)) for t in (anchor.x, anchor.dy))
     dx = x.model_copy(update={"uid": steps.new_uid(), "data_type": anchor.dx.data_type})
     steps.workspace_offsets[dx.uid] = steps.allocate(dx.bytes)
     steps.include(_gathered(anchor.model_copy(update={"x": x, "dy": dy, "dx": dx}), device))

@@ -14,7 +14,7 @@ from graphdnn.checks import Check, Each, Equals, InRange, OneOf
 from graphdnn.cuda import cufft
 from graphdnn.cuda.cufft import Transform
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import copy_seconds, least_in_turn, memory_seconds, phased_cost
+from graphdnn.engines.cuda.codegen.cost import copy_seconds, least_seconds_in_sequence, memory_seconds, phased_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import finish_phase, staged, with_staging
 from graphdnn.engines.cuda.codegen.fast_division import count_type, magic
@@ -301,7 +301,7 @@ def _least(task: Task) -> float:
     """Planes of both images are transformed, and their spectra, which are no smaller, multiplied."""
     p = problem_of(task)
     positions = p.n * p.groups * (p.c + p.k) * prod(map(min, p.input, p.output))
-    return least_in_turn(task, _LAUNCHES, traffic=_PASSES * positions)
+    return least_seconds_in_sequence(task, _LAUNCHES, traffic=_PASSES * positions)
 
 
 def _closer(task: Task, limit: int | None) -> float:

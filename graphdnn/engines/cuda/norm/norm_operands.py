@@ -11,7 +11,7 @@ from graphdnn.checks import OneOf
 from graphdnn.dtypes import COMPUTE
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
 from graphdnn.engines.engine import kind_need
 from graphdnn.enums import DataType, NormMode, Status
 from graphdnn.fusion.fused_graph import FusedOp
@@ -58,7 +58,7 @@ class Operands:
 
     @property
     def asked(self) -> frozenset[int]:
-        return asked_indices(self.op.prologue) | asked_indices(self.op.epilogue)
+        return gen_index_axes(self.op.prologue) | gen_index_axes(self.op.epilogue)
 
     def epilogue(self) -> list[TensorSpec]:
         """Tensors that the epilogue reads and writes in memory."""

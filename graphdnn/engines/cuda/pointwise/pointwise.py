@@ -15,7 +15,7 @@ from graphdnn.engines.cuda.codegen.fast_division import count_type
 from graphdnn.engines.cuda.codegen.index_space import IndexSpace, collapsed, is_addressable, whole
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch, early
 from graphdnn.engines.cuda.codegen.parameters import Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import is_of_vector_axis, width_for
 from graphdnn.engines.cuda.rewrites.as_conv2d import with_tensors
@@ -52,7 +52,7 @@ def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         steps.moved(op.inputs[0], op.outputs[0])
         return steps.kernel(f"pointwise__moved__{op.name}")
     for spec, copy in copies:
-        steps.copied(spec, copy)
+        steps.add_copy(spec, copy)
     alone = with_tensors(op, {spec.uid: copy for spec, copy in copies})
     kernel = _pointwise(alone, device)
     steps.include(kernel, alone)
@@ -118,7 +118,7 @@ def _chain_of(op: FusedOp) -> Chain:
         program.apply(steps)
         program.store_outputs(steps)
 
-    return Chain(op, "pointwise", write, op.outputs[0], asked_indices(steps))
+    return Chain(op, "pointwise", write, op.outputs[0], gen_index_axes(steps))
 
 
 class Chain:

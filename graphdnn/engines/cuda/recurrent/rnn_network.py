@@ -199,7 +199,7 @@ class Network:
             have == want or n == 1 for have, want, n in zip(masks.strides, packed, masks.extents, strict=True)
         )
         assert masks.data_type in BOOLEANS
-        return masks if is_plain and masks.vector_count == 1 else self.steps.relaid(masks)
+        return masks if is_plain and masks.vector_count == 1 else self.steps.relayout(masks)
 
     # The launches of a layer by every kind of unit.
 

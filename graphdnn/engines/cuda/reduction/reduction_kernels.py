@@ -21,7 +21,7 @@ from graphdnn.engines.cuda.codegen.fast_division import count_type
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.reduction.reduced_axes import ReducedAxes, reduced_axes
@@ -134,7 +134,7 @@ def _divided(
     """
     read = op.sources(fold.operands)
     main = max(read, key=lambda t: t.elements) if read else fold.streamed[0]
-    asked = asked_indices(op.prologue) | asked_indices(op.epilogue)
+    asked = gen_index_axes(op.prologue) | gen_index_axes(op.epilogue)
     in_memory = [t for t in finished if not (t.is_by_value or t.is_constant)]
     axes = reduced_axes(fold.streamed[0].extents, fold.extents, main, read, in_memory, asked)
     along = _reduces_neighbours(axes, main)

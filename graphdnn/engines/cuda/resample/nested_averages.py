@@ -18,7 +18,7 @@ from graphdnn.engines.cuda.codegen.fast_division import count_type, magic
 from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, collapsed
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.engine import needs_rule
@@ -173,7 +173,7 @@ def tile_of(steps: WindowSteps) -> WindowTile:
     stored = [t for t in (*op.inputs, *op.outputs) if not _is_scalar(t)]
     main = next(t for t in (*op.outputs, *op.inputs) if t.extents == extents)
     rest = IndexSpace(extents, tuple(Axis(size, i) for i, size in enumerate(extents) if i != axis))
-    still = collapsed(rest, main, stored, asked_indices(op.operations))
+    still = collapsed(rest, main, stored, gen_index_axes(op.operations))
     space = IndexSpace(extents, (*still.axes, Axis(extents[axis], axis)))
     order = stride_order(main.dims, main.strides)
     along = extents[axis] > 1 and all(order.index(axis) >= order.index(a.logical) for a in still.axes if a.size > 1)

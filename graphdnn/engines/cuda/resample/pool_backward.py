@@ -16,7 +16,7 @@ from graphdnn.engines.cuda.codegen.index_space import IndexSpace
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.resample import pool_constants
@@ -157,7 +157,7 @@ def pool_backward_of(op: FusedOp, written: Sequence[TensorSpec], device: DeviceS
     dx, dy, is_maximum = anchor.dx, anchor.dy, _is_maximum(anchor)
     main = next((t for t in (dx, *reversed(written)) if not t.is_virtual and t.extents == dx.extents), dx)
     operands = [*_source(anchor), *read(op, dy), *written]
-    asked = asked_indices((*op.prologue, *op.epilogue))
+    asked = gen_index_axes((*op.prologue, *op.epilogue))
     pool = pool_in(anchor.spec, dx.extents, dy.extents, main, operands, asked, places=is_maximum)
     return None if pool is None else PoolBackward(pool, _tile(op, pool, written, device))
 

@@ -17,7 +17,7 @@ from graphdnn.engines.cuda.codegen.index_space import IndexSpace
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence, fused_inputs
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.resample import box_average, pool_constants
@@ -56,7 +56,7 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
     steps = LaunchSequence(op, device)
     parameters = Parameters(steps.workspace_offsets)
     inputs, outputs = read(op, anchor.x), steps.epilogue_tensors()
-    asked = asked_indices((*op.prologue, *op.epilogue))
+    asked = gen_index_axes((*op.prologue, *op.epilogue))
     pool = pool_of(anchor, inputs, outputs, asked, device)
     box = None if pool is None or divides_first else box_of(anchor, pool, inputs, outputs, device)
     if box is not None:

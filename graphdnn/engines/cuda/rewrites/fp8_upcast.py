@@ -112,7 +112,7 @@ def _is_served(task: Task) -> bool:
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps, widened = LaunchSequence(replace(op, exit=None), device), _widened(op)
     for narrow, wide in widened.copies:
-        steps.copied(narrow, wide)
+        steps.add_copy(narrow, wide)
     kernel = widened.rest.kernel(device)
     steps.include(kernel)
     return steps.kernel(kernel.name)

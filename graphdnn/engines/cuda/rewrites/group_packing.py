@@ -14,7 +14,7 @@ from math import prod
 
 from graphdnn.checks import AtLeast, AtMost, Equals
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import also, least_of_rest
+from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate, with_launches
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import in_memory
 from graphdnn.engines.cuda.codegen.index_space import INT_MAX, is_addressable
@@ -162,7 +162,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     is_gradient = isinstance(task.op.anchor, ConvBackwardFilter)
     traffic = float(2 * w.bytes if is_gradient else w.bytes + joined.filters.bytes)
     doubt = _DOUBT * cost.seconds + is_gradient * _DOUBT_OF_GRADIENTS * task.device.launch
-    return also(cost.plus({"doubt": doubt}), task.device, "filters", traffic, 1)
+    return with_launches(cost.plus({"doubt": doubt}), task.device, "filters", traffic, 1)
 
 
 ENGINE = cuda_engine(
@@ -223,7 +223,7 @@ ENGINE = cuda_engine(
         ),
     ),
     cost=_cost,
-    least=lambda task: least_of_rest(task, 1),
+    least=lambda task: least_seconds_of_delegate(task, 1),
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),

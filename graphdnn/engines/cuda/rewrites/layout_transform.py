@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from graphdnn.checks import Equals
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.batch_invariance import once_for_lines
-from graphdnn.engines.cuda.codegen.cost import also, least_of_rest
+from graphdnn.engines.batch_invariance import memoize_for_lines
+from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate, with_launches
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import in_memory
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
@@ -131,10 +131,10 @@ def _doubted(engine: Engine, cost: Cost) -> Cost:
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps, turned = LaunchSequence(op, device), _turned(op)
     for spec, copy in turned.before:
-        steps.copied(spec, copy)
+        steps.add_copy(spec, copy)
     for spec, copy in turned.after:
         if _is_blended(op) and spec.uid == _result(op):
-            steps.copied(spec, copy)  # its old contents are read
+            steps.add_copy(spec, copy)  # its old contents are read
         else:
             steps.workspace_offsets[copy.uid] = steps.allocate(copy.bytes)
     kernel = turned.rest.kernel(device)
@@ -161,10 +161,10 @@ def _pairs(turned: _Turned) -> tuple[tuple[TensorSpec, TensorSpec], ...]:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     pairs = _pairs(_turned(task.op))
     traffic = float(sum(a.bytes + b.bytes for a, b in pairs))
-    return also(_turned(task.op).rest.fastest(task.device)[1], task.device, "copies", traffic, len(pairs))
+    return with_launches(_turned(task.op).rest.fastest(task.device)[1], task.device, "copies", traffic, len(pairs))
 
 
-@once_for_lines
+@memoize_for_lines
 def _is_other(op: FusedOp) -> bool:
     """Whether engines are given another operation, or something is copied."""
     inside = {t.uid for t in op.internal}
@@ -176,7 +176,7 @@ def _least(task: Task) -> float:
         return 0.0  # and is declined
     turned = _turned(task.op)
     pairs, rest = _pairs(turned), Task(turned.rest.op, task.device)  # whose operands may have fewer gaps
-    return least_of_rest(rest, len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
+    return least_seconds_of_delegate(rest, len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
 
 
 ENGINE = cuda_engine(

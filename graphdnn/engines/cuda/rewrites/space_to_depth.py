@@ -16,13 +16,13 @@ from typing import Any
 
 from graphdnn.checks import Equals, OneOf
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import also, least_of_rest
+from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate, with_launches
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import in_memory
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
-from graphdnn.engines.cuda.codegen.pointwise_program import asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
 from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS, Pairs
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     convolution_of,
@@ -120,7 +120,7 @@ def _apart(op: FusedOp) -> _Apart | None:
     x, w, y = anchor.roles
     p, tensors = anchor.problem, (*op.inputs, *op.outputs, *op.internal)
     alike = all(len(t.dims) == p.spatial + 2 and is_addressable(t) for t in (x, w, y))
-    is_plain = anchor.conv.mode is ConvolutionMode.CROSS_CORRELATION and not asked_indices(op.epilogue)
+    is_plain = anchor.conv.mode is ConvolutionMode.CROSS_CORRELATION and not gen_index_axes(op.epilogue)
     if not alike or not is_plain or any(t.uid in op.uses.behind for t in anchor.inputs().values()):
         return None
     (result,), by = anchor.outputs().values(), p.filter[-1]
@@ -213,7 +213,7 @@ def _engine(id: int, name: str, summary: str, types: Pairs, engines: tuple[Engin
     def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         steps, (rest, apart) = LaunchSequence(op, device), found(op)
         for spec, copy in apart.copies:
-            steps.copied(spec, copy)
+            steps.add_copy(spec, copy)
         kernel = rest.kernel(device)
         steps.include(kernel)
         return steps.kernel(kernel.name)
@@ -221,7 +221,7 @@ def _engine(id: int, name: str, summary: str, types: Pairs, engines: tuple[Engin
     def cost(task: Task, knobs: Knobs) -> Cost:
         rest, apart = found(task.op)
         traffic = float(sum(copy.bytes for _, copy in apart.copies))
-        return also(rest.fastest(task.device)[1], task.device, "operands", traffic, len(apart.copies))
+        return with_launches(rest.fastest(task.device)[1], task.device, "operands", traffic, len(apart.copies))
 
     return cuda_engine(
         id=id,
@@ -260,7 +260,7 @@ def _engine(id: int, name: str, summary: str, types: Pairs, engines: tuple[Engin
             ),
         ),
         cost=cost,
-        least=lambda task: least_of_rest(task, 0),
+        least=lambda task: least_seconds_of_delegate(task, 0),
         generate=generate,
         layout=LayoutType.PREFERRED_NHWC,
         **of_kind,

@@ -14,7 +14,7 @@ from math import prod
 from graphdnn.checks import AtMost, Equals
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.cost import also, least_of_rest
+from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate, with_launches
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import in_memory
 from graphdnn.engines.cuda.codegen.index_space import INT_MAX, is_addressable
@@ -170,7 +170,7 @@ def _pairing(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, filters: Tens
 def _cost(task: Task, knobs: Knobs) -> Cost:
     paired, w = _paired(task.op), convolution_of(task).roles[1]
     cost = paired.rest.fastest(task.device)[1]
-    return also(cost, task.device, "filters", float(w.bytes + paired.filters.bytes), 1)
+    return with_launches(cost, task.device, "filters", float(w.bytes + paired.filters.bytes), 1)
 
 
 ENGINE = cuda_engine(
@@ -233,7 +233,7 @@ ENGINE = cuda_engine(
         ),
     ),
     cost=_cost,
-    least=lambda task: least_of_rest(task, 1),
+    least=lambda task: least_seconds_of_delegate(task, 1),
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),

@@ -50,9 +50,9 @@ def in_words(steps: LaunchSequence, product: GemmProblem) -> tuple[TensorSpec, T
     roles = product.roles
     gathered, plain = im2col_and_dense(roles)
     if not _are_words(roles.space(gathered), gathered, CHANNELS):
-        gathered = steps.relaid(gathered, channels_last(gathered, roles))
+        gathered = steps.relayout(gathered, channels_last(gathered, roles))
     if not _are_words(roles.space(plain), plain, summed_axis(roles)):
-        plain = steps.relaid(plain, summed_first(product, plain))
+        plain = steps.relayout(plain, summed_first(product, plain))
     return gathered, plain
 
 

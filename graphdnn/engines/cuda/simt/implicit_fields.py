@@ -33,9 +33,9 @@ def describe(
         "gathered_n": gathered[0], "gathered_g": gathered[1], "gathered_c": gathered[2],
         "plain_g": group, "plain_channel": channel, "plain_lane": lane, "groups": product.roles.problem.groups,
         "gathered_spatial": gathered[3:],
-        "plain_spatial": tuple(s * pitch for s, pitch in zip(plain[3:], product.tap_pitch, strict=True)),
-        "pixel_step": product.pixel_step, "tap_step": product.tap_step, "image_size": product.image,
-        "pixel_pitch": product.pixel_pitch,
+        "plain_spatial": tuple(s * pitch for s, pitch in zip(plain[3:], product.tap_stride, strict=True)),
+        "pixel_step": product.traversal_stride, "tap_step": product.dilation, "image_size": product.image,
+        "pixel_pitch": product.out_stride,
     })  # fmt: skip
     return _describe_products(parameters, product, residues, plain[3:], bk, parts)
 

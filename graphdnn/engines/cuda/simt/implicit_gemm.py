@@ -49,7 +49,7 @@ def _with_a_copy(op: FusedOp, steps: LaunchSequence) -> FusedOp:
     """The same convolution with its filter in scratch memory, where it is the other operand too."""
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
-    copy = steps.relaid(anchor.roles[1])
+    copy = steps.relayout(anchor.roles[1])
     return op.with_anchor(anchor.model_copy(update={anchor.role_names[1]: copy}))
 
 

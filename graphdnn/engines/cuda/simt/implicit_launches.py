@@ -85,7 +85,7 @@ def _epilogue(steps: LaunchSequence, plan: Plan, parameters: Parameters) -> tupl
     space = roles.space(roles.output)
     axis = CHANNELS if product.is_wgrad or not product.swapped else _LAST_PIXEL
     width = min(width_for(space, steps.epilogue_tensors(), axis), _MOST_NEIGHBOURS, plan.shape.tile.bn)
-    if axis == _LAST_PIXEL and product.pixel_pitch[-1] > 1:
+    if axis == _LAST_PIXEL and product.out_stride[-1] > 1:
         width = 1
     body = Program(plan.op, parameters, space, "t", width=width, vector_axis=axis)
     steps.finish(body, "acc", plan.compute)

@@ -64,9 +64,9 @@ class Plan:
         if quads:
             gathered, plain = in_words(steps, product)
         elif not thrifty and is_worth_turning(product, shape, plain, device):
-            plain = steps.relaid(plain, outer_first(product, plain))
+            plain = steps.relayout(plain, outer_first(product, plain))
         elif not is_addressable(plain):
-            plain = steps.relaid(plain)
+            plain = steps.relayout(plain)
         has_prologue = bool(op.prologue) or not is_addressable(gathered)
         if not has_prologue and not quads and not thrifty and is_worth_padding(product, shape, gathered, device):
             product, gathered, x_space = padded_product(steps, product, gathered, x_space, staged)

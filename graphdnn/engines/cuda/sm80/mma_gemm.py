@@ -60,7 +60,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps = LaunchSequence(op, device)
     way = laid(product, device, knobs)
     gathered, plain = (
-        spec if copy is None else steps.relaid(spec, copy)
+        spec if copy is None else steps.relayout(spec, copy)
         for spec, copy in zip(im2col_and_dense(roles), way.copies, strict=True)
     )
     sides = sides_of(product, gathered, plain)
@@ -79,7 +79,7 @@ def _add(steps: LaunchSequence, plan: _Plan, residues: Sequence[Residue]) -> Non
 
     columns_axis = 2 if (product.is_wgrad or not product.swapped) else 5
     width = min(width_for(out_space, steps.epilogue_tensors(), columns_axis), 8)
-    if columns_axis == 5 and product.pixel_pitch[-1] > 1:
+    if columns_axis == 5 and product.out_stride[-1] > 1:
         width = 1
     is_split = shape.parts > 1
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=columns_axis, keeps=not is_split)

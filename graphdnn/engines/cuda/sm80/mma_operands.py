@@ -137,7 +137,7 @@ def _way(
 
 
 def _copy(spec: TensorSpec, strides: tuple[int, ...]) -> TensorSpec:
-    """What ``LaunchSequence.relaid`` makes of an operand, as far as its geometry goes."""
+    """What ``LaunchSequence.relayout`` makes of an operand, as far as its geometry goes."""
     changed = {"strides": strides, "dims": spec.extents, "vector_count": 1, "vectorized_dimension": -1}
     return spec.model_copy(update={**changed, "byte_alignment": 16, "is_virtual": False})
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import gcd, prod
 
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import memoize_for_images, once_for_lines
+from graphdnn.engines.batch_invariance import memoize_for_images, memoize_for_lines
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
-from graphdnn.engines.cuda.codegen.pointwise_program import asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
 from graphdnn.engines.cuda.codegen.tensor_cores import INTEGERS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.sm90.epilogue_operands import lies_in_row, pixels_of, streamed_residual, written_and_read
@@ -53,7 +53,7 @@ def _of_images(op: FusedOp) -> Sizes:
     return _besides(op)._replace(products=tuple(products))
 
 
-@once_for_lines
+@memoize_for_lines
 def _besides(op: FusedOp) -> Sizes:
     """All but the products."""
     product = gemm_problem_of(op)
@@ -94,7 +94,7 @@ def _besides(op: FusedOp) -> Sizes:
 def _shares_lines(op: FusedOp) -> bool:
     """Whether pixels that a tap reads have others between them, in the same lines of memory."""
     product = gemm_problem_of(op)
-    return max(product.pixel_step) > 1 and _pixel_rows(product) != WHOLE
+    return max(product.traversal_stride) > 1 and _pixel_rows(product) != WHOLE
 
 
 @memoize_for_images
@@ -102,7 +102,7 @@ def _reached(op: FusedOp) -> float:
     """Of x: less than all where taps are fewer than a stride."""
     product = gemm_problem_of(op)
     return prod(
-        [min(1.0, taps / step) for taps, step in zip(product.residues[0].taps, product.pixel_step, strict=True)]
+        [min(1.0, taps / step) for taps, step in zip(product.residues[0].taps, product.traversal_stride, strict=True)]
     )
 
 
@@ -179,9 +179,9 @@ def _may_be_turned(op: FusedOp, product: GemmProblem) -> bool:
 
 def _may_join_pixels(op: FusedOp, product: GemmProblem) -> bool:
     """Whether the result's pixels are the product's, and nobody asks where one is."""
-    if product.is_wgrad or len(product.residues) > 1 or set(product.pixel_pitch) != {1}:
+    if product.is_wgrad or len(product.residues) > 1 or set(product.out_stride) != {1}:
         return False
-    return not asked_indices(op.epilogue)
+    return not gen_index_axes(op.epilogue)
 
 
 def depth_of_step(product: GemmProblem) -> int:

@@ -65,7 +65,7 @@ def streamed_residual(op: FusedOp, product: GemmProblem) -> TensorSpec | None:
     if (
         product.is_wgrad
         or len(product.residues) > 1
-        or set(product.pixel_pitch) != {1}
+        or set(product.out_stride) != {1}
         or product.roles.problem.groups > 1
     ):
         return None

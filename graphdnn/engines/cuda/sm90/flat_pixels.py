@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import prod
 
 from graphdnn.cuda.tensor_map import TensorMap
-from graphdnn.engines.batch_invariance import once_for_lines
+from graphdnn.engines.batch_invariance import memoize_for_lines
 from graphdnn.engines.cuda.codegen.index_space import IndexSpace, axis_of
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
@@ -25,7 +25,7 @@ _EIGHT = 8
 _MOST_LINES = 64  # of images, in a line of the plane
 
 
-@once_for_lines
+@memoize_for_lines
 def is_flat(op: FusedOp) -> bool:
     """One tap of unit stride, and what is read and written has its pixels in a row."""
     product = gemm_problem_of(op)
@@ -33,7 +33,7 @@ def is_flat(op: FusedOp) -> bool:
     if image.is_copied or not sizes_of(op).may_be_turned:
         return False
     (residue,) = product.residues
-    is_point = set(residue.taps) == set(product.pixel_step) == {1} and residue.pixels == product.image
+    is_point = set(residue.taps) == set(product.traversal_stride) == {1} and residue.pixels == product.image
     return is_point and lies_in_row(*pixels_of(image.space, image.spec))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import once_for_lines
+from graphdnn.engines.batch_invariance import memoize_for_lines
 from graphdnn.engines.cuda.codegen.parameters import Parameters, Table
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.sm90.gemm_shape import Sizes
@@ -69,7 +69,7 @@ def describe_work(
     parameters.rows(_of_taps(product, walks) if known is None else known)
 
 
-@once_for_lines
+@memoize_for_lines
 def taps_of(op: FusedOp) -> Table:
     """``known`` fields of ``describe_work``, for the convolution's own walks: images' extents change none."""
     return _of_taps(gemm_problem_of(op), walks_of(op))
@@ -84,8 +84,8 @@ def _of_taps(product: GemmProblem, walks: Sequence[Walk]) -> Table:
         "lowest": [v for walk in walks for v in walk.lower],
         "tap_origin": [v for walk in walks for v in walk.origin],
         "filter_start": [sum(f * s for f, s in zip(r.first_tap, pace, strict=True)) for r in product.residues],
-        "traversal_stride": product.pixel_step,
-        "dilation": product.tap_step,
-        "out_stride": product.pixel_pitch,
-        "filter_step": [pitch * s for pitch, s in zip(product.tap_pitch, pace, strict=True)],
+        "traversal_stride": product.traversal_stride,
+        "dilation": product.dilation,
+        "out_stride": product.out_stride,
+        "filter_step": [pitch * s for pitch, s in zip(product.tap_stride, pace, strict=True)],
     })  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import once_for_lines
+from graphdnn.engines.batch_invariance import memoize_for_lines
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last
@@ -32,7 +32,7 @@ class Turned:
     result: TensorSpec
 
 
-@once_for_lines
+@memoize_for_lines
 def _lies_odd(op: FusedOp) -> bool:
     if not isinstance(op.anchor, ConvolutionOperation) or op.exit is not None or len(op.outputs) != 1:
         return False

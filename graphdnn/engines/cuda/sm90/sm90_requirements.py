@@ -108,8 +108,8 @@ def _outside_of(op: FusedOp) -> str:
                 found.append(f"axis {axis}: from {walk.lower[d]} before to {walk.upper[d]} after the image")
             if walk.reach[d] > furthest:
                 found.append(f"axis {axis}: a filter that reaches over {walk.reach[d]}")
-            if product.pixel_step[d] > LONGEST_STEP:
-                found.append(f"axis {axis}: stride {product.pixel_step[d]}")
+            if product.traversal_stride[d] > LONGEST_STEP:
+                found.append(f"axis {axis}: stride {product.traversal_stride[d]}")
     return "; ".join(dict.fromkeys(found))
 
 

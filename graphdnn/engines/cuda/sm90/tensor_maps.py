@@ -42,9 +42,9 @@ def walk_of(product: GemmProblem, residue: Residue) -> Walk:
     axes = range(SPATIAL)
     if not all(residue.taps):
         return Walk((0,) * SPATIAL, (0,) * SPATIAL, (0,) * SPATIAL, (0,) * SPATIAL)
-    reach = [(residue.taps[d] - 1) * product.tap_step[d] for d in axes]
+    reach = [(residue.taps[d] - 1) * product.dilation[d] for d in axes]
     lower = [residue.start[d] + min(0, reach[d]) for d in axes]
-    upper = [lower[d] + (residue.pixels[d] - 1) * product.pixel_step[d] + 1 - product.image[d] for d in axes]
+    upper = [lower[d] + (residue.pixels[d] - 1) * product.traversal_stride[d] + 1 - product.image[d] for d in axes]
     return Walk(tuple(lower), tuple(upper), tuple([max(0, -r) for r in reach]), tuple(map(abs, reach)))
 
 

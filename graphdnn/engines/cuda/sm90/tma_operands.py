@@ -11,7 +11,7 @@ from functools import cached_property
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import memoize_for_images, once_for_lines
+from graphdnn.engines.batch_invariance import memoize_for_images, memoize_for_lines
 from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
@@ -64,7 +64,7 @@ class Operand:
         """Itself, or a copy made by a launch."""
         if not self.is_copied:
             return self
-        return Operand(steps.relaid(self.spec, channels_first(self)), self.space, self.is_filter)
+        return Operand(steps.relayout(self.spec, channels_first(self)), self.space, self.is_filter)
 
     def copying_seconds(self, device: DeviceSpec) -> float:
         """Predicted; 0 where it is read as it lies."""
@@ -101,7 +101,7 @@ def operands_of_images(op: FusedOp) -> tuple[Operand, Operand]:
     return operands(gemm_problem_of(op).roles)
 
 
-@once_for_lines
+@memoize_for_lines
 def are_copied(op: FusedOp) -> bool:
     """Whether one of the operands is."""
     return any(operand.is_copied for operand in operands_of_images(op))

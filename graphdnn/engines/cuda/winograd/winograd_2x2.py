@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import least_in_turn, memory_seconds
+from graphdnn.engines.cuda.codegen.cost import least_seconds_in_sequence, memory_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
@@ -140,7 +140,7 @@ ENGINE = cuda_engine(
     summary="3x3 convolutions and their data gradients by F(2x2,3x3) in fp32: 2.25 times fewer products",
     needs=winograd_needs("cuda_winograd"),
     cost=_cost,
-    least=lambda task: least_in_turn(task, 2, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
+    least=lambda task: least_seconds_in_sequence(task, 2, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
     closer=_closer,
     generate=_generate,
     knobs=(_IMAGE,),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import least_in_turn, memory_seconds
+from graphdnn.engines.cuda.codegen.cost import least_seconds_in_sequence, memory_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
@@ -133,7 +133,7 @@ ENGINE = cuda_engine(
     summary="3x3 convolutions and their data gradients by F(4x4,3x3) in fp32: 4 times fewer products, larger errors",
     needs=winograd_needs("cuda_winograd_4x4"),
     cost=_cost,
-    least=lambda task: least_in_turn(task, 4, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
+    least=lambda task: least_seconds_in_sequence(task, 4, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
     closer=_closer,
     generate=_generate,
     numerical_notes=(NumericalNote.WINOGRAD, NumericalNote.WINOGRAD_TILE_6x6),

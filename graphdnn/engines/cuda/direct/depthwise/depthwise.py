@@ -81,9 +81,9 @@ def _filter(sides: _Sides, tile: Tile, steps: LaunchSequence) -> tuple[TensorSpe
     if is_addressable(w) and (tile.in_table or (sides.shape.along_columns and _is_linear(strides[3:], p.filter))):
         return w, (strides[0], *strides[3:])
     if tile.in_table or sides.shape.along_columns:
-        spec, channel, tap = steps.relaid(w), p.taps, 1
+        spec, channel, tap = steps.relayout(w), p.taps, 1
     else:  # neighbouring channels are read at once
-        spec, channel, tap = steps.relaid(w, _channels_inside(w, p.groups, p.spatial)), 1, p.groups
+        spec, channel, tap = steps.relayout(w, _channels_inside(w, p.groups, p.spatial)), 1, p.groups
     _, rows, columns = padded(p.filter, 1)
     return spec, (channel, rows * columns * tap, columns * tap, tap)
 

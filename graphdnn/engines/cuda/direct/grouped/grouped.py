@@ -53,7 +53,7 @@ def _filter(steps: LaunchSequence, roles: Roles, w: TensorSpec) -> TensorSpec:
         lies = (strides[1], strides[2], strides[4] if height > 1 else wanted[2], strides[5] if width > 1 else wanted[3])
         if lies == wanted and strides[0] == p.k * wanted[0]:
             return w
-    return steps.relaid(w, wanted)
+    return steps.relayout(w, wanted)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:

@@ -88,7 +88,7 @@ def _as_halves(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
     """A copy of bytes that tensor cores multiply as floats: sums stay below 2^24, so nothing is rounded."""
     update = {"uid": steps.new_uid(), "data_type": DataType.HALF, "byte_alignment": 16, "is_virtual": False}
     copy = spec.model_copy(update=update)
-    steps.copied(spec, copy)
+    steps.add_copy(spec, copy)
     return copy
 
 

@@ -58,7 +58,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
     walks = [walk_of(product, residue) for residue in product.residues]
-    gathered = image_map(image, roles.problem.spatial, walks[0], product.pixel_step, tile.pixels)
+    gathered = image_map(image, roles.problem.spatial, walks[0], product.traversal_stride, tile.pixels)
     parameters.maps("im2col_map", [(image.spec, replace(gathered, is_rounded=True))])
     panels = replace(filter_map(filter, _DEPTH), is_rounded=True)
     parameters.maps("dense_map", [(filter.spec, panels)])

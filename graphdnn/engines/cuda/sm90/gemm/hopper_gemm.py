@@ -250,7 +250,7 @@ def _maps(
     """
     product = gemm_problem_of(op)
     spatial = product.roles.problem.spatial
-    images = [image_map(gathered, spatial, walk, product.pixel_step, pixels) for walk in walks_of(op)]
+    images = [image_map(gathered, spatial, walk, product.traversal_stride, pixels) for walk in walks_of(op)]
     if product.is_wgrad:
         still = Walk(*((0,) * SPATIAL,) * 4)
         other = image_map(plain, spatial, still, (1,) * SPATIAL, PANEL)

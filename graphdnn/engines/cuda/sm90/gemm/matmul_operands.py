@@ -72,7 +72,7 @@ class Matrices:
         for j in (self.side.outer, *range(self.spec.rank - 3, -1, -1)):
             strides[j] = pace
             pace *= extents[j]
-        return Matrices(replace(self.side, spec=steps.relaid(self.spec, tuple(strides))))
+        return Matrices(replace(self.side, spec=steps.relayout(self.spec, tuple(strides))))
 
     def joined(self, axes: tuple[int, ...]) -> Matrices | None:
         """The lines of a whole stack, whose ``axes`` follow each other in this order, as those of one matrix."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphdnn.checks import Empty
 from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, collapsed
-from graphdnn.engines.cuda.codegen.pointwise_program import asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
 from graphdnn.engines.cuda.codegen.requirements import ROOM
 from graphdnn.engines.cuda.codegen.tensor_cores import Pairs
 from graphdnn.engines.cuda.sm90.gemm.matmul_operands import MOST_BATCH_AXES
@@ -39,7 +39,7 @@ def joined(op: FusedOp, written: TensorSpec, axes: tuple[int, ...]) -> IndexSpac
     extents = op.anchor.c.extents
     space = IndexSpace(extents, tuple(Axis(extents[j], j) for j in axes))
     met = [t for t in op.at_end() if not (t.is_by_value or t.is_constant)]
-    return collapsed(space, written, met, asked_indices(op.epilogue))
+    return collapsed(space, written, met, gen_index_axes(op.epilogue))
 
 
 def written_tensor(op: FusedOp) -> TensorSpec:

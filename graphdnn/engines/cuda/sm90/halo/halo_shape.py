@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import memoize_for_images, once_for_lines
+from graphdnn.engines.batch_invariance import memoize_for_images, memoize_for_lines
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import kept_bytes
@@ -56,7 +56,7 @@ def _of_images(op: FusedOp) -> Shape:
     return _besides(op)._replace(images=residue.pixels[_SLICE], pixels=pixels)
 
 
-@once_for_lines
+@memoize_for_lines
 def _besides(op: FusedOp) -> Shape:
     """All but the lines and pixels of an image; there is one slice of a plane."""
     product = gemm_problem_of(op)
@@ -69,7 +69,7 @@ def _besides(op: FusedOp) -> Shape:
         images=1,
         pixels=(1, 1),
         taps=(residue.taps[_LINE], residue.taps[_PIXEL]),
-        step=(abs(product.tap_step[_LINE]), abs(product.tap_step[_PIXEL])),
+        step=(abs(product.dilation[_LINE]), abs(product.dilation[_PIXEL])),
         blocks=blocks * depth,
         slices=(blocks * ROW // SLICE - (ROW // SLICE - last_slices(product))) * depth,
         columns=product.outer_channels,
@@ -81,7 +81,7 @@ def _besides(op: FusedOp) -> Shape:
         are_bytes=ELEMENTS[gathered.data_type].bytes == 1,
         kept_bytes=kept_bytes(op),
         is_permutable=not is_across and is_permutable(filter, row, _PERMUTED),
-        deep=depth if abs(product.tap_step[_SLICE]) == product.pixel_step[_SLICE] == 1 else 1,
+        deep=depth if abs(product.dilation[_SLICE]) == product.traversal_stride[_SLICE] == 1 else 1,
     )
 
 
@@ -101,7 +101,7 @@ class Taps:
         assert (depth, height) == residue.taps[:_PIXEL], "all taps of a filter meet at unit stride"
         first, paces = 0, []
         for d, apart in ((_SLICE, height * width), (_LINE, width), (_PIXEL, 1)):
-            pace = product.tap_pitch[d] * apart
+            pace = product.tap_stride[d] * apart
             is_backwards = walk.origin[d] > 0
             first += residue.first_tap[d] * apart + ((residue.taps[d] - 1) * pace if is_backwards else 0)
             paces.append(-pace if is_backwards else pace)

@@ -28,7 +28,7 @@ def shape_of(op: FusedOp) -> Shape:
         images=product.roles.problem.n * residue.pixels[_SLICE],
         pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]),
         taps=(residue.taps[_LINE], residue.taps[_PIXEL]),
-        step=(abs(product.tap_step[_LINE]), abs(product.tap_step[_PIXEL])),
+        step=(abs(product.dilation[_LINE]), abs(product.dilation[_PIXEL])),
         rows=product.outer_channels,
         channels=product.channels,
         result_bytes=sizes_of(op).result_bytes,

@@ -68,6 +68,6 @@ def meetings_of(product: GemmProblem) -> Meetings:
 def _taps_of(product: GemmProblem, residue: Residue, number: int, width: int) -> Iterator[Tap]:
     for i in range(residue.taps[_LINE]):
         for j in range(residue.taps[_PIXEL]):
-            line, pixel = (residue.start[d] + t * product.tap_step[d] for d, t in ((_LINE, i), (_PIXEL, j)))
-            r, s = (residue.first_tap[d] + t * product.tap_pitch[d] for d, t in ((_LINE, i), (_PIXEL, j)))
+            line, pixel = (residue.start[d] + t * product.dilation[d] for d, t in ((_LINE, i), (_PIXEL, j)))
+            r, s = (residue.first_tap[d] + t * product.tap_stride[d] for d, t in ((_LINE, i), (_PIXEL, j)))
             yield Tap(line, pixel, number, r * width + s)

@@ -157,7 +157,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 def _maps(op: FusedOp, image: Operand, pixels: int) -> list[TensorMap]:
     product = gemm_problem_of(op)
     spatial = product.roles.problem.spatial
-    return [image_map(image, spatial, walk, product.pixel_step, pixels) for walk in walks_of(op)]
+    return [image_map(image, spatial, walk, product.traversal_stride, pixels) for walk in walks_of(op)]
 
 
 @memoize_for_images

@@ -69,7 +69,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
     (residue,) = product.residues
     walk, still = walk_of(product, residue), Walk(*((0,) * SPATIAL,) * 4)
     parameters.maps(
-        "im2col_map", [(one, image.map(one, p.spatial, walk, product.pixel_step, choice.deep)) for one in of_image]
+        "im2col_map",
+        [(one, image.map(one, p.spatial, walk, product.traversal_stride, choice.deep)) for one in of_image],
     )
     parameters.maps(
         "dense_map", [(one, gradient.map(one, p.spatial, still, (1,) * SPATIAL, choice.deep)) for one in of_gradient]

@@ -122,7 +122,7 @@ def _maps(op: FusedOp, image: Operand, filter: Operand, rows: int, neighbours: i
     """``rows``: of the filter in one copy; ``neighbours``: 0 where it lies in its own order."""
     product, (walk,) = gemm_problem_of(op), walks_of(op)
     columns = permuted_filter_map(filter, rows, neighbours) if neighbours else filter_map(filter, rows)
-    return image_map(image, product.roles.problem.spatial, walk, product.pixel_step, PANEL), columns
+    return image_map(image, product.roles.problem.spatial, walk, product.traversal_stride, PANEL), columns
 
 
 @memoize_for_images

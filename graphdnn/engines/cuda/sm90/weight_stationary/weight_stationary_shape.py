@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphdnn.engines.batch_invariance import once_for_lines
+from graphdnn.engines.batch_invariance import memoize_for_lines
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import kept_bytes
@@ -24,7 +24,7 @@ def shape_of(op: FusedOp) -> Shape:
     return kept._replace(rows=rows, moved_bytes=int(moved * _AWAITED) if sizes_of(op).streamed_bytes else moved)
 
 
-@once_for_lines
+@memoize_for_lines
 def _of_lines(op: FusedOp) -> Shape:
     """What images, their lines and pixels do not change."""
     sizes, product = sizes_of(op), gemm_problem_of(op)
