@@ -30,18 +30,18 @@ def copying_seconds(size: int, device: DeviceSpec) -> float:
     return device.launch + 4 * size / device.bandwidth
 
 
-def is_worth_padding(product: GemmProblem, shape: Shape, gathered: TensorSpec, device: DeviceSpec) -> bool:
+def is_worth_padding(product: GemmProblem, shape: Shape, im2col: TensorSpec, device: DeviceSpec) -> bool:
     """True where a padded copy costs little and saves the bounds of every element: taps change within a tile of k."""
     margins = product.margins
     # A pixel's place serves a whole row of a filter gradient's tile: there bounds cost less than a copy.
     if product.is_wgrad or has_one_tap(product, shape.tile) or not any(b or a for b, a in margins):
         return False
-    grown = prod((b + a + n) / n for (b, a), n in zip(margins, gathered.dims[-len(margins) :], strict=True))
-    copying = device.launch + gathered.bytes * (1 + grown) / device.bandwidth
+    grown = prod((b + a + n) / n for (b, a), n in zip(margins, im2col.dims[-len(margins) :], strict=True))
+    copying = device.launch + im2col.bytes * (1 + grown) / device.bandwidth
     return copying < _WORTH_COPYING * shape.seconds
 
 
-def is_worth_turning(product: GemmProblem, shape: Shape, filters: TensorSpec, device: DeviceSpec) -> bool:
+def is_worth_relayout(product: GemmProblem, shape: Shape, filters: TensorSpec, device: DeviceSpec) -> bool:
     """True where filters are worth a copy whose channels lie next to each other: scattered ones are read by single
     elements, each from a line of its own.
     """
@@ -84,15 +84,15 @@ def _strides_in(extents: tuple[int, ...], order: Sequence[int]) -> tuple[int, ..
     return tuple(strides)
 
 
-def padded_product(
-    steps: LaunchSequence, product: GemmProblem, gathered: TensorSpec, space: IndexSpace, staged: str
+def padded_problem(
+    steps: LaunchSequence, product: GemmProblem, im2col: TensorSpec, space: IndexSpace, staged: str
 ) -> tuple[GemmProblem, TensorSpec, IndexSpace]:
     """The products in a copy with zeros around the image, the copy and its coordinates."""
     margins = product.margins
-    outer = (0,) * (gathered.rank - len(margins))
+    outer = (0,) * (im2col.rank - len(margins))
     before, after = ((*outer, *(m[i] for m in margins)) for i in (0, 1))
     wide = _AS_STAGED[staged]  # converted once, not for every tap that reads it
-    copy = add_padded_copy(steps, gathered, before, after, wide, staged)
+    copy = add_padded_copy(steps, im2col, before, after, wide, staged)
     first = SPATIAL - len(margins)
     sizes = copy.dims[-len(margins) :]
     axes = tuple(

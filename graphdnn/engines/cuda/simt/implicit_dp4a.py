@@ -26,18 +26,18 @@ def counted(op: FusedOp, product: GemmProblem, device: DeviceSpec, thrifty: bool
     that takes less time than is spared and memory may be used.
     """
     roles = product.roles
-    gathered, plain = im2col_and_dense(roles)
+    im2col, dense = im2col_and_dense(roles)
     fits = (
         not product.is_wgrad
         and not op.prologue
-        and {gathered.data_type, plain.data_type} <= {DataType.INT8, DataType.UINT8}
+        and {im2col.data_type, dense.data_type} <= {DataType.INT8, DataType.UINT8}
         and COMPUTE_TYPE[roles.op.compute_type] == "int"
         and product.channels % QUAD == 0
     )
     if not fits:
         return product, False
-    copied = 0 if _are_words(roles.space(gathered), gathered, CHANNELS) else gathered.bytes
-    copied += 0 if _are_words(roles.space(plain), plain, summed_axis(roles)) else plain.bytes
+    copied = 0 if _are_words(roles.space(im2col), im2col, CHANNELS) else im2col.bytes
+    copied += 0 if _are_words(roles.space(dense), dense, summed_axis(roles)) else dense.bytes
     if copied:
         spared = (1 - 1 / QUAD) * 2.0 * roles.problem.macs / device.rate(DataType.INT32)
         if thrifty or copying_seconds(copied, device) > spared:
@@ -45,15 +45,15 @@ def counted(op: FusedOp, product: GemmProblem, device: DeviceSpec, thrifty: bool
     return replace(product, channels=product.channels // QUAD), True
 
 
-def in_words(steps: LaunchSequence, product: GemmProblem) -> tuple[TensorSpec, TensorSpec]:
+def operands_in_words(steps: LaunchSequence, product: GemmProblem) -> tuple[TensorSpec, TensorSpec]:
     """The gathered and the plain operand of a counted product, or copies whose summed channels are neighbours."""
     roles = product.roles
-    gathered, plain = im2col_and_dense(roles)
-    if not _are_words(roles.space(gathered), gathered, CHANNELS):
-        gathered = steps.relayout(gathered, channels_last(gathered, roles))
-    if not _are_words(roles.space(plain), plain, summed_axis(roles)):
-        plain = steps.relayout(plain, summed_first(product, plain))
-    return gathered, plain
+    im2col, dense = im2col_and_dense(roles)
+    if not _are_words(roles.space(im2col), im2col, CHANNELS):
+        im2col = steps.relayout(im2col, channels_last(im2col, roles))
+    if not _are_words(roles.space(dense), dense, summed_axis(roles)):
+        dense = steps.relayout(dense, summed_first(product, dense))
+    return im2col, dense
 
 
 def _are_words(space: IndexSpace, spec: TensorSpec, axis: int) -> bool:

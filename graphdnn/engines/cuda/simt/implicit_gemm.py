@@ -41,8 +41,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         return steps.kernel(kernel.name)
     plan = Plan.of(op, steps, knobs)
     residues = plan.product.residues
-    parts = [add_launches(steps, plan, residues[n : n + RESIDUES]) for n in range(0, len(residues), RESIDUES)]
-    return steps.kernel(plan.name(max(parts)))
+    splits = [add_launches(steps, plan, residues[n : n + RESIDUES]) for n in range(0, len(residues), RESIDUES)]
+    return steps.kernel(plan.name(max(splits)))
 
 
 def _with_a_copy(op: FusedOp, steps: LaunchSequence) -> FusedOp:
@@ -59,12 +59,12 @@ _IDLE = 0.15  # of a launch, that blocks do not take which leave nearly all mult
 def _cost(task: Task, knobs: Knobs) -> Cost:
     product, _ = counted(task.op, gemm_problem_of(task.op), task.device, is_thrifty(knobs))
     shape = choose(product, task.device, task.op.main.compute_type, knobs)
-    gathered, plain = im2col_and_dense(product.roles)
+    im2col, dense = im2col_and_dense(product.roles)
     rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
     columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
-    rereads = (max(0, rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 8  # most of them hit the cache
+    rereads = (max(0, rows - 1) * dense.bytes + (columns - 1) * im2col.bytes) / 8  # most of them hit the cache
     cost = device_cost(task, shape.seconds + other_seconds(task), rereads)
-    blocks = rows * columns * product.roles.problem.groups * shape.parts
+    blocks = rows * columns * product.roles.problem.groups * shape.splits
     return where_idle(cost, task.device, blocks, _IDLE)
 
 

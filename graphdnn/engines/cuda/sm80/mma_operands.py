@@ -27,7 +27,7 @@ class Side:
     spec: TensorSpec
     space: IndexSpace
     width: int  # neighbours that are read at once
-    along_sum: bool  # neighbours are indices of the sum, not of the outer index
+    k_major: bool  # neighbours are indices of the sum, not of the outer index
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -38,14 +38,14 @@ class Side:
         return STORAGE[self.spec.data_type]
 
     @property
-    def is_turned(self) -> bool:
+    def is_mn_major(self) -> bool:
         """In the tile. Bytes always lie along the sum there: only 16-bit elements are turned on their way out of it."""
-        return not self.along_sum and ELEMENTS[self.spec.data_type].bytes == 2
+        return not self.k_major and ELEMENTS[self.spec.data_type].bytes == 2
 
     @property
     def is_scattered(self) -> bool:
         size = ELEMENTS[self.spec.data_type].bytes
-        return self.width * size < _COPY_BYTES or (not self.along_sum and not self.is_turned)
+        return self.width * size < _COPY_BYTES or (not self.k_major and not self.is_mn_major)
 
 
 def _side(
@@ -62,25 +62,25 @@ def _side(
     return Side(spec, space, 1, nearest[0] <= nearest[1])
 
 
-def sides_of(product: GemmProblem, gathered: TensorSpec, plain: TensorSpec) -> tuple[Side, Side]:
+def sides_of(product: GemmProblem, im2col: TensorSpec, dense: TensorSpec) -> tuple[Side, Side]:
     roles = product.roles
-    own_gathered, own_plain = im2col_and_dense(roles)  # a copy has a uid of its own
-    gathered_space, plain_space = roles.space(own_gathered), roles.space(own_plain)
+    im2col_spec, dense_spec = im2col_and_dense(roles)  # a copy has a uid of its own
+    im2col_space, dense_space = roles.space(im2col_spec), roles.space(dense_spec)
     if product.is_wgrad:
         return (
-            _side(gathered_space, gathered, 2, False, _POSITIONS, (2,)),
-            _side(plain_space, plain, 2, False, _POSITIONS, (2,)),
+            _side(im2col_space, im2col, 2, False, _POSITIONS, (2,)),
+            _side(dense_space, dense, 2, False, _POSITIONS, (2,)),
         )
     summed, outer = (2, 1) if roles.direction == "fprop" else (1, 2)
-    channel = outer if width_for(plain_space, [plain], summed) == 1 else summed
+    channel = outer if width_for(dense_space, [dense], summed) == 1 else summed
     return (
-        _side(gathered_space, gathered, 2, True, (2,), _POSITIONS),
-        _side(plain_space, plain, channel, channel == summed, (summed,), (outer,)),
+        _side(im2col_space, im2col, 2, True, (2,), _POSITIONS),
+        _side(dense_space, dense, channel, channel == summed, (summed,), (outer,)),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class OperandLayout:
     """Strides of the copies of both operands, None where there is none; and the tile for what they leave."""
 
     copies: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
@@ -89,51 +89,51 @@ class Laid:
     seconds: float  # of copies and products
 
 
-def laid(product: GemmProblem, device: DeviceSpec, knobs: Knobs) -> Laid:
+def operand_layout(product: GemmProblem, device: DeviceSpec, knobs: Knobs) -> OperandLayout:
     """The fastest way: operands as they are, or copied so that channels are neighbours."""
-    return min(_ways(product, device, knobs), key=lambda way: way.seconds)
+    return min(_layouts(product, device, knobs), key=lambda way: way.seconds)
 
 
-def _ways(product: GemmProblem, device: DeviceSpec, knobs: Knobs) -> Iterator[Laid]:
+def _layouts(product: GemmProblem, device: DeviceSpec, knobs: Knobs) -> Iterator[OperandLayout]:
     operands = im2col_and_dense(product.roles)
-    turned = tuple(_turned(product, spec, i) for i, spec in enumerate(operands))
-    needed = tuple(None if is_addressable(spec) else turned[i] for i, spec in enumerate(operands))
-    first = _way(product, device, knobs, operands, needed)
+    contiguous = tuple(_channels_contiguous(product, spec, i) for i, spec in enumerate(operands))
+    needed = tuple(None if is_addressable(spec) else contiguous[i] for i, spec in enumerate(operands))
+    first = _layout(product, device, knobs, operands, needed)
     yield first
     if knobs[SPLIT.type] == 1:
         return  # workspace is limited
-    scattered = tuple(copy or (turned[i] if first.sides[i].is_scattered else None) for i, copy in enumerate(needed))
+    scattered = tuple(copy or (contiguous[i] if first.sides[i].is_scattered else None) for i, copy in enumerate(needed))
     if scattered != needed:
-        yield _way(product, device, knobs, operands, scattered)
+        yield _layout(product, device, knobs, operands, scattered)
 
 
-def _turned(product: GemmProblem, spec: TensorSpec, which: int) -> tuple[int, ...]:
+def _channels_contiguous(product: GemmProblem, spec: TensorSpec, which: int) -> tuple[int, ...]:
     """Strides with neighbouring channels: of images, and of filters those that are summed."""
     if which == 0 or product.is_wgrad:
         return channels_last(spec, product.roles)
     return summed_first(product, spec)
 
 
-def _way(
+def _layout(
     product: GemmProblem,
     device: DeviceSpec,
     knobs: Knobs,
     operands: Sequence[TensorSpec],
     copies: Sequence[tuple[int, ...] | None],
-) -> Laid:
+) -> OperandLayout:
     read = [spec if copy is None else _copy(spec, copy) for spec, copy in zip(operands, copies, strict=True)]
     sides = sides_of(product, read[0], read[1])
     loads = Loads(
         any(side.is_scattered for side in sides),
         (sides[1].width, sides[0].width) if product.swapped else (sides[0].width, sides[1].width),
-        min(side.width for side in sides) if all(side.along_sum for side in sides) else 1,
+        min(side.width for side in sides) if all(side.k_major for side in sides) else 1,
         16 if product.roles.problem.spatial < 3 and offset_type(sides) == "int" else 32,
     )
     shape = choose(product, device, ELEMENTS[operands[0].data_type].bytes, loads, knobs)
     copying = sum(
         copying_seconds(s.bytes, device) for s, copy in zip(operands, copies, strict=True) if copy is not None
     )
-    return Laid((copies[0], copies[1]), sides, shape, shape.seconds + copying)
+    return OperandLayout((copies[0], copies[1]), sides, shape, shape.seconds + copying)
 
 
 def _copy(spec: TensorSpec, strides: tuple[int, ...]) -> TensorSpec:

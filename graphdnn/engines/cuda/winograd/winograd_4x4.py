@@ -92,8 +92,9 @@ def _batched(
         parameters=parameters.text,
         functions=[],
         constants={
-            "BM": rows.width, "BN": columns.width, "BK": F4.step, "TM": 8, "TN": 8, "PAD": 0, "THREADS": threads,
-            "BLOCKS": 2 if threads == 256 else 3,
+            "TILE_M": rows.width, "TILE_N": columns.width, "TILE_K": F4.step, "TM": 8, "TN": 8,
+            "PAD": 0, "THREADS": threads,
+            "CTAS_PER_SM": 2 if threads == 256 else 3,
             "Staged": "float",
             "Accum": "float",
         },
