@@ -1,17 +1,17 @@
-// Coordinates of a convolution as a matrix product with one gathered operand: what an index of the product stands for.
+// Coordinates of an implicit GEMM: what an index of the GEMM stands for.
 //
 //   PIXEL    (n, spatial position)   CHANNEL   one channel   FILTER   (tap, channel)
 //
-// Offsets and spatial parts of an outer index and of an index of the sum add up. RESIDUES products differ in their sizes
-// and starts, which are fields with an entry for each; the grid's z counts them. ARE_SHORT: indices are 32-bit numbers.
+// The offsets and spatial coordinates of an outer index and of a k index add up to those of an element. A strided dgrad has
+// RESIDUES GEMMs, counted by the grid's z; fields that differ among them are arrays. ARE_SHORT: indices are 32-bit numbers.
 
 constexpr int PIXEL = 0, CHANNEL = 1, FILTER = 2;
 
-constexpr int FIRST = 3 - SPATIAL;  // axes before it have one position
+constexpr int FIRST = 3 - SPATIAL;  // earlier spatial axes have one position
 
 __device__ __forceinline__ int residue() { return RESIDUES > 1 ? (int)blockIdx.z : 0; }
 
-// An index in the digits of its coordinates, the fastest first: (channel, taps) or (position, n).
+// An index in mixed radix, fastest digit first: (channel, taps) or (position, n).
 struct Digits { int d[4]; };
 
 template <int KIND> __device__ __forceinline__ Digits digits_of(long long index, const Params& p) {
@@ -32,13 +32,13 @@ template <int KIND> __device__ __forceinline__ Digits digits_of(long long index,
     return result;
 }
 
-// Spatial digit of axis d, and the other coordinate.
+// The spatial digit of axis d; and n for pixels, the channel for filters.
 template <int KIND> __device__ __forceinline__ int spatial(const Digits& at, int d) {
     return KIND == PIXEL ? at.d[2 - d] : at.d[3 - d];
 }
 template <int KIND> __device__ __forceinline__ int nc_of(const Digits& at) { return KIND == PIXEL ? at.d[3] : at.d[0]; }
 
-// The gathered operand's part of an index: coordinates add up, and so do their offsets.
+// An index's contribution to the offset and to the spatial coordinates `u` of the im2col operand.
 template <int KIND> __device__ __forceinline__ Offset im2col_offset(const Digits& at, const Params& p, int (&u)[SPATIAL]) {
     Offset offset = (Offset)(nc_of<KIND>(at) * (KIND == PIXEL ? p.im2col_n : p.im2col_c));
     #pragma unroll
@@ -50,7 +50,7 @@ template <int KIND> __device__ __forceinline__ Offset im2col_offset(const Digits
     return offset;
 }
 
-// The plain operand's part of an index: w by (tap, channel), dy by pixel.
+// An index's contribution to the offset of the dense operand: w by (tap, channel), dy by pixel.
 template <int KIND> __device__ __forceinline__ Offset dense_offset(const Digits& at, const Params& p) {
     Offset offset = (Offset)(nc_of<KIND>(at) * p.dense_nc);
     #pragma unroll

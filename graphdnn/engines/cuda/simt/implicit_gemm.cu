@@ -1,23 +1,24 @@
-// Convolution as a matrix product whose operands are gathered while they are read: all three directions.
+// Implicit GEMM on CUDA cores for every type: fprop, dgrad and wgrad.
+//   C[row, column] = sum over k of A[row, k] * B[k, column], one GEMM for each group and each residue of a strided dgrad.
+// One operand is the im2col operand (x, or dy for dgrad), the other one is dense. An index stands for coordinates
+// (implicit_coordinates.cuh) that add up: q[d] = outer.u[d] + k.u[d] is the coordinate along spatial axis d of the image, and
+// elements outside the image are 0.
 //
-//   C[row, column] = sum over k of A[row, k] * B[k, column]         one product per group
+// Tile:     TILE_M x TILE_N for a CTA, TM x TN accumulators for a thread; a K tile has TILE_K elements.
+// Pipeline: two shared-memory stages; global loads of the next K tile wait in registers during the multiply-adds.
+// Offsets:  coordinates are decoded into shared tables, once for rows and columns, and once for each K tile.
+// Epilogue: through shared memory (epilogue_via_smem.cuh), or partial sums for reduce_splits where SPLIT.
 //
-// One operand is gathered from an image (x, or dy for dgrad), the other is plain. An index of the product is one of
-//   PIXEL    (n, spatial position)   CHANNEL   one channel   FILTER   (tap, channel)
-// and stands for coordinates that add up with those of k. For the gathered operand,
-//   q[d] = outer.u[d] + k.u[d]    is the coordinate along spatial axis d. Outside the image, the element is 0.
-//
-// A strided dgrad is one product for each residue of dx's positions modulo the stride, over the taps that reach it.
-// The grid's z counts them: sizes and starts are fields with an entry for each.
-//
-// Where both operands are bytes whose channels are neighbours, DP4A, an element is four of them.
-//
-// Coordinates are decoded once: for rows and columns when a block starts, for k once per tile, into shared tables.
+// Required constants (from the generator):
+//   TILE_M, TILE_N, TILE_K, TM, TN, THREADS, PAD, CTAS_PER_SM: tile and launch bounds      VEC_A, VEC_B: elements of one access
+//   A_IS_DENSE, A_K_MAJOR, B_K_MAJOR: roles and layouts of the operands                   VEC_WIDTH: elements of one store
+//   ONE_TAP: every K tile lies in one filter tap      CHECKED: some taps reach outside the image      PROLOGUE: generated loads
+//   DP4A: an element is four bytes of neighbouring channels      SPLIT: split-K in the grid's y    RESIDUES: GEMMs in its z
 
 struct __align__(16) OuterIndex {
-    Offset offset;   // elements from the operand's first to this index's part
-    int u[SPATIAL];  // spatial part
-    int nc[1];     // n for pixels, the channel else: the coordinate that a prologue asks for
+    Offset offset;   // this index's contribution to the offset, in elements
+    int u[SPATIAL];  // this index's contribution to the spatial coordinates
+    int nc[1];     // n for pixels, else the channel: a prologue needs it
 };
 
 struct __align__(16) KIndex {
@@ -26,8 +27,8 @@ struct __align__(16) KIndex {
     int nc[1];
 };
 
-// The digits of the index that a thread describes next: TILE_K further on, by carries; or, where a tile of k lies in
-// one tap, the same place in the next tap's first tile.
+// Advance the digits of a thread's k index by TILE_K, with carries. Where each K tile lies in one tap, advance to the same
+// channel of the first K tile of the next tap.
 template <int KIND> __device__ __forceinline__ void advance(Digits& at, const Params& p) {
     int carry = ONE_TAP;
     if (ONE_TAP) at.d[0] = (int)threadIdx.x;
@@ -41,10 +42,10 @@ template <int KIND> __device__ __forceinline__ void advance(Digits& at, const Pa
     at.d[3] += (ONE_TAP ? 0 : (int)p.depth_step[4 * residue() + 3]) + carry;
 }
 
-// Where V neighbouring elements of an operand are; outside the image, and beyond the product, they are 0.
+// The address of a vector of V elements. The elements are 0 outside the image and outside the GEMM.
 struct VecAddress {
-    Distance at;   // bytes from the base, which moves on with the channels: one addition for all threads
-    Offset start;  // the outer index's part, where nothing else is asked of it
+    Distance at;   // bytes from the base pointer, which advances with the channels for all threads at once
+    Offset start;  // the outer index's offset, where no other field of it is needed
     bool valid;
     int q[PROLOGUE ? SPATIAL : 1];
     int outer, k;  // the other coordinates, for a prologue
@@ -65,7 +66,7 @@ __device__ __forceinline__ VecAddress im2col_address(const Params& p, const Oute
     return result;
 }
 
-// What a thread holds of an operand until it is stored in the tile, where it is converted.
+// The type of im2col elements in registers. The store to shared memory converts them.
 template <bool A, class Yes, class No> struct Either { typedef Yes type; };
 template <class Yes, class No> struct Either<false, Yes, No> { typedef No type; };
 typedef typename Either<PROLOGUE, Staged, Im2colElement>::type Im2colStaged;
@@ -93,7 +94,7 @@ __device__ __forceinline__ void load_dense(const char* from, bool valid, DenseEl
     load_if<V>(valid, (const DenseElement*)from, to);
 }
 
-// sum + a * b; or, of four bytes each, the sum of four products.
+// accum + a * b, where DP4A multiplies four bytes of each operand and adds the four products.
 __device__ __forceinline__ void dp4a(int& accum, int a, int b) {
 #ifdef __CUDA_ARCH__
     if constexpr (A_IS_SIGNED && B_IS_SIGNED) asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(accum) : "r"(a), "r"(b));
@@ -113,14 +114,14 @@ template <class Sum, class Factor> __device__ __forceinline__ void accumulate(Su
     else multiply_add(accum, a, b);
 }
 
-static_assert(THREADS >= TILE_K, "the table of a tile's k is written in one step");
+static_assert(THREADS >= TILE_K, "one pass of the threads fills the table of a K tile");
 
-// A thread's part of one operand tile: chunks of V elements, along k or along the outer index.
+// How the threads of a CTA divide one operand tile: vectors of V elements, contiguous along k or along the outer index.
 template <int OUTER, int V, bool K_MAJOR> struct Chunks {
     static constexpr int VECS_K = K_MAJOR ? TILE_K / V : TILE_K, VECS_OUTER = K_MAJOR ? OUTER : OUTER / V;
     static constexpr int ALL = VECS_K * VECS_OUTER, COUNT = (ALL + THREADS - 1) / THREADS;
-    // Neighbouring threads read neighbouring memory: along k first, or along the outer index first. Where the threads
-    // cover whole runs, a thread's chunks differ in the other index alone, by a constant.
+    // Consecutive threads read consecutive vectors. Where the threads cover whole runs, the vectors of one thread differ by
+    // RUN_STEP in the strided index only.
     static constexpr int VECS_PER_RUN = K_MAJOR ? VECS_K : VECS_OUTER;
     static constexpr bool WHOLE_RUNS = THREADS % VECS_PER_RUN == 0;
     static constexpr int RUN_STEP = THREADS / VECS_PER_RUN;
@@ -135,7 +136,7 @@ template <int OUTER, int V, bool K_MAJOR> struct Chunks {
     static __device__ __forceinline__ bool exists(int i) {
         return ALL % THREADS == 0 || i * THREADS + (int)threadIdx.x < ALL;
     }
-    // With one tap in a tile, chunks of one outer index differ by channels only: one spot stands for all of them.
+    // With one tap in a K tile, vectors of one outer index differ in the channel only, so one address serves all of them.
     static constexpr bool ONE_ADDRESS = ONE_TAP && !K_MAJOR && WHOLE_RUNS;
     static constexpr int ADDRESSES = ONE_ADDRESS ? 1 : COUNT;
 };
@@ -147,12 +148,12 @@ struct IndexTables {
     OuterIndex im2col[A_IS_DENSE ? TILE_N : TILE_M];
     Offset dense[A_IS_DENSE ? TILE_M : TILE_N];
     KIndex depth[2][TILE_K];
-    Digits row[TILE_M], column[TILE_N];  // where the results belong
-    Digits digits[TILE_K];           // of the k that each of the first threads describes next
+    Digits row[TILE_M], column[TILE_N];  // coordinates of C
+    Digits digits[TILE_K];         // of the k index that each of the first TILE_K threads decodes next
 };
 
-// The spots of a thread's chunks. With one tap in a tile they are kept until the next tap, and the base moves on:
-// `base` and `further` are of this tile's first channel, for all threads.
+// Load a thread's vectors of one K tile. With one tap in a K tile the addresses stay valid until the next tap; only `base` and
+// `channel_offset`, which belong to the tile's first channel, advance.
 template <class C, int V, bool IS_DENSE, class T>
 __device__ __forceinline__ void load_global(
     const Params& p, const char* base, int channel_offset, int group, const IndexTables& tables, int buffer, bool refreshes,
@@ -211,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) implicit_gemm
     Staged(&tile_a)[2][TILE_K * PITCH_A] = *(Staged(*)[2][TILE_K * PITCH_A])memory;
     Staged(&tile_b)[2][TILE_K * PITCH_B] = *(Staged(*)[2][TILE_K * PITCH_B])(memory + sizeof(tile_a));
 
-    // Blocks of one group walk down the columns of tiles first, so that neighbours share rows in the cache.
+    // Consecutive CTAs compute tiles of the same rows, so that they share these rows in the L2 cache.
     const long long rows = p.rows[residue()], columns = p.columns[residue()];
     const long long tiles_m = (rows + TILE_M - 1) / TILE_M, tiles_n = (columns + TILE_N - 1) / TILE_N;
     const long long cta = blockIdx.x;
@@ -224,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) implicit_gemm
 
     constexpr int A_KIND = A_IS_DENSE ? CHANNEL : PIXEL;
     constexpr int B_KIND = A_IS_DENSE ? (K_KIND == PIXEL ? FILTER : PIXEL) : CHANNEL;
-    constexpr int OUTER_KIND = A_IS_DENSE ? B_KIND : A_KIND;  // of the gathered operand
+    constexpr int OUTER_KIND = A_IS_DENSE ? B_KIND : A_KIND;  // kind of the im2col operand's outer index
     const long long im2col0 = A_IS_DENSE ? column0 : row0, dense0 = A_IS_DENSE ? row0 : column0;
     for (int i = threadIdx.x; i < (A_IS_DENSE ? TILE_N : TILE_M); i += THREADS) {
         const Digits digits = digits_of<OUTER_KIND>(im2col0 + i, p);
@@ -241,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) implicit_gemm
     const DenseElement* dense = (const DenseElement*)p.dense + group * p.dense_g + p.dense_start[residue()];
 
     if (threadIdx.x < TILE_K) tables.digits[threadIdx.x] = digits_of<K_KIND>(first + threadIdx.x, p);
-    auto fill_k_indices = [&](int buffer) {  // the next TILE_K indices of k, one for each of the first threads
+    auto fill_k_indices = [&](int buffer) {  // the next TILE_K k indices, one for each of the first threads
         if (threadIdx.x < TILE_K) {
             Digits depth = tables.digits[threadIdx.x];
             KIndex result;
@@ -265,7 +266,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) implicit_gemm
     const int rows_left = (int)(rows - row0 < TILE_M ? rows - row0 : TILE_M);
     const int columns_left = (int)(columns - column0 < TILE_N ? columns - column0 : TILE_N);
     const int tiles = (int)((last - first + TILE_K - 1) / TILE_K), tail = (int)(last - first - (long long)(tiles - 1) * TILE_K);
-    // Tiles until the next one that the table describes: each, or the first of every tap.
+    // The table is filled for every K tile, or for the first K tile of every tap.
     const int tiles_per_tap = ONE_TAP ? (int)p.tap_digits[3 * residue()] / TILE_K : 1;
     int tiles_until_refresh = 0, buffer = 0;
     const int first_tile_of_tap = ONE_TAP ? (int)((first / TILE_K) % tiles_per_tap) : 0;
@@ -301,7 +302,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) implicit_gemm
     __syncthreads();
     init_addresses<ChunksA, A_IS_DENSE>(tables, addresses_a);
     init_addresses<ChunksB, !A_IS_DENSE>(tables, addresses_b);
-    if (tiles > 0) {  // no tap reaches some residues
+    if (tiles > 0) {  // some residues have no taps and so no K tiles
         load_tile(0);
         fill_k_indices(1);
     }
@@ -323,14 +324,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) implicit_gemm
                 #pragma unroll
                 for (int j = 0; j < TN; ++j) accumulate(accum[i][j], a[i], b[j]);
         }
-        // The other table was read before the barrier above by everyone.
+        // All threads read the other table before the barrier above.
         if (is_filled) fill_k_indices(buffer);
         stage ^= 1;
     }
 
     __syncthreads();
     const auto emit = [&](int row, int column, const Accum (&acc)[VEC_WIDTH]) {
-        if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
+        if constexpr (SPLIT) {  // reduce_splits adds the partial sums in order
             const long long at = p.partial_start[residue()] + blockIdx.y * p.results[residue()] +
                                  (group * rows + row0 + row) * columns + column0 + column;
             Vec<Accum, VEC_WIDTH> pack;

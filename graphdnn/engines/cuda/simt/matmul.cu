@@ -1,11 +1,15 @@
-// Stacks of matrix products: C[row, column] = sum over k of A[row, k] * B[k, column], one for each batch.
+// Batched GEMM on CUDA cores for every type: C[row, column] = sum over k of A[row, k] * B[k, column].
 //
-// Rows are the axis M and columns N, or the other way round (SWAPPED), so that stores run along the columns.
-// A batch axis of c has BATCH axes; consecutive batches may share a matrix of a or b.
+// Rows are the axis M and columns the axis N, or the other way round where SWAPPED, so that stores are contiguous along the
+// columns. A batch index of c has BATCH axes; consecutive batches may share a matrix of a or b.
+//
+// Tile:     TILE_M x TILE_N for a CTA, TM x TN accumulators for a thread; a K tile has TILE_K elements.
+// Pipeline: two shared-memory stages; global loads of the next K tile wait in registers during the multiply-adds.
+// Epilogue: through shared memory (epilogue_via_smem.cuh), or partial sums for matmul_splits where SPLIT.
 
 constexpr int BATCH = RANK - 2;
 
-// Coordinates of one operand: batches, then its outer index and k in the order of the tensor's axes.
+// Set the last two coordinates of one operand: its outer index and k, in the order of the tensor's axes.
 template <bool K_LAST> __device__ __forceinline__ void set_matrix_coord(int (&at)[RANK], int outer, int k) {
     at[RANK - 2] = K_LAST ? outer : k;
     at[RANK - 1] = K_LAST ? k : outer;
@@ -16,9 +20,9 @@ __device__ __forceinline__ void load_global(
     const Storage* from, long long outer_stride, long long k_stride, const int (&batch)[RANK], int outer0,
     int outer_left, int k0, int k_left, Staged (&to)[C::COUNT][V], Prologue prologue
 ) {
-    // From one chunk to the next: the same place along one of the two.
+    // The step from one vector of a thread to the next, along k or along the outer index.
     constexpr int VEC_STEP_K = K_MAJOR ? 0 : THREADS / C::VECS_OUTER, VEC_STEP_OUTER = K_MAJOR ? THREADS / C::VECS_K : 0;
-    static_assert(THREADS % (K_MAJOR ? C::VECS_K : C::VECS_OUTER) == 0, "chunks of one thread are in one row or column");
+    static_assert(THREADS % (K_MAJOR ? C::VECS_K : C::VECS_OUTER) == 0, "the vectors of one thread lie in one row or column");
     #pragma unroll
     for (int i = 0; i < C::COUNT; ++i) {
         const int chunk = i * THREADS + (int)threadIdx.x;
@@ -62,11 +66,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) matmul(const 
     constexpr int TILE_BYTES = 2 * TILE_K * (PITCH_A + PITCH_B) * (int)sizeof(Staged);
     constexpr int EPILOGUE_BYTES = THREADS_M * TILE_N * (int)sizeof(Accum);
     __shared__ __align__(16) unsigned char memory[TILE_BYTES > EPILOGUE_BYTES ? TILE_BYTES : EPILOGUE_BYTES];
-    __shared__ int tile_coord[RANK + 2];  // batch, row and column of the tile: needed again at the end only
+    __shared__ int tile_coord[RANK + 2];  // batch, row and column of the tile, which only the epilogue needs again
     Staged(&tile_a)[2][TILE_K * PITCH_A] = *(Staged(*)[2][TILE_K * PITCH_A])memory;
     Staged(&tile_b)[2][TILE_K * PITCH_B] = *(Staged(*)[2][TILE_K * PITCH_B])(memory + sizeof(tile_a));
 
-    // Bands of RASTER_ROWS rows of tiles, walked column by column: blocks at work together share both operands in the cache.
+    // Rasterization: bands of RASTER_ROWS rows of tiles, column by column, so that concurrent CTAs share operands in L2.
     constexpr int RASTER_ROWS = 8;
     const long long tiles_m = (p.rows + TILE_M - 1) / TILE_M, tiles_n = (p.columns + TILE_N - 1) / TILE_N;
     const long long batch = blockIdx.x / (tiles_m * tiles_n), tile = blockIdx.x - batch * (tiles_m * tiles_n);
@@ -139,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) matmul(const 
     const int first_row = tile_coord[RANK], first_column = tile_coord[RANK + 1];
     epilogue_via_smem((Accum*)memory, thread, accum, (int)p.rows - first_row, (int)p.columns - first_column,
           [&](int row, int column, Accum (&acc)[VEC_WIDTH]) {
-        if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
+        if constexpr (SPLIT) {  // matmul_splits adds the partial sums in order
             const long long split = blockIdx.y * p.batches + blockIdx.x / (tiles_m * tiles_n);
             const long long to = (split * p.rows + first_row + row) * p.columns + first_column + column;
             #pragma unroll

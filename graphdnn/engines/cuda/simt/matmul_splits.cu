@@ -1,4 +1,4 @@
-// Sum of the partial results of a split, in their order, and the epilogue.
+// Split-K reduction of matmul: the sum of the partial results, in the order of the splits, and the epilogue.
 extern "C" __global__ void __launch_bounds__(THREADS) matmul_splits(const __grid_constant__ Params p) {
     const long long all = p.batches * p.rows * p.columns;
     for (long long i = ((long long)blockIdx.x * THREADS + threadIdx.x) * VEC_WIDTH; i < all;

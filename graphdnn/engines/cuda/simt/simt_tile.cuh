@@ -1,12 +1,12 @@
-// A block's tile of a matrix product: how its operands come into shared memory, and what each thread computes of it.
+// Operand tiles of a GEMM on CUDA cores: stores to shared memory, and the multiply-adds of a thread.
 //
 //   tile_a[k][row], tile_b[k][column]    TILE_K rows of TILE_M (TILE_N) elements and PAD
 
-// A thread's part of one operand tile: chunks of V elements, along k or along the outer index.
+// How the threads of a CTA divide one operand tile: vectors of V elements, contiguous along k or along the outer index.
 template <int OUTER, int V, bool K_MAJOR> struct Chunks {
     static constexpr int VECS_K = K_MAJOR ? TILE_K / V : TILE_K, VECS_OUTER = K_MAJOR ? OUTER : OUTER / V;
     static constexpr int ALL = VECS_K * VECS_OUTER, COUNT = (ALL + THREADS - 1) / THREADS;
-    // Neighbouring threads read neighbouring memory: along k first, or along the outer index first.
+    // Consecutive threads read consecutive vectors.
     static __device__ __forceinline__ int k(int chunk) {
         return K_MAJOR ? chunk % VECS_K * V : chunk / VECS_OUTER;
     }

@@ -1,12 +1,13 @@
-// A warp's sums leave through shared memory of its own, sixteen rows at a time: neighbouring lanes then store neighbouring
-// elements. A lane stays in its columns; WHOLE_TILE tiles are stored without looking for their ends, several rows at once.
+// Epilogue through shared memory. Each warp stages sixteen rows of its accumulators in shared memory of its own, so that
+// consecutive lanes then store consecutive elements. A lane keeps its columns for all rows. WHOLE_TILE: no row or column of
+// the tile lies outside C; the bounds checks disappear, and several rows are stored at once.
 
-constexpr int EPILOGUE_PITCH = WARP_N + 8;  // two rows' pairs in different banks
+constexpr int EPILOGUE_PITCH = WARP_N + 8;  // the column pairs of two rows lie in different banks
 constexpr int EPILOGUE_BYTES = 16 * EPILOGUE_PITCH * (int)sizeof(Accum);
-constexpr int ROW_LANES = WARP_N / VEC_WIDTH < 32 ? WARP_N / VEC_WIDTH : 32;  // side by side in a row
-constexpr int LANE_ROWS = ROW_LANES / 2;                           // rows of a lane among sixteen
+constexpr int ROW_LANES = WARP_N / VEC_WIDTH < 32 ? WARP_N / VEC_WIDTH : 32;  // lanes that share a row
+constexpr int LANE_ROWS = ROW_LANES / 2;  // rows of one lane in a pass of sixteen
 
-// stand(column) gives what a lane keeps of its columns; emit(row, place, elements) gets VEC_WIDTH neighbours of one row.
+// load_columns(column, inside) returns the column operands of a lane; emit(row, column, state, acc) stores VEC_WIDTH elements.
 template <bool WHOLE_TILE, class LoadColumns, class Emit>
 __device__ __forceinline__ void epilogue_via_smem(
     Accum* epilogue_smem, const Accum (&accum)[MMA_TILES_M][MMA_TILES_N][4], int row0, int column0, int rows_left, int columns_left,

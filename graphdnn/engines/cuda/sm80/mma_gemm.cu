@@ -1,14 +1,26 @@
-// Convolution as a matrix product on tensor cores (mma.sync), for all three directions: C[row, column] = sum over k of
-// A[row, k] * B[k, column], one product per group and residue. See implicit_coordinates.cuh for what indices stand for.
+// Implicit GEMM on the tensor cores of a warp (mma.sync), for fprop, dgrad and wgrad:
+//   C[row, column] = sum over k of A[row, k] * B[k, column], one GEMM for each group and each residue of a strided dgrad.
+// implicit_coordinates.cuh says which coordinates an index stands for.
 //
-// Tiles of both operands arrive STAGES - 1 ahead of the products. One barrier for each tile: before it a warp has loaded
-// all it needs of this tile, behind it the next one is there for everybody. Where blocks stay (PERSISTENT), a block computes
-// every gridDim.x-th tile of the results, and operands of the next one arrive while results of this one leave.
+// Tile:       TILE_M x TILE_N of C for a CTA, WARP_M x WARP_N for a warp; a K tile has TILE_K elements.
+// Pipeline:   STAGES stages of cp.async. Loads run STAGES - 1 K tiles ahead of the products, and one __syncthreads for each
+//             K tile both completes the next stage and releases the previous one.
+// Warp roles: all warps copy and multiply. One K tile is copied in LOAD_SLICES slices between the mma steps.
+// Epilogue:   each warp stores through its own shared memory (mma_epilogue.cuh), or stores partial sums where SPLIT.
+// PERSISTENT: a CTA computes every gridDim.x-th tile of C; loads for the next tile overlap the epilogue of the current one.
+//
+// Required constants (from the generator):
+//   TILE_M, TILE_N, TILE_K, WARP_M, WARP_N: tile extents in elements      STAGES: at least 2      BATCH: K tiles indexed at once
+//   THREADS, CTAS_PER_SM: launch bounds                                  VEC_A, VEC_B: elements of one global access
+//   A_IS_DENSE: A is the dense operand and B the im2col operand           A_K_MAJOR, B_K_MAJOR: layout in global memory
+//   A_MN_MAJOR, B_MN_MAJOR: layout in shared memory                       CHECKED: some taps reach outside the image
+//   K_KIND: PIXEL for wgrad, else FILTER                                  RESIDUES: GEMMs of the launch, in the grid's z
+//   SPLIT: split-K in the grid's y    PERSISTENT    ARE_SHORT: every index is a 32-bit number    SPATIAL: 1 to 3
 
 constexpr int A_KIND = A_IS_DENSE ? CHANNEL : PIXEL;
 constexpr int B_KIND = A_IS_DENSE ? (K_KIND == PIXEL ? FILTER : PIXEL) : CHANNEL;
 
-// A tile of the results.
+// The tile of C that a CTA computes.
 struct WorkTile {
     long long row0, column0;
     int group;
@@ -16,10 +28,10 @@ struct WorkTile {
 
 __device__ __forceinline__ WorkTile decode_work_tile(long long work_item, long long tiles_m, long long tiles_n) {
     WorkTile result;
-    if (ARE_SHORT) {  // tiles as well
+    if (ARE_SHORT) {  // tile numbers are 32-bit numbers as well
         const unsigned int each = (unsigned int)(tiles_m * tiles_n), tile = (unsigned int)work_item % each;
         result.group = (int)((unsigned int)work_item / each);
-        // Blocks of one group walk down the columns of tiles first, so that neighbours share rows in the cache.
+        // Consecutive CTAs compute tiles of the same rows, so that they share these rows in the L2 cache.
         result.row0 = (long long)(tile / (unsigned int)tiles_n) * TILE_M;
         result.column0 = (long long)(tile % (unsigned int)tiles_n) * TILE_N;
     } else {
@@ -32,7 +44,7 @@ __device__ __forceinline__ WorkTile decode_work_tile(long long work_item, long l
 }
 
 __device__ __forceinline__ void fill_im2col_offsets(const Params& p, IndexTables& tables, const WorkTile& place) {
-    constexpr int KIND = A_IS_DENSE ? B_KIND : A_KIND;  // of the gathered operand's outer index
+    constexpr int KIND = A_IS_DENSE ? B_KIND : A_KIND;  // kind of the im2col operand's outer index
     for (int i = threadIdx.x; i < (A_IS_DENSE ? TILE_N : TILE_M); i += THREADS) {
         OuterIndex result;
         result.offset = im2col_offset<KIND>(digits_of<KIND>((A_IS_DENSE ? place.column0 : place.row0) + i, p), p, result.u);
@@ -79,9 +91,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_gemm(cons
         );
     };
     init_copies(cur_tile, 0);
-    int k_left = last > first ? (int)(last - first) : 0;  // from the start of the tile that is fetched next
-    int tiles_loaded = 0, load_buffer = 0;                        // tiles; the buffer of what is fetched
-    constexpr int LOAD_SLICES = MMA_STEPS - 1;  // a tile is fetched between the products of all steps but the last
+    int k_left = last > first ? (int)(last - first) : 0;  // k indices from the start of the K tile that is loaded next
+    int tiles_loaded = 0, load_buffer = 0;                        // K tiles loaded so far; the index tables of the loads
+    constexpr int LOAD_SLICES = MMA_STEPS - 1;  // one slice of a K tile is loaded in each mma step but the last
     const auto load_tile = [&](int slot, int load_slice) {
         unsigned char* const stage = memory + slot * STAGE_BYTES;
         const KIndex* const indices = k_indices.at + tiles_loaded % (2 * BATCH) * TILE_ENTRIES;
@@ -142,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_gemm(cons
                     write_stage = read_stage;
                     read_stage = read_stage + 1 < STAGES ? read_stage + 1 : 0;
                     if (tiles_loaded % BATCH == 0) fill_k_indices<1>(p, k_indices, tiles_loaded / BATCH + 1, first, tiles);
-                    if (!is_last && k_left <= 0) {  // from here on the next place's operands
+                    if (!is_last && k_left <= 0) {  // loads continue with the operands of the next tile of C
                         load_buffer = buffer ^ 1;
                         init_copies(next, load_buffer);
                         k_left = (int)(last - first);
@@ -153,14 +165,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_gemm(cons
                 mma_warp_tile(accum, fragments[step % 2]);
             }
         }
-        if (!PERSISTENT) {  // the stages' memory is used again
+        if (!PERSISTENT) {  // the epilogue uses the memory of the stages
             await_copies<0>();
             __syncthreads();
         }
 
         struct ColumnState {
             int at[6];
-            ColumnOperands column_operands;  // of operands along the columns
+            ColumnOperands column_operands;  // bias and scale, loaded once for the columns of a lane
         };
         const auto load_columns = [&](int column, bool inside) {
             ColumnState result;
@@ -172,7 +184,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_gemm(cons
             return result;
         };
         const auto emit = [&](int row, int column, const ColumnState& column_state, const Accum (&acc)[VEC_WIDTH]) {
-            if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
+            if constexpr (SPLIT) {  // reduce_splits adds the partial sums in order
                 const long long at = p.partial_start[residue()] + blockIdx.y * p.results[residue()] +
                                      (cur_tile.group * rows + cur_tile.row0 + row) * columns + cur_tile.column0 + column;
                 Vec<Accum, VEC_WIDTH> pack;
@@ -195,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_gemm(cons
         else
             epilogue_via_smem<false>(epilogue_smem, accum, warp_row, warp_column, rows_left, columns_left, load_columns, emit);
         if (is_last) break;
-        __syncthreads();  // nobody looks at this place's tables any more
+        __syncthreads();  // all threads have finished with the tables of this tile
         cur_tile = next;
         work_item += gridDim.x;
         buffer ^= 1;

@@ -1,7 +1,8 @@
-// Operands on their way into shared memory: 16 (8, 4) bytes at once behind the threads' back, or element by element through
-// registers where memory has them in another order or type.
+// Copies of operand tiles from global to shared memory. cp.async copies vectors of 16, 8 or 4 bytes. Operands whose order in
+// memory differs from the tile's, or whose type differs, pass through registers element by element.
 
-// The part of an outer index, and of an index of the sum, in the gathered operand; the latter's in the plain one too.
+// The contribution of an outer index (a row of A or a column of B) to an address of the im2col operand, and the contribution
+// of a k index to addresses of both operands.
 struct __align__(16) OuterIndex {
     Offset offset;
     int u[SPATIAL];
@@ -11,8 +12,8 @@ struct __align__(16) KIndex {
     int u[SPATIAL];
 };
 
-// One operand's chunks: V neighbours in memory, along the sum or along the outer index. Threads go along memory first; a
-// thread's chunks then differ in the other index alone, by a constant.
+// How the threads of a CTA divide one operand tile: each thread copies vectors of V contiguous elements. Consecutive threads
+// copy consecutive vectors of a run; the vectors of one thread differ by RUN_STEP in the strided index only.
 template <class Stored_, class T_, int OUTER, int V_, bool ALONG_K_, bool MN_MAJOR, bool IS_DENSE_> struct Side {
     typedef Stored_ Stored;
     typedef T_ T;
@@ -23,8 +24,8 @@ template <class Stored_, class T_, int OUTER, int V_, bool ALONG_K_, bool MN_MAJ
     static constexpr int ALL = TILE_K * OUTER / V, COUNT = (ALL + THREADS - 1) / THREADS;
     static constexpr int VECS_PER_RUN = K_MAJOR ? TILE_K / V : OUTER / V, RUN_STEP = THREADS / VECS_PER_RUN;
     static_assert(THREADS % VECS_PER_RUN == 0, "threads cover whole runs");
-    static constexpr int OUTERS = K_MAJOR ? COUNT : 1;      // outer indices of a thread
-    static constexpr bool OUTER_IN_REGISTERS = OUTERS <= 4;            // in registers
+    static constexpr int OUTERS = K_MAJOR ? COUNT : 1;      // outer indices of one thread
+    static constexpr bool OUTER_IN_REGISTERS = OUTERS <= 4;
     static __device__ __forceinline__ int contiguous_index() { return (int)threadIdx.x % VECS_PER_RUN * V; }
     static __device__ __forceinline__ int strided_index(int i) { return (int)threadIdx.x / VECS_PER_RUN + i * RUN_STEP; }
     static __device__ __forceinline__ int k(int i) { return K_MAJOR ? contiguous_index() : strided_index(i); }
@@ -34,10 +35,10 @@ template <class Stored_, class T_, int OUTER, int V_, bool ALONG_K_, bool MN_MAJ
     }
     struct CopyIterator {
         const Stored* from;
-        int left;            // of the outer indices of the chunks, those that exist: the first ones
-        Offset start, stride;  // of the plain operand: the first chunk's part, and from chunk to chunk
+        int left;            // how many of the vectors, from the first on, have an outer index inside the operand
+        Offset start, stride;  // dense operand: the first vector's offset, and the offset from vector to vector
         OuterIndex outer[IS_DENSE || !OUTER_IN_REGISTERS ? 1 : OUTERS];
-        KIndex depth;         // of the tile on its way, where it is the same for all chunks
+        KIndex depth;        // of the current K tile, where all vectors of the thread share one k index
     };
     struct StagedRegisters {
         Stored element[BY_CP_ASYNC ? 1 : COUNT][V];
@@ -47,21 +48,21 @@ template <class Stored_, class T_, int OUTER, int V_, bool ALONG_K_, bool MN_MAJ
 using SideA = Side<StoredA, A, TILE_M, VEC_A, A_K_MAJOR, A_MN_MAJOR, A_IS_DENSE>;
 using SideB = Side<StoredB, B, TILE_N, VEC_B, B_K_MAJOR, B_MN_MAJOR, !A_IS_DENSE>;
 
-// Where both operands' chunks lie along the sum, only their first indices are described.
+// Where both operands are K-major, the table holds one entry for each vector instead of one for each k index.
 constexpr int K_PER_ENTRY = A_K_MAJOR && B_K_MAJOR ? (VEC_A < VEC_B ? VEC_A : VEC_B) : 1;
-constexpr int TILE_ENTRIES = TILE_K / K_PER_ENTRY;  // of a tile
-static_assert(STAGES <= BATCH, "two batches are k_indices before the first product");
+constexpr int TILE_ENTRIES = TILE_K / K_PER_ENTRY;  // of one K tile
+static_assert(STAGES <= BATCH, "the prologue fills two batches of the table");
 
 struct IndexTables {
     OuterIndex im2col[A_IS_DENSE ? TILE_N : TILE_M];
-    Digits row[TILE_M], column[TILE_N];  // where the results belong
+    Digits row[TILE_M], column[TILE_N];  // coordinates of C
 };
 struct KIndexTable {
     KIndex at[2 * BATCH * TILE_ENTRIES];
 };
 
-// The indices of BATCHES times BATCH tiles of the sum, by the last threads first: every second batch lies in the same place.
-// The sum has `tiles`; behind the last one comes the first.
+// Fill the table for BATCHES batches of BATCH K tiles each. The table holds two batches in turn. The last threads work first,
+// because the first ones have more to copy. A persistent CTA starts again at K tile 0 after K tile `tiles` - 1.
 template <int BATCHES>
 __device__ __forceinline__ void fill_k_indices(const Params& p, KIndexTable& k_indices, int batch, long long first, int tiles) {
     #pragma unroll 1
@@ -90,8 +91,8 @@ template <class S> __device__ __forceinline__ void init_copy(
     }
 }
 
-// Starts a part of one tile on its way, of LOAD_SLICES; what goes through registers waits there. There are no branches, so that
-// it is done between products; behind the last tile nothing is read.
+// Start the loads of one of LOAD_SLICES slices of a K tile. Vectors that pass through registers stay in `staged_registers`.
+// The code has no branches, so that it can be scheduled between mma instructions; loads past the last K tile are masked.
 template <class S, int LOAD_SLICES> __device__ __forceinline__ void load_global(
     const Params& p, typename S::CopyIterator& copy, const IndexTables& tables, const KIndex* k_indices, int k_left, int load_slice,
     unsigned char* tile, typename S::StagedRegisters& staged_registers
@@ -130,11 +131,11 @@ template <class T, class Stored> __device__ __forceinline__ T staged(Stored x) {
     else return narrow<T>(widen<float>(x));
 }
 
-// What waits in registers enters the tile.
+// Store the staged registers in the tile.
 template <class S> __device__ __forceinline__ void store_shared(unsigned char* tile, const typename S::StagedRegisters& staged_registers) {
     typedef typename S::T T;
     if constexpr (!S::BY_CP_ASYNC) {
-        // Known anew for each tile: as many places as elements would not fit the registers.
+        // The offsets are computed again for each tile: keeping one for each element would spill registers.
         int k0 = S::k(0), outer0 = S::outer(0);
 #ifdef __CUDA_ARCH__
         asm volatile("" : "+r"(k0), "+r"(outer0));

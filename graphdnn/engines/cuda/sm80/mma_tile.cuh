@@ -1,18 +1,18 @@
-// Operand tiles in shared memory, and what a warp computes of them.
+// Operand tiles in shared memory, ldmatrix from them, and the mma.sync instructions of a warp.
 //
-// A tile has rows of 16-byte chunks. Turned, a row is an index of the sum with the outer indices next to each other; else a
-// row is an outer index with the sum's next to each other. Chunks are exchanged within rows so that eight rows' chunks at one
-// place lie in different banks.
+// A tile has rows of 16-byte vectors. In an MN-major tile a row is a k index and its outer indices are contiguous; otherwise a
+// row is an outer index and its k indices are contiguous. An XOR swizzle of the vectors of a row lets ldmatrix read the same
+// column of eight rows from different banks.
 
 template <class T, int OUTER, bool MN_MAJOR> struct TileOf {
     static constexpr int ROWS = MN_MAJOR ? TILE_K : OUTER, ROW_BYTES = (MN_MAJOR ? OUTER : TILE_K) * (int)sizeof(T);
     static constexpr int BYTES = ROWS * ROW_BYTES;
-    static constexpr int ROW_VECS = ROW_BYTES / 16;  // of a row
+    static constexpr int ROW_VECS = ROW_BYTES / 16;  // 16-byte vectors of a row
     static constexpr int ROWS_PER_LINE = ROW_VECS < 8 ? 8 / ROW_VECS : 1, SWIZZLE_MASK = (ROW_VECS < 8 ? ROW_VECS : 8) - 1;
     static_assert(ROW_BYTES % 16 == 0 && (ROW_VECS & (ROW_VECS - 1)) == 0, "rows of a power of two of chunks");
-    static_assert(!MN_MAJOR || sizeof(T) == 2, "matrices of 16-bit elements are turned while they are loaded");
+    static_assert(!MN_MAJOR || sizeof(T) == 2, "ldmatrix.trans transposes 16-bit elements only");
 
-    // What a row's chunks are exchanged by: the same for rows that differ by a multiple of 8.
+    // The XOR mask of a row; rows that differ by a multiple of 8 have the same mask.
     static __device__ __forceinline__ unsigned int swizzle(unsigned int row) { return row / ROWS_PER_LINE & SWIZZLE_MASK; }
     static __device__ __forceinline__ int at(int k, int outer) {
         const unsigned int row = MN_MAJOR ? k : outer, byte = (MN_MAJOR ? outer : k) * (int)sizeof(T);
@@ -21,21 +21,21 @@ template <class T, int OUTER, bool MN_MAJOR> struct TileOf {
 };
 
 constexpr int WARPS_M = TILE_M / WARP_M, WARPS_N = TILE_N / WARP_N;
-constexpr int MMA_TILES_M = WARP_M / 16, MMA_TILES_N = WARP_N / 8;  // products of a warp
-constexpr int MMA_K = 32 / (int)sizeof(A);          // of one product
+constexpr int MMA_TILES_M = WARP_M / 16, MMA_TILES_N = WARP_N / 8;  // mma instructions of a warp for one k step
+constexpr int MMA_K = 32 / (int)sizeof(A);          // k elements of one mma instruction
 constexpr int MMA_STEPS = TILE_K / MMA_K;
 static_assert(THREADS == 32 * WARPS_M * WARPS_N, "a warp for each load_slice of the tile");
-static_assert(MMA_TILES_N % 2 == 0, "two products' columns are loaded at once");
+static_assert(MMA_TILES_N % 2 == 0, "one ldmatrix.x4 loads the columns of two mma instructions");
 
 using TileA = TileOf<A, TILE_M, A_MN_MAJOR>;
 using TileB = TileOf<B, TILE_N, B_MN_MAJOR>;
 constexpr int STAGE_BYTES = TileA::BYTES + TileB::BYTES;
 
-// Where a lane reads its rows of a warp's part. Sixteen outer indices are two matrices; the matrices of A come in the order
-// (upper, lower) of the outer index first, those of B in that of the sum.
+// The addresses that a lane hands to ldmatrix.x4 for its warp's tile. Sixteen outer indices are two 8x8 matrices. The four
+// matrices of A are ordered by outer index first, and the four matrices of B by k first.
 template <class Tile, bool MN_MAJOR, bool IS_A> struct Reader {
     int row;             // bytes from the tile's start to the lane's first row
-    unsigned int vec;  // of that row, exchanged
+    unsigned int vec;  // swizzled vector in that row
 
     static __device__ __forceinline__ Reader of(int outer0) {
         const int lane = (int)threadIdx.x % 32, r = lane % 8;
@@ -44,7 +44,7 @@ template <class Tile, bool MN_MAJOR, bool IS_A> struct Reader {
         if constexpr (MN_MAJOR) return {(accum * 8 + r) * Tile::ROW_BYTES, (unsigned int)(outer0 / 8 + outer) ^ swizzle};
         else return {(outer0 + outer * 8 + r) * Tile::ROW_BYTES, (unsigned int)accum ^ swizzle};
     }
-    // Of sixteen outer indices. What is added to a chunk's number has bits of its own: it may be exchanged in as well.
+    // The address for sixteen outer indices. The step and the vector number occupy different bits, so XOR adds them.
     __device__ __forceinline__ int at(int step, int mma_index) const {
         if constexpr (MN_MAJOR) return row + step * 16 * Tile::ROW_BYTES + (int)((vec ^ (unsigned int)(2 * mma_index)) * 16);
         else return row + mma_index * 16 * Tile::ROW_BYTES + (int)((vec ^ (unsigned int)(2 * step)) * 16);

@@ -1,7 +1,8 @@
-// The products of F(4x4, 3x3), one for each component: sums[component][row][column] over the summed channels.
+// The GEMMs of F(4x4, 3x3), one for each component of the transform: sums[component][row][column] over the input channels.
 //
-// Operands lie in memory as blocks read them: a[block of rows][component][channel][row], b[...][column] likewise, with
-// zeros where a block goes beyond the last. What rows and columns are is the caller's choice.
+// Operands are packed as CTAs read them: a[row tile][component][channel][row] and b[column tile][component][channel][column],
+// with zeros past the end. The caller decides what rows and columns are.
+// Tile: TILE_M x TILE_N, TM x TN accumulators for a thread. Pipeline: STAGES stages of cp.async with TILE_K channels each.
 
 constexpr int STAGES = 4;
 constexpr int STAGE_A = TILE_K * TILE_M, STAGE_B = TILE_K * TILE_N;

@@ -1,4 +1,4 @@
-// Sum of the partial results of a split, in their order, and the epilogue.
+// Split-K reduction of an implicit GEMM: the sum of the partial results, in the order of the splits, and the epilogue.
 extern "C" __global__ void __launch_bounds__(REDUCE_THREADS) reduce_splits(const __grid_constant__ Params p) {
     constexpr int A_KIND = A_IS_DENSE ? CHANNEL : PIXEL;
     constexpr int B_KIND = A_IS_DENSE ? (K_KIND == PIXEL ? FILTER : PIXEL) : CHANNEL;
