@@ -11,13 +11,13 @@ from itertools import count
 from math import gcd
 from typing import Concatenate, ParamSpec, TypeVar
 
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvForward, ConvolutionOperation, Matmul, NormBackward, NormForward
 from graphdnn.tensors import TensorSpec
 
 _MOST = 1024
-_LONGEST = 2**30  # steps of an axis, up to which neighbouring ones become one (``Space``)
+_LONGEST = 2**30  # steps of an axis, up to which neighbouring ones become one (``IndexSpace``)
 _FARTHEST = 2**31 - 1  # elements, for offsets of 32 bits
 _PLANE = 2  # spatial axes
 _PACK = 16  # elements at most that one access takes
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 Given = ParamSpec("Given")
 
 
-@once
+@memoize
 def images_of(op: FusedOp) -> int | None:
     """The number of an operation, whatever its batch; None where it is not known."""
     anchor, tensors = op.anchor, (*op.inputs, *op.outputs, *op.internal)
@@ -68,7 +68,7 @@ def _number_of(key: tuple[object, ...]) -> int:
     return number
 
 
-@once
+@memoize
 def windows_of(op: FusedOp) -> int | None:
     """The number of a convolution, whatever its images' lines and pixels and how many there are; None where it is not
     known, and of other operations. Layouts are no part of it.
@@ -79,7 +79,7 @@ def windows_of(op: FusedOp) -> int | None:
     return _number_of((op.like, filter.dims, image.dims[1]))
 
 
-@once
+@memoize
 def lines_of(op: FusedOp) -> int | None:
     """The number of a forward convolution of planes, whatever its images' lines and pixels and how many there are, more
     than one of each; None where it is not known, and where images have gaps, or their channels are not neighbours.
@@ -129,24 +129,24 @@ def _without(n: int, axis: int, spec: TensorSpec) -> tuple[object, ...] | None:
     return ((*dims[:axis], *dims[axis + 1 :]), strides) if spec.strides[axis] == max(strides) else None
 
 
-def once_for_images(
+def memoize_for_images(
     function: Callable[Concatenate[FusedOp, Given], Result],
 ) -> Callable[Concatenate[FusedOp, Given], Result]:
     """``function`` of an operation, which does not look at how many images there are, remembered for all batches.
 
     What else it is given is a part of what it is remembered by.
     """
-    return _once_for(images_of, function)
+    return _memoize_by_number(images_of, function)
 
 
-def once_for_lines(
+def memoize_for_lines(
     function: Callable[Concatenate[FusedOp, Given], Result],
 ) -> Callable[Concatenate[FusedOp, Given], Result]:
     """The same of one that does not look at images' lines and pixels either, as far as ``lines_of`` goes."""
-    return _once_for(images_of, _once_for(lines_of, function))  # images are quicker to tell
+    return _memoize_by_number(images_of, _memoize_by_number(lines_of, function))  # images are quicker to tell
 
 
-def _once_for(
+def _memoize_by_number(
     number_of: Callable[[FusedOp], int | None], function: Callable[Concatenate[FusedOp, Given], Result]
 ) -> Callable[Concatenate[FusedOp, Given], Result]:
     kept: dict[object, tuple[Result]] = {}

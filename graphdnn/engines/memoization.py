@@ -11,12 +11,12 @@ Result = TypeVar("Result")
 _KEPT = 64  # subjects of one function: more than one graph has
 
 
-def once(function: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
+def memoize(function: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
     """``function`` of an immutable subject that compares by identity (a fused operation, a task), remembered."""
     return cast(Callable[[Subject], Result], lru_cache(maxsize=_KEPT)(function))
 
 
-def once_by_identity(function: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
+def memoize_by_identity(function: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
     """The same of subjects that compare by value, which would take longer than most answers do, or have no hash. Those
     that are remembered are kept alive.
     """

@@ -6,7 +6,7 @@ from math import prod
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import FLOATS
-from graphdnn.engines.memoization import once, once_by_identity
+from graphdnn.engines.memoization import memoize, memoize_by_identity
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import (
@@ -21,7 +21,7 @@ from graphdnn.operations import (
 )
 
 
-@once_by_identity
+@memoize_by_identity
 def flops(op: Operation) -> int:
     """Arithmetic operations; a multiply-add counts two. Elementwise work by the table's rough cost per element."""
     if isinstance(op, ConvolutionOperation):
@@ -37,7 +37,7 @@ def flops(op: Operation) -> int:
     return 2 * max(t.elements for t in op.tensors().values())
 
 
-@once
+@memoize
 def bytes_moved(op: FusedOp) -> int:
     """Bytes that have to cross memory at least once: every input read, every output written. Pixels between those that
     a strided filter reads stay where they are, if channels are neighbours.

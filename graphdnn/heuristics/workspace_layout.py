@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.fusion.fused_graph import FusedGraph
 from graphdnn.fusion.views import views_of
 from graphdnn.tensors import TensorSpec
@@ -30,12 +30,12 @@ def _materialized(fused: FusedGraph, device: DeviceSpec) -> tuple[TensorSpec, ..
     return _beside_views(fused) if device.kind == "cuda" else _whole(fused)
 
 
-@once
+@memoize
 def _whole(fused: FusedGraph) -> tuple[TensorSpec, ...]:
     return fused.materialized
 
 
-@once
+@memoize
 def _beside_views(fused: FusedGraph) -> tuple[TensorSpec, ...]:
     tensors = fused.materialized
     views = views_of(fused) if tensors else {}

@@ -21,7 +21,7 @@ from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.parameters import scalar_bits
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.host.memory import empty
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam, ExecutionFailed, NotSupported
 from graphdnn.heuristics import EngineConfig
@@ -58,7 +58,7 @@ _NUMBERS = (int, float, bool)
 _UNREAD = object()  # in place of a number before the first call
 
 
-@once
+@memoize
 def _looks_of(config: EngineConfig) -> Looks:
     return Looks(bound_of(config).arrays)
 

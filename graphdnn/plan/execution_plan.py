@@ -15,7 +15,7 @@ from weakref import ref
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.host.memory import binding_layout
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.enums import BehaviorNote, NumericalNote
 from graphdnn.frozen import frozen
 from graphdnn.graph.operation_graph import OperationGraph
@@ -163,7 +163,7 @@ class Bound:
     uids: tuple[int, ...]
 
 
-@once
+@memoize
 def bound_of(config: EngineConfig) -> Bound:
     """The same for every plan of a configuration, as equal graphs share theirs."""
     graph = config.fused.graph

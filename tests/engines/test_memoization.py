@@ -1,4 +1,4 @@
-"""once: an answer about an object is worked out once while it is among the last ones, and never another object's."""
+"""memoize: an answer about an object is worked out once while it is among the last ones, and never another object's."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from graphdnn.engines import memoization
-from graphdnn.engines.memoization import once, once_by_identity
+from graphdnn.engines.memoization import memoize, memoize_by_identity
 
 Decorator = Callable[[Callable[[Any], Any]], Callable[[Any], Any]]
-both = pytest.mark.parametrize("once", [once, once_by_identity])
+both = pytest.mark.parametrize("once", [memoize, memoize_by_identity])
 
 
 class Subject:
@@ -58,7 +58,7 @@ def test_equal_subjects_are_told_apart_by_identity() -> None:
     first, second = [1], [1]  # equal, and without a hash
     asked: list[int] = []
 
-    @once_by_identity
+    @memoize_by_identity
     def length(subject: list[int]) -> int:
         asked.append(id(subject))
         return len(subject)

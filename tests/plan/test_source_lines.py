@@ -13,7 +13,7 @@ from graphdnn import build, fuse
 from graphdnn.cli.kernel_listing import kernels_json, source_text
 from graphdnn.device.profiles import device_spec
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.enums import DataType, PointwiseMode, ReductionOperator
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Ranking
@@ -106,8 +106,8 @@ def test_source_shows_what_a_line_means() -> None:
 def test_a_copy_is_named_as_one() -> None:
     """Packed bits become bytes in scratch memory, by a launch whose text numbers the copy alone."""
     op = fuse(chain(1, 2, 3, 4, 5)).operations[0]
-    steps = Steps(op, H200)
-    steps.relaid(tensor(1, (64, 48), DataType.BOOLEAN))
+    steps = LaunchSequence(op, H200)
+    steps.relayout(tensor(1, (64, 48), DataType.BOOLEAN))
     (mark,) = source_lines(op, steps.kernel("copies"))
     assert (mark.number, mark.reads, mark.writes) == (None, (1,), (None,))
     assert str(mark) == "pointwise, added by the engine: uid 1 -> scratch memory"

@@ -107,7 +107,7 @@ COPIED_BYTES = [
 def test_products_of_four_bytes(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implicit_dp4a, "copying_seconds", lambda size, device: 0.0)  # as for a large problem
     kernel = device_kernel(operations(text), ENGINE, {KnobType.TILE_SIZE: 10})
-    assert "constexpr bool QUADS = true;" in kernel.source
+    assert "constexpr bool DP4A = true;" in kernel.source
     check(text, TILE_SIZE=10)
     check(text, TILE_SIZE=3)
     check(text, TILE_SIZE=3, SPLIT_K=1)
@@ -118,14 +118,14 @@ def test_products_of_four_bytes(text: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_bytes_whose_channels_are_no_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(implicit_dp4a, "copying_seconds", lambda size, device: 0.0)
     text = "conv x=i8[1,6,7,6]nhwc w=i8[8,6,3,3]nhwc pad=1 compute=i32 out=i32"
-    assert "constexpr bool QUADS = false;" in device_kernel(operations(text), ENGINE).source
+    assert "constexpr bool DP4A = false;" in device_kernel(operations(text), ENGINE).source
     check(text)
 
 
 @emulated
 def test_bytes_that_are_not_worth_a_copy() -> None:
     text = "conv x=i8[1,8,7,6] w=i8[8,8,3,3] pad=1 compute=i32 out=i32"
-    assert "constexpr bool QUADS = false;" in device_kernel(operations(text), ENGINE).source
+    assert "constexpr bool DP4A = false;" in device_kernel(operations(text), ENGINE).source
     check(text)
 
 

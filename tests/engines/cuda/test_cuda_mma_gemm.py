@@ -141,7 +141,7 @@ def test_blocks_that_stay(text: str) -> None:
     for tile, more in ((9, {}), (12, {KnobType.STAGES: 2}), (12, {KnobType.TILEK: 1})):
         knobs = {KnobType.CTA_COUNT: 2, KnobType.TILE_SIZE: tile, KnobType.OCCUPANCY: 1, KnobType.SPLIT_K: 1, **more}
         kernel = ENGINE.compile(Task(fused(ops), small), ENGINE.settings(knobs))
-        assert "constexpr bool STAYS = true;" in (kernel.source or "")
+        assert "constexpr bool PERSISTENT = true;" in (kernel.source or "")
         check(text, device=small, **{k.name: v for k, v in knobs.items()})
 
 

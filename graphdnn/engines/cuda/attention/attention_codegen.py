@@ -14,7 +14,7 @@ from graphdnn.engines.cuda.codegen.index_space import whole
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.vectors import width_for
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.fusion.patterns.attention import Attention, attention_of
@@ -66,7 +66,7 @@ class Parts:
         return 2.0 * s.stack * self.band.visible(s.rows, s.keys) * (s.depth + s.columns)
 
 
-@once
+@memoize
 def parts_of(op: FusedOp) -> Parts:
     attention = attention_of(op.operations)
     assert attention is not None

@@ -12,7 +12,7 @@ from graphdnn.engines.cuda.attention.attention_codegen import Parts, describe, f
 from graphdnn.engines.cuda.codegen.cost import device_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.sm90.sm90_requirements import capability_need
@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.sm90.tile import ROW
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
 from graphdnn.engines.cuda.sm90.wgmma_text import product_text, register_product_text
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need, needs_rule
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.engines.sum_error import SumError
 from graphdnn.enums import DataType, KnobType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
@@ -109,7 +109,7 @@ def _is_cut(parts: Parts) -> bool:
     return parts.band.first is not None or parts.band.last is not None
 
 
-@once
+@memoize
 def _seen(op: FusedOp) -> float:
     """Keys that a row sees, in the mean."""
     sizes = parts_of(op).sizes
@@ -173,11 +173,11 @@ def _tiles(parts: Parts, tile: Tile) -> int:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    parts, steps = parts_of(op), Steps(op, device)
+    parts, steps = parts_of(op), LaunchSequence(op, device)
     sizes, attention = parts.sizes, parts.attention
     tile = _tile(parts, device, knobs[TILE.type]) or TILES[-1]
     batch, rank = attention.first.c.extents[:-2], attention.first.c.rank
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     describe(parts, parameters)
     lines = {"q": tile.rows, "k": tile.bn, "v": tile.bn}
     axes = {"q": (rank - 1, rank - 2), "k": (rank - 2, rank - 1), "v": (rank - 1, rank - 2)}

@@ -10,7 +10,7 @@ from graphdnn.engines.cuda.attention.attention_codegen import Parts, describe, f
 from graphdnn.engines.cuda.codegen.cost import device_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, needs_rule
@@ -85,9 +85,9 @@ def _blocks(parts: Parts, tile: Tile) -> int:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    parts, steps = parts_of(op), Steps(op, device)
+    parts, steps = parts_of(op), LaunchSequence(op, device)
     sizes, tile = parts.sizes, _tile(parts, device, knobs)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     describe(parts, parameters)
     functions = functions_of(parts, parameters)
     depth, columns = _heads(parts)

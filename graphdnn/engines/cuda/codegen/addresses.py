@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from graphdnn.engines.cuda.codegen.index_space import INT_MAX, Space, is_addressable
+from graphdnn.engines.cuda.codegen.index_space import INT_MAX, IndexSpace, is_addressable
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.vectors import widest_of_bits
 from graphdnn.enums import DataType
@@ -17,7 +17,7 @@ class Addresses:
     def __init__(
         self,
         parameters: Parameters,
-        space: Space,
+        space: IndexSpace,
         prefix: str,
         width: int,
         vector_axis: int,

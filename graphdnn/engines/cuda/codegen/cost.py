@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.engine import Cost, Task
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.engines.operation_cost import bytes_moved, flops
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -40,7 +40,7 @@ def other_seconds(task: Task) -> float:
     return _flops_of(task.op)[1] / task.device.rate(DataType.FLOAT)
 
 
-@once
+@memoize
 def _flops_of(op: FusedOp) -> tuple[int, int]:
     """Of all operations, and of those around the anchor."""
     around = sum([flops(step) for step in op.operations if step is not op.anchor])
@@ -62,7 +62,7 @@ def phased_cost(task: Task, phases: Mapping[str, tuple[float, float]], launches:
     return Cost(_flops_of(task.op)[0], traffic, sum(parts.values()), MappingProxyType(parts))
 
 
-def also(cost: Cost, device: DeviceSpec, name: str, traffic: float, launches: int) -> Cost:
+def with_launches(cost: Cost, device: DeviceSpec, name: str, traffic: float, launches: int) -> Cost:
     """With more launches of their own, which move so many bytes."""
     seconds, start = traffic / (device.bandwidth * _COPY_SHARE), launches * device.launch
     parts = {**cost.parts, name: seconds, "launch": cost.parts.get("launch", 0.0) + start}
@@ -98,7 +98,9 @@ def with_exit(cost: Cost, task: Task) -> Cost:
     kept = {t.uid for t in op.internal}
     read = {t.uid: t for t in op.exit.inputs().values() if t.uid in op.uses.made}.values()
     written = float(sum(t.bytes for t in read if t.uid in kept))
-    return also(_writing(cost, task, written), task.device, _EXIT, float(sum(t.bytes for t in read)), _EXIT_LAUNCHES)
+    return with_launches(
+        _writing(cost, task, written), task.device, _EXIT, float(sum(t.bytes for t in read)), _EXIT_LAUNCHES
+    )
 
 
 def _writing(cost: Cost, task: Task, traffic: float) -> Cost:
@@ -122,29 +124,29 @@ def least_seconds(task: Task, launches: int, rate: float = inf, traffic: float =
     ``rate``: the most operations in a second that a prediction allows. ``traffic``: bytes besides, before or after.
     """
     hidden = _OVERLAP * (launches - 1) * task.device.launch if launches > 1 else 0.0
-    return least_in_turn(task, launches, rate, traffic) - hidden
+    return least_seconds_in_sequence(task, launches, rate, traffic) - hidden
 
 
-def least_in_turn(task: Task, launches: int, rate: float = inf, traffic: float = 0.0) -> float:
+def least_seconds_in_sequence(task: Task, launches: int, rate: float = inf, traffic: float = 0.0) -> float:
     """The same of launches none of which hides a part of another, as ``phased_cost`` has them."""
     work, memory, device = _at_least(task)
     seconds = max(work / rate, memory)
     return launches * device.launch + traffic / (device.bandwidth * _COPY_SHARE) + seconds
 
 
-def least_of_rest(task: Task, launches: int, traffic: float = 0.0) -> float:
+def least_seconds_of_delegate(task: Task, launches: int, traffic: float = 0.0) -> float:
     """The same of an engine that gives a convolution to another one, beside launches of its own."""
     start = (_LEAST_START + launches * (1.0 - _OVERLAP)) * task.device.launch
     return start + traffic / (task.device.bandwidth * _COPY_SHARE) + memory_seconds(task)
 
 
-@once
+@memoize
 def _at_least(task: Task) -> tuple[float, float, DeviceSpec]:
     """What bounds of all engines ask of a task."""
     return _least_flops(task), memory_seconds(task), task.device
 
 
-@once
+@memoize
 def memory_seconds(task: Task) -> float:
     """Of each operand once through memory."""
     return bytes_moved(task.op) / (task.device.bandwidth * _COPY_SHARE)

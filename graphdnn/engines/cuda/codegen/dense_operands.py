@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from math import prod
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import also
+from graphdnn.engines.cuda.codegen.cost import with_launches
 from graphdnn.engines.cuda.codegen.index_space import collapsed, is_addressable, whole
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps, fused_inputs
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence, fused_inputs
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.pointwise.pointwise import Written, element_launch, generate_pointwise
 from graphdnn.engines.engine import Cost, Task
@@ -21,9 +21,9 @@ from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride_order
 
 
-def staged(steps: Steps, spec: TensorSpec) -> TensorSpec:
+def staged(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
     """The operand in memory: itself, what its prologue computes, or a copy where no address is a sum over axes."""
-    if spec.uid in steps.places:
+    if spec.uid in steps.workspace_offsets:
         return spec
     chain = steps.op.leading_to(spec)
     if chain:
@@ -34,10 +34,10 @@ def staged(steps: Steps, spec: TensorSpec) -> TensorSpec:
             steps.op.index, "pointwise", None, (), tuple(writing(chain, made)), None,
             tuple(fused_inputs(chain)), (made,), (),
         )  # fmt: skip
-        steps.places[spec.uid] = steps.allocate(made.bytes)
+        steps.workspace_offsets[spec.uid] = steps.allocate(made.bytes)
         steps.include(generate_pointwise(alone, steps.device), alone)
         return made
-    return spec if is_addressable(spec) else steps.relaid(spec)
+    return spec if is_addressable(spec) else steps.relayout(spec)
 
 
 def writing(chain: Sequence[Operation], made: TensorSpec) -> list[Operation]:
@@ -69,13 +69,13 @@ def with_staging(cost: Cost, task: Task) -> Cost:
     if not chains:
         return cost
     traffic = sum(made.bytes + sum(t.bytes for t in fused_inputs(chain)) for made, chain in chains.values())
-    return also(cost, task.device, "prologue", float(traffic), len(chains))
+    return with_launches(cost, task.device, "prologue", float(traffic), len(chains))
 
 
-def is_written_as_it_is(steps: Steps, spec: TensorSpec) -> bool:
+def is_written_as_it_is(steps: LaunchSequence, spec: TensorSpec) -> bool:
     """True when the library may write the anchor's output itself: nothing follows, and it is in memory."""
     op = steps.op
-    is_here = spec.uid in steps.places or any(t.uid == spec.uid for t in op.outputs)
+    is_here = spec.uid in steps.workspace_offsets or any(t.uid == spec.uid for t in op.outputs)
     return is_here and not op.epilogue and not _blends(op) and is_addressable(spec)
 
 
@@ -90,7 +90,7 @@ def _blends(op: FusedOp) -> bool:
     return isinstance(anchor, ConvolutionOperation) and (anchor.alpha != 1.0 or anchor.beta != 0.0)
 
 
-def add_finish(steps: Steps, result: TensorSpec, entering: TensorSpec, arithmetic: DataType) -> None:
+def add_finish(steps: LaunchSequence, result: TensorSpec, entering: TensorSpec, arithmetic: DataType) -> None:
     """The launch after the library: its result in scratch memory through alpha, beta and the epilogue to memory."""
     op = steps.op
     tensors = [result, *steps.epilogue_tensors()]
@@ -98,9 +98,9 @@ def add_finish(steps: Steps, result: TensorSpec, entering: TensorSpec, arithmeti
         tensors.append(entering)
     stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
     main = next((t for t in op.outputs if t.extents == entering.extents), entering)
-    space = collapsed(whole(entering.extents), main, stored, asked_indices(op.epilogue))
+    space = collapsed(whole(entering.extents), main, stored, gen_index_axes(op.epilogue))
     width = width_for(space, stored)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     program = Program(op, parameters, space, "t", width=width, linear="linear")
     compute = COMPUTE_TYPE[arithmetic]
     steps.finish(program, program.widened(result, compute), compute)

@@ -14,10 +14,10 @@ from typing import Any
 
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.engines.batch_invariance import images_of
-from graphdnn.engines.cuda.codegen.index_space import INT_MAX, Space
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.index_space import INT_MAX, IndexSpace
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Field, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.vectors import MAX_WIDTH, width_for
 from graphdnn.fusion.fused_graph import Alike, FusedOp
 from graphdnn.tensors import TensorSpec
@@ -27,7 +27,7 @@ _MOST = 512  # endings
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class Epilogue:
     """``functions``: ``keep`` with its struct, and ``epilogue(p, at, kept, acc, is_there)`` of ``width`` sums.
     ``fetching``: ``fetch``, which asks for ``fetched`` elements of the operands as large as the result, ahead of use.
     """
@@ -42,7 +42,7 @@ class Ending:
 class _Known:
     """``fields``: that its functions read, with the tensors whose addresses and strides they hold, by their places."""
 
-    ending: Ending
+    ending: Epilogue
     fields: tuple[Field, ...]
     places: tuple[int, ...]
 
@@ -51,7 +51,7 @@ _texts: dict[tuple[object, ...], KernelText] = {}  # by images
 
 
 def text_of_images(
-    op: FusedOp, ending: Ending, about: tuple[object, ...], write: Callable[[], KernelText]
+    op: FusedOp, ending: Epilogue, about: tuple[object, ...], write: Callable[[], KernelText]
 ) -> KernelText:
     """The text around an ending, written once for any number of images. ``about``: the kernel, and all that its text
     depends on beside the operation.
@@ -73,10 +73,10 @@ _of_images: dict[tuple[object, ...], tuple[_Known, _Strides]] = {}
 _places: dict[Alike, tuple[int, ...] | None] = {}  # of what the end of a class's kernels reads and writes
 
 
-def ending_of(
-    steps: Steps,
+def epilogue_of(
+    steps: LaunchSequence,
     parameters: Parameters,
-    space: Space | tuple[Any, ...],
+    space: IndexSpace | tuple[Any, ...],
     axis: int,
     most: int,
     accumulator: str,
@@ -84,7 +84,7 @@ def ending_of(
     taken: str = SUMS,
     residual: TensorSpec | None = None,
     sums: int = 0,
-) -> Ending:
+) -> Epilogue:
     """The ending of the operation of ``steps``; ``parameters`` get its fields.
 
     ``space``: the coordinates that ``epilogue`` is called with; or a function of the operation, and what else it is
@@ -101,7 +101,7 @@ def ending_of(
     stored = [tensors[place] for place in places]
     largest = max([t.elements for t in stored])
     sizes = tuple([(t.span <= INT_MAX, 2 * t.elements >= largest) for t in stored])
-    number = None if isinstance(space, Space) else images_of(op)
+    number = None if isinstance(space, IndexSpace) else images_of(op)
     if number is not None:
         found = _of_images.get((number, space, asked, sizes))
         if found is not None:
@@ -126,11 +126,11 @@ def ending_of(
     return kept.ending
 
 
-def _made(op: FusedOp, space: Space | tuple[Any, ...]) -> Space:
-    return space if isinstance(space, Space) else space[0](op, *space[1:])
+def _made(op: FusedOp, space: IndexSpace | tuple[Any, ...]) -> IndexSpace:
+    return space if isinstance(space, IndexSpace) else space[0](op, *space[1:])
 
 
-def _strides(space: Space, known: _Known, tensors: Sequence[TensorSpec]) -> _Strides:
+def _strides(space: IndexSpace, known: _Known, tensors: Sequence[TensorSpec]) -> _Strides:
     """Of the tensors of its fields; by-value ones have none."""
     return tuple([() if (t := tensors[place]).is_by_value else space.strides(t) for place in known.places])
 
@@ -142,16 +142,16 @@ def _keep(kept: dict[Any, Any], key: object, value: object) -> None:
 
 
 def _written(
-    steps: Steps,
+    steps: LaunchSequence,
     parameters: Parameters,
-    space: Space,
+    space: IndexSpace,
     axis: int,
     most: int,
     accumulator: str,
     taken: str,
     residual: TensorSpec | None,
     sums: int,
-) -> tuple[Ending, tuple[int, ...]]:
+) -> tuple[Epilogue, tuple[int, ...]]:
     """The ending, and the uids that its fields are of."""
     width = min(width_for(space, steps.epilogue_tensors(), axis), most)
     body = Program(
@@ -167,10 +167,10 @@ def _written(
         body.keeping(brought),
         body.function("epilogue", f"const ColumnOperands& kept, {argument}, bool is_there"),
     )
-    return Ending(width, functions, body.fetching("fetch"), body.fetched), body.operands
+    return Epilogue(width, functions, body.fetching("fetch"), body.fetched), body.operands
 
 
-def _places_of(steps: Steps, tensors: Sequence[TensorSpec]) -> tuple[int, ...] | None:
+def _places_of(steps: LaunchSequence, tensors: Sequence[TensorSpec]) -> tuple[int, ...] | None:
     """What the end of a class's kernels reads and writes in memory; None where texts depend on indices."""
     op, like = steps.op, steps.op.like
     if like is None:
@@ -178,11 +178,11 @@ def _places_of(steps: Steps, tensors: Sequence[TensorSpec]) -> tuple[int, ...] |
     if like not in _places:
         place_of = {t.uid: place for place, t in enumerate(tensors)}
         stored = dict.fromkeys([place_of[t.uid] for t in steps.epilogue_tensors() if not t.is_by_value])
-        _keep(_places, like, None if asked_indices(op.epilogue) else tuple(stored))
+        _keep(_places, like, None if gen_index_axes(op.epilogue) else tuple(stored))
     return _places[like]
 
 
-def _lie(space: Space, axis: int, tensors: Sequence[TensorSpec]) -> list[object]:
+def _lie(space: IndexSpace, axis: int, tensors: Sequence[TensorSpec]) -> list[object]:
     """How tensors lie, as far as functions depend on it. Packs have at most ``MAX_WIDTH`` elements, so of a stride and
     of the extent along ``axis`` it is what is left beyond a multiple of that.
     """

@@ -34,7 +34,7 @@ axis_of = lru_cache(maxsize=4096)(Axis)  # one object for equal ones: most are t
 
 
 @dataclass(frozen=True)
-class Space:
+class IndexSpace:
     """Axes, outermost first. ``extents`` are those of the tensors, whose shorter axes (extent 1) are broadcast."""
 
     extents: tuple[int, ...]
@@ -74,19 +74,19 @@ def is_addressable(spec: TensorSpec) -> bool:
     return spec.vector_count == 1 and spec.data_type is not DataType.BOOLEAN
 
 
-def whole(extents: Sequence[int]) -> Space:
+def whole(extents: Sequence[int]) -> IndexSpace:
     """The tensors' own axes."""
     return _whole(tuple(extents))
 
 
 @lru_cache(maxsize=256)
-def _whole(extents: tuple[int, ...]) -> Space:
-    return Space(extents, tuple(Axis(size, i) for i, size in enumerate(extents)))
+def _whole(extents: tuple[int, ...]) -> IndexSpace:
+    return IndexSpace(extents, tuple(Axis(size, i) for i, size in enumerate(extents)))
 
 
 def collapsed(
-    space: Space, main: TensorSpec, tensors: Sequence[TensorSpec], kept: frozenset[int] = frozenset()
-) -> Space:
+    space: IndexSpace, main: TensorSpec, tensors: Sequence[TensorSpec], kept: frozenset[int] = frozenset()
+) -> IndexSpace:
     """The same elements in fewer axes, ordered as ``main`` lies in memory.
 
     Neighbouring axes become one where every tensor steps through both at one pace. ``kept``: logical axes whose
@@ -106,4 +106,4 @@ def collapsed(
         else:
             merged.append(axis)
         last = here
-    return Space(space.extents, tuple(merged) or (Axis(1, 0),))
+    return IndexSpace(space.extents, tuple(merged) or (Axis(1, 0),))

@@ -28,12 +28,12 @@ ALIGNMENT = 256
 Step = Launch | LibraryCall
 
 
-class Steps:
+class LaunchSequence:
     """Collects the launches of a fused operation in order."""
 
     def __init__(self, op: FusedOp, device: DeviceSpec) -> None:
         self.op, self.device = op, device
-        self.places: dict[int, int] = {}  # uid -> offset of tensors in scratch memory
+        self.workspace_offsets: dict[int, int] = {}  # uid -> offset of tensors in scratch memory
         self._steps: list[Step] = []
         self._bytes = 0
         self._kept: list[TensorSpec] = []
@@ -41,7 +41,7 @@ class Steps:
             read = {t.uid for t in op.exit.inputs().values()}  # by two ports, maybe
             self._kept = [t for t in op.internal if t.uid in read]
         for spec in self._kept:
-            self.places[spec.uid] = self.allocate(spec.bytes)
+            self.workspace_offsets[spec.uid] = self.allocate(spec.bytes)
 
     def allocate(self, size: int) -> int:
         """Bytes of scratch memory; returns their offset."""
@@ -51,7 +51,9 @@ class Steps:
 
     def new_uid(self) -> int:
         """One that no tensor here has."""
-        return min((*self.places, *(t.uid for t in (*self.op.inputs, *self.op.outputs, *self.op.internal)))) - 1
+        return (
+            min((*self.workspace_offsets, *(t.uid for t in (*self.op.inputs, *self.op.outputs, *self.op.internal)))) - 1
+        )
 
     def add(self, step: Step) -> None:
         self._steps.append(step)
@@ -65,10 +67,10 @@ class Steps:
         ``of``: what it was made for, where its text numbers other operations than the list of this fused operation.
         """
         base = self.allocate(kernel.scratch)
-        moved = (_moved(step, self.places, base) for step in kernel.steps)
+        moved = (_moved(step, self.workspace_offsets, base) for step in kernel.steps)
         self._steps.extend(moved if of is None else (_numbering(step, of) for step in moved))
 
-    def relaid(self, spec: TensorSpec, strides: tuple[int, ...] | None = None) -> TensorSpec:
+    def relayout(self, spec: TensorSpec, strides: tuple[int, ...] | None = None) -> TensorSpec:
         """A copy of an operand in scratch memory, packed and a byte or more for each element; made by a launch.
 
         ``strides``: of the copy, without gaps; row-major unless given.
@@ -86,12 +88,12 @@ class Steps:
                 "is_virtual": False,
             }
         )
-        self.copied(spec, copy)
+        self.add_copy(spec, copy)
         return copy
 
-    def copied(self, spec: TensorSpec, copy: TensorSpec) -> None:
+    def add_copy(self, spec: TensorSpec, copy: TensorSpec) -> None:
         """``copy`` in scratch memory, of another layout or type; made by a launch."""
-        self.places[copy.uid] = self.allocate(copy.bytes)
+        self.workspace_offsets[copy.uid] = self.allocate(copy.bytes)
         self.moved(spec, copy)
 
     def moved(self, spec: TensorSpec, to: TensorSpec) -> None:

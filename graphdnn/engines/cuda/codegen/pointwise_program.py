@@ -1,7 +1,7 @@
 """Program: pointwise operations as the text of one device function. Every engine's prologue and epilogue.
 
 The function works on ``width`` neighbouring elements at a coordinate ``at`` of a
-``Space``. Values live in arrays of their tensor's storage type, so each is rounded
+``IndexSpace``. Values live in arrays of their tensor's storage type, so each is rounded
 exactly where the graph says; the expressions are those of the pointwise table.
 Operands are found at run time (addresses and strides are fields of ``Params``);
 types, operations and the way each operand lies along the vector axis are text.
@@ -20,7 +20,7 @@ import numpy as np
 
 from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.codegen.addresses import Addresses
-from graphdnn.engines.cuda.codegen.index_space import Space
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace
 from graphdnn.engines.cuda.codegen.literals import literal, scaled
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.vectors import is_of_vector_axis
@@ -47,7 +47,7 @@ class Program:
         self,
         op: FusedOp,
         parameters: Parameters,
-        space: Space,
+        space: IndexSpace,
         prefix: str,
         *,
         width: int = 1,
@@ -391,7 +391,7 @@ def _blending_type(ctype: str, factors: tuple[float, float], old: DataType | Non
     return wide if all(float(f).is_integer() and abs(f) <= limit for f in factors) else "double"
 
 
-def asked_indices(steps: Sequence[Operation]) -> frozenset[int]:
+def gen_index_axes(steps: Sequence[Operation]) -> frozenset[int]:
     """Logical axes whose index a GEN_INDEX operation reads."""
     return frozenset(
         int(step.spec.parameters()["axis"]) % len(next(iter(step.outputs().values())).extents)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphdnn.checks import AtLeast, Check, Equals
 from graphdnn.engines.cuda.codegen.index_space import INT_MAX
 from graphdnn.engines.engine import Task, kind_need, need
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.enums import Status
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardData, ConvForward
@@ -25,12 +25,12 @@ GRID = Rule(
 )
 
 
-@once
+@memoize
 def _longest(task: Task) -> int:
     return max(max(t.extents) for t in (*task.op.inputs, *task.op.outputs))
 
 
-@once
+@memoize
 def _most_elements(task: Task) -> int:
     return max([t.elements for t in (*task.op.inputs, *task.op.outputs)])
 

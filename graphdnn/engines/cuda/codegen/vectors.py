@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import gcd
 
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec
 
@@ -14,7 +14,7 @@ MAX_WIDTH = 16  # elements
 _PACK_BYTES = 16  # of one access
 
 
-def is_of_vector_axis(space: Space, spec: TensorSpec, axis: int) -> bool:
+def is_of_vector_axis(space: IndexSpace, spec: TensorSpec, axis: int) -> bool:
     """True for what lies in memory along one axis of the space only, like a bias along neighbouring channels."""
     if spec.is_by_value or spec.is_constant or not is_addressable(spec):
         return False
@@ -22,7 +22,7 @@ def is_of_vector_axis(space: Space, spec: TensorSpec, axis: int) -> bool:
 
 
 def width_for(
-    space: Space,
+    space: IndexSpace,
     tensors: Sequence[TensorSpec],
     axis: int | None = None,
     limit: int = _PACK_BYTES,
@@ -46,7 +46,7 @@ def width_for(
     )
 
 
-def _widest(space: Space, spec: TensorSpec, axis: int) -> int:
+def _widest(space: IndexSpace, spec: TensorSpec, axis: int) -> int:
     """The longest pack of an operand: like all of these numbers a power of two."""
     strides = space.strides(spec)
     if strides[axis] == 0:
@@ -60,6 +60,6 @@ def _widest(space: Space, spec: TensorSpec, axis: int) -> int:
     return rows if promised == _PACK_BYTES else min(rows, max(1, promised // ELEMENTS[spec.data_type].bytes))
 
 
-def widest_of_bits(space: Space, spec: TensorSpec, axis: int) -> int:
+def widest_of_bits(space: IndexSpace, spec: TensorSpec, axis: int) -> int:
     strides = space.strides(spec)
     return gcd(MAX_WIDTH, *[s for j, s in enumerate(strides) if j != axis and space.sizes[j] > 1])

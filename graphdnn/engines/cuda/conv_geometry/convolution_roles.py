@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from graphdnn.engines.cuda.codegen.index_space import Space, axis_of
-from graphdnn.engines.memoization import once_by_identity
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, axis_of
+from graphdnn.engines.memoization import memoize_by_identity
 from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, ConvolutionOperation
 from graphdnn.operations.conv_problem import ConvProblem
 from graphdnn.tensors import TensorSpec
@@ -25,7 +25,7 @@ class Roles:
 
     op: ConvolutionOperation
     problem: ConvProblem
-    _spaces: dict[tuple[int, tuple[int, ...]], Space] = field(default_factory=dict, compare=False, repr=False)
+    _spaces: dict[tuple[int, tuple[int, ...]], IndexSpace] = field(default_factory=dict, compare=False, repr=False)
 
     @staticmethod
     def of(op: ConvolutionOperation) -> Roles:
@@ -42,14 +42,14 @@ class Roles:
         (spec,) = self.op.outputs().values()
         return spec
 
-    def space(self, spec: TensorSpec) -> Space:
+    def space(self, spec: TensorSpec) -> IndexSpace:
         """The coordinates of x, w or y (or their gradients)."""
         key = spec.uid, spec.extents
         if key not in self._spaces:
             self._spaces[key] = self._space(spec)
         return self._spaces[key]
 
-    def _space(self, spec: TensorSpec) -> Space:
+    def _space(self, spec: TensorSpec) -> IndexSpace:
         x, w, _ = self.op.roles
         is_filter = spec.uid == w.uid
         p = self.problem
@@ -65,10 +65,10 @@ class Roles:
         first = 3 if explicit else 2
         axes += [axis_of(1, 0)] * (SPATIAL - p.spatial)
         axes += [axis_of(size, first + d) for d, size in enumerate(sizes[3:])]
-        return Space(spec.extents, tuple(axes))
+        return IndexSpace(spec.extents, tuple(axes))
 
 
-@once_by_identity
+@memoize_by_identity
 def _roles(op: ConvolutionOperation) -> Roles:
     return Roles(op, op.problem)
 

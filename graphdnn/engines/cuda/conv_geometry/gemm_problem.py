@@ -13,11 +13,11 @@ from math import prod
 from typing import Any
 
 from graphdnn.checks import AtMost
-from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL, Roles, padded
 from graphdnn.engines.engine import Task, image_need
 from graphdnn.engines.host.convolution_residues import residue_count, residues_of
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.frozen import frozen
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardData, ConvolutionOperation
@@ -42,7 +42,7 @@ class Residue:
 
 
 @frozen()
-class Product:
+class GemmProblem:
     """The sizes of the matrix products, and what they have in common.
 
     ``residues``: the deepest first; of more than ``MOST_RESIDUES``, which every engine declines, one more than so many.
@@ -53,11 +53,11 @@ class Product:
     channels: int  # counted with the taps
     outer_channels: int
     swapped: bool  # channels are the rows
-    pixel_step: tuple[int, ...]  # in the gathered image
-    tap_step: tuple[int, ...]
+    traversal_stride: tuple[int, ...]  # in the gathered image
+    dilation: tuple[int, ...]
     image: tuple[int, ...]  # sizes of the gathered image
-    pixel_pitch: tuple[int, ...]  # from one pixel to the next, in their own image
-    tap_pitch: tuple[int, ...]  # the same of taps, in the filter
+    out_stride: tuple[int, ...]  # from one pixel to the next, in their own image
+    tap_stride: tuple[int, ...]  # the same of taps, in the filter
 
     @property
     def is_wgrad(self) -> bool:
@@ -93,30 +93,30 @@ class Product:
             for residue in self.residues:
                 if not all(residue.taps):
                     continue
-                reach = (residue.taps[d] - 1) * self.tap_step[d]
+                reach = (residue.taps[d] - 1) * self.dilation[d]
                 low = max(low, -(residue.start[d] + min(0, reach)))
-                last = residue.start[d] + (residue.pixels[d] - 1) * self.pixel_step[d] + max(0, reach)
+                last = residue.start[d] + (residue.pixels[d] - 1) * self.traversal_stride[d] + max(0, reach)
                 high = max(high, last - (self.image[d] - 1))
             found.append((low, high))
         return found
 
-    def moved(self, before: tuple[int, ...], image: tuple[int, ...]) -> Product:
+    def moved(self, before: tuple[int, ...], image: tuple[int, ...]) -> GemmProblem:
         """The same products in a larger image that begins ``before`` the gathered one."""
         residues = (replace(r, start=tuple(s + b for s, b in zip(r.start, before, strict=True))) for r in self.residues)
         return replace(self, residues=tuple(residues), image=image)
 
 
-@once
-def gathered_and_plain(roles: Roles) -> tuple[TensorSpec, TensorSpec]:
+@memoize
+def im2col_and_dense(roles: Roles) -> tuple[TensorSpec, TensorSpec]:
     """The operand that is gathered from an image, and the one that is read as it lies."""
     x, w, y = roles.op.roles
     return {"fprop": (x, w), "dgrad": (y, w), "wgrad": (x, y)}[roles.direction]
 
 
-@once
-def product_of(op: FusedOp) -> Product:
+@memoize
+def gemm_problem_of(op: FusedOp) -> GemmProblem:
     assert isinstance(op.anchor, ConvolutionOperation)
-    return Product(Roles.of(op.anchor), *_of_images(op))
+    return GemmProblem(Roles.of(op.anchor), *_of_images(op))
 
 
 def residues_need(prefix: str) -> Constraint:
@@ -137,7 +137,7 @@ def _count(task: Task) -> int:
     return residue_count(task.op.anchor.problem)
 
 
-@once_for_images
+@memoize_for_images
 def _of_images(op: FusedOp) -> tuple[Any, ...]:
     """What the number of images does not change: a product's fields, its roles aside."""
     assert isinstance(op.anchor, ConvolutionOperation)

@@ -1,5 +1,5 @@
-// The data gradient from the gradient of the matrix of columns: every element gathers, tap by tap in a fixed order,
-// what its copies received. Coordinates (n, g, c, i0, i1, i2) are counted in the gradient's memory order.
+// col2im: the data gradient from the gradient of the im2col matrix. Each element of dx adds, tap by tap in a fixed order, all
+// matrix elements that im2col copied it to. Coordinates (n, g, c, i0, i1, i2) are counted in the memory order of dx.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) col2im(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;

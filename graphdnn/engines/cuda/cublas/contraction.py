@@ -30,7 +30,7 @@ class Contraction:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class GemmCall:
     """One way to compute it: a call for each combination of the ``outer`` axes."""
 
     gemm: Gemm
@@ -62,13 +62,13 @@ def merged(axes: Sequence[Axis], by: int) -> list[Axis]:
 
 def best_product(
     contraction: Contraction, types: tuple[DataType, DataType], arithmetic: DataType, most_calls: int = MOST_CALLS
-) -> Product | None:
+) -> GemmCall | None:
     """The way with the fewest calls, then the largest matrices; None when strides are not of cuBLAS's kind."""
     found = [p for p in _products(contraction, types, arithmetic) if p.calls <= most_calls]
     return min(found, key=lambda p: (p.calls, -p.gemm.m * p.gemm.n), default=None)
 
 
-def _products(contraction: Contraction, types: tuple[DataType, DataType], arithmetic: DataType) -> Iterator[Product]:
+def _products(contraction: Contraction, types: tuple[DataType, DataType], arithmetic: DataType) -> Iterator[GemmCall]:
     terms = merged(contraction.k, 0)
     if len(terms) > 1:
         return
@@ -97,4 +97,4 @@ def _products(contraction: Contraction, types: tuple[DataType, DataType], arithm
                     arithmetic,
                 )
                 if call is not None:
-                    yield Product(*call, outer)
+                    yield GemmCall(*call, outer)

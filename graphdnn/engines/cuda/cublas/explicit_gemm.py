@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product as product_of
+from itertools import product as cartesian_product
 from math import prod
 
 from graphdnn.checks import InRange
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import once_for_images
-from graphdnn.engines.cuda.codegen.cost import least_in_turn, least_seconds, overlapping, phased_cost
+from graphdnn.engines.batch_invariance import memoize_for_images
+from graphdnn.engines.cuda.codegen.cost import least_seconds, least_seconds_in_sequence, overlapping, phased_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import (
     add_finish,
@@ -28,10 +28,10 @@ from graphdnn.engines.cuda.codegen.dense_operands import (
     with_staging,
 )
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import coordinates_need, is_convolution, problem_of
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
-from graphdnn.engines.cuda.cublas.contraction import Axis, Contraction, Product, best_product
+from graphdnn.engines.cuda.cublas.contraction import Axis, Contraction, GemmCall, best_product
 from graphdnn.engines.cuda.cublas.gemm_launches import Place, add_product, needs_cublas, needs_sizes, needs_types
 from graphdnn.engines.cuda.cublas.im2col_matrix import (
     PIXELS,
@@ -101,13 +101,13 @@ def _orders(roles: Roles, role: str, spec: TensorSpec, channels_last: bool) -> t
     return tuple([heads[0], *tails, *heads[1:]] if channels_last else [*heads[1:], heads[0], *tails])
 
 
-def _read(steps: Steps, roles: Roles, role: str, spec: TensorSpec, channels_last: bool) -> list[_Option]:
+def _read(steps: LaunchSequence, roles: Roles, role: str, spec: TensorSpec, channels_last: bool) -> list[_Option]:
     """w or y as it is, or copied."""
     strides = ordered_strides(spec.extents, _orders(roles, role, spec, channels_last))
     copy = in_memory(spec, strides)
 
     def make_copy() -> Place:
-        return Place.of(steps, steps.relaid(spec, strides))
+        return Place.of(steps, steps.relayout(spec, strides))
 
     return [
         _Option(named(roles, role, spec), 0, lambda: Place.of(steps, spec)),
@@ -115,7 +115,7 @@ def _read(steps: Steps, roles: Roles, role: str, spec: TensorSpec, channels_last
     ]
 
 
-def _columns(steps: Steps, roles: Roles, image: TensorSpec, channels_last: bool) -> list[_Option]:
+def _columns(steps: LaunchSequence, roles: Roles, image: TensorSpec, channels_last: bool) -> list[_Option]:
     """The matrix of columns: x itself under a filter of one tap, or made."""
     size = column_elements(roles) * ELEMENTS[image.data_type].bytes
 
@@ -142,9 +142,9 @@ def _contraction(roles: Roles, a: Strides, b: Strides, c: Strides) -> Contractio
 
 def _choose(
     roles: Roles, options: Sequence[Sequence[_Option]], types: tuple[DataType, DataType], arithmetic: DataType
-) -> tuple[Product, tuple[_Option, ...]]:
+) -> tuple[GemmCall, tuple[_Option, ...]]:
     """The way that moves the fewest bytes."""
-    for chosen in sorted(product_of(*options), key=lambda way: sum(option.moved for option in way)):
+    for chosen in sorted(cartesian_product(*options), key=lambda way: sum(option.moved for option in way)):
         found = best_product(
             _contraction(roles, *(option.strides for option in chosen)), types, arithmetic, _DIRECT_CALLS
         )
@@ -156,7 +156,7 @@ def _choose(
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
-    roles, steps = Roles.of(anchor), Steps(op, device)
+    roles, steps = Roles.of(anchor), LaunchSequence(op, device)
     x, w, y = anchor.roles
     arithmetic = ARITHMETIC[anchor.compute_type]
     channels_last = _is_channels_last(roles)
@@ -195,7 +195,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 class _Written:
     """The result: where it belongs, or apart in its own order or in that of the columns, and finished from there."""
 
-    def __init__(self, steps: Steps, roles: Roles, kind: DataType, channels_last: bool) -> None:
+    def __init__(self, steps: LaunchSequence, roles: Roles, kind: DataType, channels_last: bool) -> None:
         self.steps, self.roles, self.kind, self.channels_last = steps, roles, kind, channels_last
         self.role = {"fprop": "y", "dgrad": "x", "wgrad": "w"}[roles.direction]
         self.apart: TensorSpec | None = None
@@ -220,7 +220,7 @@ class _Written:
     def _maker(self, apart: TensorSpec) -> Callable[[], Place]:
         def make() -> Place:
             self.apart = apart.model_copy(update={"uid": self.steps.new_uid()})
-            self.steps.places[self.apart.uid] = self.steps.allocate(self.apart.bytes)
+            self.steps.workspace_offsets[self.apart.uid] = self.steps.allocate(self.apart.bytes)
             return Place.of(self.steps, self.apart)
 
         return make
@@ -305,10 +305,10 @@ def _least(task: Task) -> float:
     rate = task.device.rate(operand) * LARGEST_SHARE
     if columns:
         return least_seconds(task, launches, rate, traffic)
-    return least_in_turn(task, launches, rate) - launches * idle_seconds(task.device, 0)
+    return least_seconds_in_sequence(task, launches, rate) - launches * idle_seconds(task.device, 0)
 
 
-@once_for_images
+@memoize_for_images
 def _of_images(op: FusedOp) -> tuple[int, DataType, int]:
     """Launches at least, the operands' type, and the bytes of an image's columns."""
     anchor = op.anchor

@@ -10,8 +10,8 @@ from graphdnn.cuda import cublas
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.launch import Function, LibraryCall
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
-from graphdnn.engines.cuda.cublas.contraction import Product
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
+from graphdnn.engines.cuda.cublas.contraction import GemmCall
 from graphdnn.engines.cuda.cublas.strided_gemm import ARITHMETIC, LARGEST, RESULTS
 from graphdnn.engines.engine import Task, kind_need, need
 from graphdnn.enums import DataType, Status
@@ -34,15 +34,15 @@ class Place:
     offset: int = 0
 
     @classmethod
-    def of(cls, steps: Steps, spec: TensorSpec, offset: int = 0) -> Place:
-        place = steps.places.get(spec.uid)
+    def of(cls, steps: LaunchSequence, spec: TensorSpec, offset: int = 0) -> Place:
+        place = steps.workspace_offsets.get(spec.uid)
         return cls(spec.uid, offset) if place is None else cls(None, place + offset)
 
     def address(self, addresses: Mapping[int, int], scratch: int) -> int:
         return (scratch if self.uid is None else addresses[self.uid]) + self.offset
 
 
-def add_gemm(steps: Steps, product: Product, a: Place, b: Place, c: Place, work: int) -> None:
+def add_gemm(steps: LaunchSequence, product: GemmCall, a: Place, b: Place, c: Place, work: int) -> None:
     """One call as a step. ``work``: offset of its workspace in scratch memory."""
     gemm, size = product.gemm, workspace(steps.device)
     left, right = (b, a) if product.is_exchanged else (a, b)
@@ -62,7 +62,7 @@ def add_gemm(steps: Steps, product: Product, a: Place, b: Place, c: Place, work:
     steps.add(LibraryCall("cublasGemmStridedBatchedEx", prepare))
 
 
-def add_product(steps: Steps, product: Product, operands: Sequence[tuple[Place, DataType]]) -> None:
+def add_product(steps: LaunchSequence, product: GemmCall, operands: Sequence[tuple[Place, DataType]]) -> None:
     """Every call of a product of operands a, b and c."""
     work = steps.allocate(workspace(steps.device))
     for starts in product.starts():

@@ -1,6 +1,6 @@
-// The matrix of columns: for every output pixel and filter tap the image element that the tap reads there, or zero.
-// Axes are counted in the matrix's memory order. DIMENSION says which spatial axis a coordinate moves along; -1 are
-// the axes that only move through the image's memory.
+// im2col: for every output pixel and filter tap, the image element that the tap reads there, or zero.
+// Axes are counted in the memory order of the matrix. DIMENSION[j] is the spatial axis that axis j of the matrix moves along;
+// it is -1 for axes that move through the memory of the image only.
 
 extern "C" __global__ void __launch_bounds__(THREADS) im2col(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;

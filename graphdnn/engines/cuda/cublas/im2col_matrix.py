@@ -11,7 +11,7 @@ from math import prod
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.fast_division import count_type, magic
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -81,7 +81,7 @@ def column_width(roles: Roles, image: TensorSpec, channels_last: bool) -> int:
     return next(w for w in (16, 8, 4, 2, 1) if w <= limit and size % w == 0)
 
 
-def add_im2col(steps: Steps, roles: Roles, image: TensorSpec, channels_last: bool, place: int) -> None:
+def add_im2col(steps: LaunchSequence, roles: Roles, image: TensorSpec, channels_last: bool, place: int) -> None:
     """Fill the matrix at ``place`` in scratch memory with elements of ``image``, in its type."""
     sizes, shape = sizes_of(roles), geometry(roles)
     space = roles.space(roles.op.roles[0])
@@ -95,7 +95,7 @@ def add_im2col(steps: Steps, roles: Roles, image: TensorSpec, channels_last: boo
     last, width = axes[-1], column_width(roles, image, channels_last)
     count = prod(sizes[name] for name in axes) // width
     counts = [*(sizes[name] for name in axes[:-1]), sizes[last] // width]
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     parameters.tensor("image", image)
     parameters.scratch("columns", STORAGE[image.data_type], place)
     parameters.integer("count", count)
@@ -123,7 +123,7 @@ def add_im2col(steps: Steps, roles: Roles, image: TensorSpec, channels_last: boo
     steps.add(Launch(text, "im2col", (_blocks(steps, count), 1, 1), _THREADS, parameters.pack()))
 
 
-def add_col2im(steps: Steps, roles: Roles, columns: Strides, place: int, arithmetic: DataType) -> None:
+def add_col2im(steps: LaunchSequence, roles: Roles, columns: Strides, place: int, arithmetic: DataType) -> None:
     """Gather the data gradient from the matrix at ``place``, and finish it."""
     shape, compute = geometry(roles), COMPUTE_TYPE[arithmetic]
     dx = roles.output
@@ -137,7 +137,7 @@ def add_col2im(steps: Steps, roles: Roles, columns: Strides, place: int, arithme
     order = stride_order(space.sizes, space.strides(written))
     if width > 1:
         order = (*(axis for axis in order if axis != 2), 2)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     program = Program(steps.op, parameters, space, "t", width=width, vector_axis=2)
     steps.finish(program, "acc", compute)
     counts = [space.sizes[axis] // (width if axis == 2 else 1) for axis in order]
@@ -174,7 +174,7 @@ def add_col2im(steps: Steps, roles: Roles, columns: Strides, place: int, arithme
     steps.add(Launch(text, "col2im", (_blocks(steps, prod(counts)), 1, 1), _THREADS, parameters.pack()))
 
 
-def _blocks(steps: Steps, count: int) -> int:
+def _blocks(steps: LaunchSequence, count: int) -> int:
     return min(-(-count // _THREADS), _BLOCKS_PER_SM * steps.device.sm_count)
 
 

@@ -7,13 +7,13 @@ the product is one more launch, and there is none when cuBLAS can write the resu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product as product_of
+from itertools import product as cartesian_product
 from math import prod
 
 from graphdnn.checks import InRange, MultipleOf
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.cost import least_in_turn, phased_cost
+from graphdnn.engines.cuda.codegen.cost import least_seconds_in_sequence, phased_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import (
     add_finish,
@@ -25,8 +25,8 @@ from graphdnn.engines.cuda.codegen.dense_operands import (
 )
 from graphdnn.engines.cuda.codegen.index_space import is_addressable, whole
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
-from graphdnn.engines.cuda.cublas.contraction import MOST_CALLS, Axis, Contraction, Product, best_product
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
+from graphdnn.engines.cuda.cublas.contraction import MOST_CALLS, Axis, Contraction, GemmCall, best_product
 from graphdnn.engines.cuda.cublas.gemm_launches import Place, add_product, needs_cublas, needs_sizes, needs_types
 from graphdnn.engines.cuda.cublas.strided_gemm import (
     ARITHMETIC,
@@ -43,7 +43,7 @@ from graphdnn.engines.cuda.cublas.strided_gemm import (
     start_seconds,
 )
 from graphdnn.engines.engine import Cost, Knobs, Task, need, needs_rule
-from graphdnn.engines.memoization import once_by_identity
+from graphdnn.engines.memoization import memoize_by_identity
 from graphdnn.enums import DataType, NumericalNote, Status
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Matmul
@@ -86,7 +86,7 @@ def _contraction(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec) -> Con
 class _Choice:
     """The call, the product it computes, and which operands are copied into a plain layout first."""
 
-    product: Product
+    product: GemmCall
     copied: tuple[bool, bool, bool]
 
 
@@ -102,7 +102,7 @@ def _choose(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec, direct: boo
     """The fewest copies. ``direct``: c is where the result has to be."""
     arithmetic = ARITHMETIC[op.compute_type]
     packed = [in_memory(t, strides) for t, strides in zip((a, b, c), _plain(a, b, c), strict=True)]
-    choices = sorted(product_of((False, True), (False, True), (False, True) if direct else (False,)), key=sum)
+    choices = sorted(cartesian_product((False, True), (False, True), (False, True) if direct else (False,)), key=sum)
     for copied in choices:
         chosen = [p if is_copied else t for t, p, is_copied in zip((a, b, c), packed, copied, strict=True)]
         if any(t.data_type is DataType.INT8 and t.byte_alignment % INT8_ALIGNMENT for t in chosen[:2]):
@@ -116,7 +116,7 @@ def _choose(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec, direct: boo
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     anchor = _anchor(op)
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     arithmetic = ARITHMETIC[anchor.compute_type]
     a, b = staged(steps, anchor.a), staged(steps, anchor.b)
     kind = result_type(anchor.c, op, RESULTS[a.data_type, arithmetic])
@@ -124,7 +124,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     apart = in_memory(anchor.c, uid=steps.new_uid(), data_type=kind)
     choice = _choose(anchor, a, b, anchor.c if direct else apart, direct)
     a, b = (
-        steps.relaid(t, strides) if is_copied else t
+        steps.relayout(t, strides) if is_copied else t
         for t, strides, is_copied in zip((a, b), _plain(a, b, anchor.c), choice.copied, strict=False)
     )
     direct = direct and not choice.copied[2]
@@ -132,7 +132,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     if not direct:
         apart = apart.model_copy(update={"uid": steps.new_uid()})  # copies took that one
         c = apart
-        steps.places[c.uid] = steps.allocate(c.bytes)
+        steps.workspace_offsets[c.uid] = steps.allocate(c.bytes)
     add_product(steps, choice.product, [(Place.of(steps, t), t.data_type) for t in (a, b, c)])
     if not direct:
         add_finish(steps, c, anchor.c, arithmetic)
@@ -166,7 +166,7 @@ def _calls(task: Task) -> int:
     return _plain_calls(_anchor(task.op))
 
 
-@once_by_identity
+@memoize_by_identity
 def _plain_calls(op: Matmul) -> int:
     """Calls for operands in plain layouts."""
     if op.a.extents[:-2] == op.b.extents[:-2]:
@@ -269,7 +269,7 @@ def _least(task: Task) -> float:
     if task.op.epilogue or task.op.exit is not None:
         launches, again = 2, op.c.elements * ELEMENTS[_kind(task.op)].bytes
     rate = device.rate(op.a.data_type) * LARGEST_SHARE
-    return least_in_turn(task, launches, rate, float(again)) - launches * idle
+    return least_seconds_in_sequence(task, launches, rate, float(again)) - launches * idle
 
 
 def _kind(op: FusedOp) -> DataType:

@@ -14,7 +14,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.direct.depthwise import depthwise_registers, depthwise_rows, depthwise_strips
 from graphdnn.engines.cuda.direct.depthwise.depthwise_rows import Rows
 from graphdnn.engines.cuda.direct.depthwise.depthwise_strips import Strips
@@ -96,7 +96,7 @@ def _strips(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Strips | None:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    sides, steps = Sides.of(op), Steps(op, device)
+    sides, steps = Sides.of(op), LaunchSequence(op, device)
     rows = _short(sides, device, knobs)
     if rows is not None:
         return depthwise_rows.generate(op, sides, steps, rows)

@@ -6,21 +6,21 @@ from dataclasses import replace
 from math import prod
 
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.index_space import Axis, Space, is_addressable
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, is_addressable
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL, Roles, padded
 from graphdnn.operations.conv_problem import ConvProblem
 from graphdnn.tensors import TensorSpec
 
 
-def image_space(roles: Roles, spec: TensorSpec) -> Space:
+def image_space(roles: Roles, spec: TensorSpec) -> IndexSpace:
     """``(n, channel, h, w)`` of x or y, or ``(n, channel, d, h, w)``; groups and their channels are one axis."""
     p, is_x = roles.problem, spec.uid == roles.op.roles[0].uid
     sizes = p.x_extents if is_x else p.y_extents
     first = len(spec.extents) - p.spatial
     spatial = (Axis(size, first + i) for i, size in enumerate(sizes[3:]))
-    return Space(spec.extents, (Axis(sizes[0], 0), Axis(sizes[1] * sizes[2], 1), *spatial))
+    return IndexSpace(spec.extents, (Axis(sizes[0], 0), Axis(sizes[1] * sizes[2], 1), *spatial))
 
 
 def slices_of(problem: ConvProblem) -> tuple[ConvProblem, int]:
@@ -102,7 +102,7 @@ def piece_bytes(roles: Roles, spec: TensorSpec) -> int:
     return width_for(image_space(roles, spec), [spec], 1) * element_bytes(spec) if is_addressable(spec) else 1
 
 
-def chunk_for(space: Space, spec: TensorSpec, channels: int) -> int:
+def chunk_for(space: IndexSpace, spec: TensorSpec, channels: int) -> int:
     """Channels of a block that are copied at once: at most 16 bytes."""
     chunk = width_for(space, [spec], 1)
     while channels % chunk:
@@ -132,7 +132,7 @@ def copied_at_once(spec: TensorSpec, most: int, *places: int) -> int:
 
 
 def packed_filter(
-    steps: Steps, roles: Roles, w: TensorSpec, *, any_order: bool = False
+    steps: LaunchSequence, roles: Roles, w: TensorSpec, *, any_order: bool = False
 ) -> tuple[TensorSpec, tuple[int, ...]]:
     """The filter as ``has_packed_filter`` says, copied where it does not lie so, and its strides.
 
@@ -142,4 +142,4 @@ def packed_filter(
     if is_addressable(w) and (any_order or has_packed_filter(p, roles.space(w).strides(w))):
         return w, roles.space(w).strides(w)
     _, lines, pixels = padded(p.filter, 1)
-    return steps.relaid(w), (0, p.c * p.taps, p.taps, lines * pixels, pixels, 1)
+    return steps.relayout(w), (0, p.c * p.taps, p.taps, lines * pixels, pixels, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.direct.direct_access import (
     apart,
@@ -56,7 +56,7 @@ class PackedFilter:
     elements: int
 
     @classmethod
-    def of(cls, sides: Sides, steps: Steps) -> PackedFilter:
+    def of(cls, sides: Sides, steps: LaunchSequence) -> PackedFilter:
         p = sides.roles.problem
         spec, strides = packed_filter(steps, sides.roles, sides.filter)
         return cls(spec, (*strides[1:3], *strides[4:]), p.groups * p.k * p.c * p.taps)

@@ -11,7 +11,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import device_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_plane, problem_of
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.direct.depthwise import depthwise_wgrad_rows
@@ -61,7 +61,7 @@ def _choice(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Choice:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    shape, steps = _shape(op), Steps(op, device)
+    shape, steps = _shape(op), LaunchSequence(op, device)
     rows = _rows(op, device, knobs)
     if rows is not None:
         return depthwise_wgrad_rows.generate(op, shape, steps, rows)

@@ -7,7 +7,7 @@ from graphdnn.dtypes import COMPUTE
 from graphdnn.engines.cuda.codegen.cost import memory_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.extensions.extension_requirements import extension_needs
@@ -27,13 +27,13 @@ _PORTS = ("probs", "labels", "label_lengths", "input_lengths", "costs", "gradien
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, CtcLoss)
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     length, batch, classes = anchor.probs.extents
     longest = anchor.labels.extents[1]
     places, size = 2 * longest + 1, COMPUTE[anchor.arithmetic].itemsize
     row_bytes = -(-places * (_ROWS * size + _NUMBERS * 4) // 16) * 16
     compute = COMPUTE_TYPE[anchor.arithmetic]
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     for name in _PORTS:
         spec = getattr(anchor, name)
         if spec is None:

@@ -126,12 +126,12 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     assert isinstance(anchor, GridSampleBackward)
     if not _is_worth_turning(anchor):
         return _gathered(anchor, device)
-    from graphdnn.engines.cuda.codegen.launch_sequence import Steps  # they copy by kernels of their own
+    from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence  # they copy by kernels of their own
 
-    steps = Steps(op, device)
-    x, dy = (steps.relaid(t, channels_last_strides(t.extents)) for t in (anchor.x, anchor.dy))
+    steps = LaunchSequence(op, device)
+    x, dy = (steps.relayout(t, channels_last_strides(t.extents)) for t in (anchor.x, anchor.dy))
     dx = x.model_copy(update={"uid": steps.new_uid(), "data_type": anchor.dx.data_type})
-    steps.places[dx.uid] = steps.allocate(dx.bytes)
+    steps.workspace_offsets[dx.uid] = steps.allocate(dx.bytes)
     steps.include(_gathered(anchor.model_copy(update={"x": x, "dy": dy, "dx": dx}), device))
     steps.moved(dx, anchor.dx)
     return steps.kernel("grid_sample_bwd__turned")

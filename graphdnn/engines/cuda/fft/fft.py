@@ -14,12 +14,12 @@ from graphdnn.checks import Check, Each, Equals, InRange, OneOf
 from graphdnn.cuda import cufft
 from graphdnn.cuda.cufft import Transform
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import copy_seconds, least_in_turn, memory_seconds, phased_cost
+from graphdnn.engines.cuda.codegen.cost import copy_seconds, least_seconds_in_sequence, memory_seconds, phased_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import finish_phase, staged, with_staging
 from graphdnn.engines.cuda.codegen.fast_division import count_type, magic
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Function, Launch, LibraryCall
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -59,7 +59,7 @@ _SPECTRUM = 4.0  # bytes of each position that products move of these
 _ROLES = {"fprop": ("x", "w", "y"), "dgrad": ("y", "w", "x"), "wgrad": ("y", "x", "w")}  # a, b, c of the product
 
 
-def _add_pad(steps: Steps, tiles: Tiles, role: str, spec: TensorSpec, place: int) -> None:
+def _add_pad(steps: LaunchSequence, tiles: Tiles, role: str, spec: TensorSpec, place: int) -> None:
     """Fill the planes of an operand."""
     (outer, counts, inner), how = tiles.planes(role), tiles.placement(role)
     original = tiles.roles.op.roles["xwy".index(role)]
@@ -67,7 +67,7 @@ def _add_pad(steps: Steps, tiles: Tiles, role: str, spec: TensorSpec, place: int
     strides = space.strides(spec)
     first, second = (1, 2) if role == "w" else (0, 2)  # there is one group
     sizes = (outer, *counts, inner, *tiles.size)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     parameters.tensor("source", spec)
     parameters.scratch("target", "float", place)
     parameters.integer("count", prod(sizes))
@@ -93,7 +93,7 @@ def _add_pad(steps: Steps, tiles: Tiles, role: str, spec: TensorSpec, place: int
     steps.add(Launch(text, "fft_pad", (_blocks(steps, prod(sizes)), 1, 1), _THREADS, parameters.pack()))
 
 
-def _add_transform(steps: Steps, transform: Transform, source: int, target: int, work: int) -> None:
+def _add_transform(steps: LaunchSequence, transform: Transform, source: int, target: int, work: int) -> None:
     """A transform between places in scratch memory."""
 
     def prepare() -> Function:
@@ -107,7 +107,7 @@ def _add_transform(steps: Steps, transform: Transform, source: int, target: int,
     steps.add(LibraryCall("cufftExecC2R" if transform.is_inverse else "cufftExecR2C", prepare))
 
 
-def _add_crop(steps: Steps, tiles: Tiles, role: str, place: int) -> None:
+def _add_crop(steps: LaunchSequence, tiles: Tiles, role: str, place: int) -> None:
     """The result out of its planes, through the epilogue."""
     roles, how = tiles.roles, tiles.crop()
     result = roles.output
@@ -117,7 +117,7 @@ def _add_crop(steps: Steps, tiles: Tiles, role: str, place: int) -> None:
     axis = 2 if space.strides(written)[2] == 1 else 5
     width = min(4, width_for(space, [*steps.epilogue_tensors(), result], axis))
     order = (*(j for j in order if j != axis), axis)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     program = Program(steps.op, parameters, space, "t", width=width, vector_axis=axis)
     steps.finish(program, "acc", "float")
     counts = [space.sizes[j] // (width if j == axis else 1) for j in order]
@@ -158,7 +158,7 @@ def _add_crop(steps: Steps, tiles: Tiles, role: str, place: int) -> None:
     steps.add(Launch(text, "fft_crop", (_blocks(steps, prod(counts)), 1, 1), _THREADS, parameters.pack()))
 
 
-def _blocks(steps: Steps, count: int) -> int:
+def _blocks(steps: LaunchSequence, count: int) -> int:
     return min(-(-count // _THREADS), _BLOCKS_PER_SM * steps.device.sm_count)
 
 
@@ -181,7 +181,7 @@ def _contraction(tiles: Tiles) -> Contraction:
 def _generate(op: FusedOp, device: DeviceSpec, limit: int | None) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
-    roles, steps = Roles.of(anchor), Steps(op, device)
+    roles, steps = Roles.of(anchor), LaunchSequence(op, device)
     tiles = Tiles.of(roles, limit)
     a, b, c = _ROLES[roles.direction]
     original = dict(zip("xwy", anchor.roles, strict=True))
@@ -301,7 +301,7 @@ def _least(task: Task) -> float:
     """Planes of both images are transformed, and their spectra, which are no smaller, multiplied."""
     p = problem_of(task)
     positions = p.n * p.groups * (p.c + p.k) * prod(map(min, p.input, p.output))
-    return least_in_turn(task, _LAUNCHES, traffic=_PASSES * positions)
+    return least_seconds_in_sequence(task, _LAUNCHES, traffic=_PASSES * positions)
 
 
 def _closer(task: Task, limit: int | None) -> float:

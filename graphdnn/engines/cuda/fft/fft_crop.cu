@@ -1,5 +1,6 @@
-// The result out of the planes of all tiles, [outer][tile 0][tile 1][inner][row][column], scaled, and what follows.
-// Coordinates are counted in the result's memory order.
+// FFT convolution, last launch: crop the result from the inverse transforms of all tiles, stored as planes
+// [outer][tile 0][tile 1][inner][row][column], scale it and apply the epilogue. Coordinates are counted in the result's
+// memory order.
 
 extern "C" __global__ void __launch_bounds__(THREADS) fft_crop(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;

@@ -1,5 +1,5 @@
-// Windows of an operand as planes of float32 with zeros around: [outer][tile 0][tile 1][inner][row][column].
-// Position t of a plane holds element sign * u + shift + tile * advance, where u is t, or its reverse modulo the size.
+// FFT convolution, first launch: copy windows of an operand to zero-padded fp32 planes [outer][tile 0][tile 1][inner][row][column].
+// Position t of a plane holds element sign * u + shift + tile * advance, where u is t, or -t modulo the size if REVERSED.
 
 extern "C" __global__ void __launch_bounds__(THREADS) fft_pad(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;

@@ -14,7 +14,7 @@ from math import gcd, log2
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.index_space import Axis, Space, collapsed, is_addressable
+from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, collapsed, is_addressable
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.norm.channel_planes import OTHER_SHARED, Planes, handed_bytes
 from graphdnn.engines.cuda.norm.norm_operands import Operands
@@ -42,7 +42,7 @@ class _Lines:
     """How rows lie in lines, and what functions of whole rows count in."""
 
     rows: Rows
-    known: Space
+    known: IndexSpace
     tensors: int  # that are kept
 
     @property
@@ -107,17 +107,17 @@ def _lines(operands: Operands, stored: Sequence[TensorSpec], tensors: int) -> _L
     if not inside or not outside or any(t.extents[a] != 1 for t in beside for a in outside):
         return None
     line, pixels, element = (
-        collapsed(Space(extents, tuple(Axis(extents[a], a) for a in some)), x, given).axes
+        collapsed(IndexSpace(extents, tuple(Axis(extents[a], a) for a in some)), x, given).axes
         for some, given in (([1, *inside], stored), (outside, stored), (inside, [*stored, *beside]))
     )
     if not len(line) == len(pixels) == len(element) == 1:
         return None
     image = Axis(extents[0], 0)
     places = tuple(1 if a in outside else extent for a, extent in enumerate(extents))
-    space = Space(extents, (image, line[0], pixels[0]))
+    space = IndexSpace(extents, (image, line[0], pixels[0]))
     width = min(width_for(space, stored, 1), _MOST_WIDTH)
     rows = Rows(space, 2, False, width, ELEMENTS[x.data_type].bytes)
-    return _Lines(rows, Space(places, (image, Axis(extents[1], 1), element[0])), tensors)
+    return _Lines(rows, IndexSpace(places, (image, Axis(extents[1], 1), element[0])), tensors)
 
 
 def _offers(

@@ -12,9 +12,9 @@ from math import gcd, prod
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.index_space import Axis, Space, collapsed
+from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, collapsed
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
@@ -42,7 +42,7 @@ class Planes:
     """
 
     rows: Rows  # (image, where these are apart,) place in a line, line
-    known: Space  # what functions of whole rows count in: rows, or image, row, and element of it in a line
+    known: IndexSpace  # what functions of whole rows count in: rows, or image, row, and element of it in a line
     channels: int
     planes: int  # rows of a line
     plane: int  # elements of a row in a line
@@ -69,7 +69,7 @@ class Planes:
         """As functions count places of rows image by image and, of each, block by block."""
         images, *others = self.known.axes
         count = images.size * self.parts
-        space = Space((count, *self.known.extents[1:]), (Axis(count, images.logical), *others))
+        space = IndexSpace((count, *self.known.extents[1:]), (Axis(count, images.logical), *others))
         return Rows(space, space.rank, True, 1, self.rows.main_bytes)
 
     def text(self) -> str:
@@ -78,7 +78,7 @@ class Planes:
 
     def launch(
         self,
-        steps: Steps,
+        steps: LaunchSequence,
         name: str,
         parameters: Parameters,
         functions: Sequence[str],
@@ -143,11 +143,11 @@ def planes_of(
         return None
     if any(t.extents != extents for t in stored) or plane * sum(pack_sizes(1, kept)) > _LONGEST:
         return None
-    sides = Space(extents, tuple(Axis(size, i) for i, size in enumerate(extents) if i))
+    sides = IndexSpace(extents, tuple(Axis(size, i) for i, size in enumerate(extents) if i))
     line = collapsed(sides, x, stored, operands.asked).axes
     if len(line) != 1 or operands.asked:
         return None
-    space = Space(extents, (line[0], Axis(images, 0)))
+    space = IndexSpace(extents, (line[0], Axis(images, 0)))
     main_bytes = ELEMENTS[x.data_type].bytes
     width = min(width_for(space, stored, 0), _MOST_WIDTH)
     while width > 1 and width * main_bytes >= _LEAST_PACK:
@@ -192,7 +192,7 @@ def _planes(
         turns = -(-planes // (channels * blocks * device.sm_count))
         loss = channels * plane * rows.main_bytes < _LEAST_LINE, turns
         if images * packs >= threads and (best is None or loss < best[0]):
-            known = Space(rows.space.extents, (Axis(planes, 1),))
+            known = IndexSpace(rows.space.extents, (Axis(planes, 1),))
             best = loss, Planes(rows, known, channels, planes, plane, packs, shared, threads, blocks)
         channels *= 2
     return None if best is None else best[1]

@@ -18,7 +18,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import memory_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
@@ -42,7 +42,7 @@ def generate_norm_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, NormBackward)
     operands = Operands.of(op, anchor)
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     known = _known(operands)
     if anchor.inv_variance is None:
         place(steps, known)
@@ -61,7 +61,7 @@ def _known(operands: Operands) -> Known:
     return mean if operands.centered else None, inverse
 
 
-def _find_statistics(steps: Steps, operands: Operands, known: Known) -> None:
+def _find_statistics(steps: LaunchSequence, operands: Operands, known: Known) -> None:
     """From x, by the kernels of the forward direction."""
     anchor = operands.anchor
     stored = [t for t in known if t is not None]
@@ -106,7 +106,7 @@ class _Backward(Functions):
             place(steps, self.sums)
         self._fold("norm_sums", self.operands.statistic_extents, device, of_rows=True)
         self.rows, division = divided(self.rows, self.operands.bytes, 2, device)
-        parameters = Parameters(steps.places)
+        parameters = Parameters(steps.workspace_offsets)
         functions = [*self.take(parameters), *self.application(parameters, self.sums)]
         self.rows.parameters(parameters)
         division.parameters(parameters)
@@ -121,7 +121,7 @@ class _Backward(Functions):
         written = {} if of_rows and not self.owns_parameters else self.parameter_gradients()
         kept = self.sums if of_rows else []
 
-        def finish(steps: Steps, program: Program) -> None:
+        def finish(steps: LaunchSequence, program: Program) -> None:
             program.note(anchor)
             for uid, part in written.items():
                 program.set(self.gradient(uid), f"acc[{part}][e]")
@@ -150,7 +150,7 @@ class _Backward(Functions):
         """The rows' sums, in scratch memory, into dscale and dbias."""
         op, anchor, written = self.steps.op, self.anchor, self.parameter_gradients()
 
-        def finish(steps: Steps, program: Program) -> None:
+        def finish(steps: LaunchSequence, program: Program) -> None:
             program.note(anchor)
             for uid, part in written.items():
                 program.set(self.gradient(uid), f"acc[{part}][e]")
@@ -164,7 +164,7 @@ class _Backward(Functions):
         self.steps.include(generate_fold(alone, device, fold), alone)
 
     def _hold(self, tile: Tile) -> None:
-        parameters = Parameters(self.steps.places)
+        parameters = Parameters(self.steps.workspace_offsets)
         functions = [*self.take(parameters), self.finish(parameters), *self.application(parameters, [])]
         self.rows.parameters(parameters)
         exact = {"EXACT": tile.lanes * tile.steps == self.rows.packs, **tile.bounds()}
@@ -186,7 +186,12 @@ class _Backward(Functions):
         return row_walk_of(self.rows, self.operands, device) if self.is_scaled_along else None
 
     def _walk(self, walk: RowWalk) -> None:
-        parameters, anchor, rows, compute = Parameters(self.steps.places), self.anchor, self.rows, self.operands.compute
+        parameters, anchor, rows, compute = (
+            Parameters(self.steps.workspace_offsets),
+            self.anchor,
+            self.rows,
+            self.operands.compute,
+        )
         scale = Program(self.steps.op, parameters, rows.space, "w", width=rows.width, vector_axis=rows.vector_axis)
         scale.result("scale", anchor.scale, compute)
         functions = [
@@ -223,7 +228,7 @@ class _Backward(Functions):
             kept = self.sums = [of_rows(self.operands, 2 + i, left.space.extents) for i in range(2)]
             written = {}
             place(self.steps, kept)
-        parameters, compute = Parameters(self.steps.places), self.operands.compute
+        parameters, compute = Parameters(self.steps.workspace_offsets), self.operands.compute
         known = Program(self.steps.op, parameters, channels.space, "r")
         for field, spec in (("mean", self.mean), ("inverse", self.inverse), ("scale", self.anchor.scale)):
             assert spec is not None
@@ -244,7 +249,7 @@ class _Backward(Functions):
         planes.launch(self.steps, name, parameters, functions, "channel_planes_backward.cuh", constants)
 
     def _reside(self, residence: Residence) -> None:
-        parameters = Parameters(self.steps.places)
+        parameters = Parameters(self.steps.workspace_offsets)
         functions = [
             *rows_text(),
             file_text("norm_backward.cuh"),
@@ -291,7 +296,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     anchor = task.op.anchor
     assert isinstance(anchor, NormBackward)
     operands = Operands.of(task.op, anchor)
-    backward = _Backward(Steps(task.op, task.device), operands, _known(operands))
+    backward = _Backward(LaunchSequence(task.op, task.device), operands, _known(operands))
     reads = float(sum(t.bytes for t in operands.read))
     planes = backward.planes(task.device)
     if planes is not None and planes.is_of_groups:

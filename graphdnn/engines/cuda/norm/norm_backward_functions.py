@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import file_text
@@ -19,7 +19,7 @@ from graphdnn.tensors import TensorSpec
 class Functions:
     """What one gradient's kernels compute. ``known``: where mean and inverse deviation are, or are to be, in memory."""
 
-    def __init__(self, steps: Steps, operands: Operands, known: Known) -> None:
+    def __init__(self, steps: LaunchSequence, operands: Operands, known: Known) -> None:
         self.steps, self.operands, self.known = steps, operands, known
         anchor = operands.anchor
         assert isinstance(anchor, NormBackward)

@@ -11,11 +11,11 @@ stands by itself, as in a pointwise graph.
 from __future__ import annotations
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.codegen.cost import memory_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
@@ -28,7 +28,7 @@ from graphdnn.engines.cuda.norm.persistent_rows import resident
 from graphdnn.engines.cuda.pointwise.pointwise import Chain
 from graphdnn.engines.cuda.reduction.row_threads import Division, Rows, Tile, divided, held, rows_of
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import NormForward
 
@@ -43,7 +43,7 @@ _FINISH = 128  # threads that join the parts of a row
 def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, NormForward)
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     operands = _operands(op)
     if _is_given(anchor):
         return _normalized(operands, _known(op), device, is_reversed=False)
@@ -74,13 +74,13 @@ def _is_given(anchor: NormForward) -> bool:
     return "inv_variance" in anchor.inputs()
 
 
-@once
+@memoize
 def _operands(op: FusedOp) -> Operands:
     assert isinstance(op.anchor, NormForward)
     return Operands.of(op, op.anchor)
 
 
-@once
+@memoize
 def _known(op: FusedOp) -> Known:
     """Mean and inverse deviation as the last kernel reads them."""
     operands, anchor = _operands(op), op.anchor
@@ -91,7 +91,7 @@ def _known(op: FusedOp) -> Known:
     return mean if operands.centered else None, inverse
 
 
-@once
+@memoize
 def _rows(op: FusedOp) -> Rows:
     extents = _operands(op).anchor.x.extents
     rows, axis = _rows_of_images(op)
@@ -100,7 +100,7 @@ def _rows(op: FusedOp) -> Rows:
     return _find_rows(op) if axis is None else rows.longer(axis, extents)
 
 
-@once_for_images
+@memoize_for_images
 def _rows_of_images(op: FusedOp) -> tuple[Rows, int | None]:
     """Those of some number of images, and the axis that is longer where there are more of them."""
     rows = _find_rows(op)
@@ -178,7 +178,7 @@ def _normalize(operands: Operands, known: Known, program: Program) -> None:
     program.store_outputs((anchor, *op.epilogue))
 
 
-@once_for_images
+@memoize_for_images
 def _held_of_images(op: FusedOp, width: int) -> tuple[list[str], Parameters]:
     """Functions of blocks that hold rows in packs of this width, and the fields that they read."""
     parameters = Parameters()
@@ -188,13 +188,13 @@ def _held_of_images(op: FusedOp, width: int) -> tuple[list[str], Parameters]:
 class Forward(Functions):
     """The kernels of one normalization."""
 
-    def __init__(self, steps: Steps, operands: Operands, rows: Rows, known: Known) -> None:
+    def __init__(self, steps: LaunchSequence, operands: Operands, rows: Rows, known: Known) -> None:
         super().__init__(operands, rows, known)
         self.steps = steps
 
     def hold(self, tile: Tile) -> None:
-        if self.steps.places:
-            parameters = Parameters(self.steps.places)
+        if self.steps.workspace_offsets:
+            parameters = Parameters(self.steps.workspace_offsets)
             functions = self.held(parameters)
         else:
             functions, written = _held_of_images(self.steps.op, self.rows.width)
@@ -213,7 +213,7 @@ class Forward(Functions):
     def reside(self, residence: Residence) -> None:
         """In one pass, by blocks that wait for each other."""
         steps, rows, operands = self.steps, self.rows, self.operands
-        parameters = Parameters(steps.places)
+        parameters = Parameters(steps.workspace_offsets)
         functions = [
             *self.element(parameters, is_stored=True),
             self.finish(parameters),
@@ -232,7 +232,7 @@ class Forward(Functions):
 
     def lie_in_planes(self, planes: Planes) -> None:
         """By blocks that have neighbouring channels."""
-        operands, parameters = self.operands, Parameters(self.steps.places)
+        operands, parameters = self.operands, Parameters(self.steps.workspace_offsets)
         whole = Forward(self.steps, operands, planes.channel_rows, (None, None))
         channel, body = whole.channel(parameters), self.streamed(parameters)
         functions = [
@@ -251,7 +251,7 @@ class Forward(Functions):
     def moments(self, division: Division) -> None:
         """Find the statistics."""
         steps, rows, operands = self.steps, self.rows, self.operands
-        parameters = Parameters(steps.places)
+        parameters = Parameters(steps.workspace_offsets)
         functions = [*self.element(parameters), self.finish(parameters), *self.epsilon(parameters)]
         rows.parameters(parameters)
         division.parameters(parameters)

@@ -9,9 +9,9 @@ from typing import Any
 
 from graphdnn.checks import OneOf
 from graphdnn.dtypes import COMPUTE
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
 from graphdnn.engines.engine import kind_need
 from graphdnn.enums import DataType, NormMode, Status
 from graphdnn.fusion.fused_graph import FusedOp
@@ -58,7 +58,7 @@ class Operands:
 
     @property
     def asked(self) -> frozenset[int]:
-        return asked_indices(self.op.prologue) | asked_indices(self.op.epilogue)
+        return gen_index_axes(self.op.prologue) | gen_index_axes(self.op.epilogue)
 
     def epilogue(self) -> list[TensorSpec]:
         """Tensors that the epilogue reads and writes in memory."""
@@ -105,11 +105,11 @@ def _plain() -> dict[str, Any]:
     return {name: field.default for name, field in TensorSpec.model_fields.items() if not field.is_required()}
 
 
-def place(steps: Steps, specs: Sequence[TensorSpec | None]) -> None:
+def place(steps: LaunchSequence, specs: Sequence[TensorSpec | None]) -> None:
     """Give the kernel's own tensors their scratch memory."""
     for spec in specs:
         if spec is not None:
-            steps.places[spec.uid] = steps.allocate(spec.bytes)
+            steps.workspace_offsets[spec.uid] = steps.allocate(spec.bytes)
 
 
 def direction(engine: str, tag: str) -> Constraint:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -115,7 +115,7 @@ class Residence:
 
     def launch(
         self,
-        steps: Steps,
+        steps: LaunchSequence,
         name: str,
         rows: Rows,
         parameters: Parameters,

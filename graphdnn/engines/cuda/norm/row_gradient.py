@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.norm.norm_operands import Operands
@@ -49,7 +49,7 @@ class RowWalk:
 
     def launch(
         self,
-        steps: Steps,
+        steps: LaunchSequence,
         name: str,
         parameters: Parameters,
         functions: Sequence[str],

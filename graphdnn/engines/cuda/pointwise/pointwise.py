@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.codegen.cost import memory_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.fast_division import count_type
-from graphdnn.engines.cuda.codegen.index_space import Space, collapsed, is_addressable, whole
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, collapsed, is_addressable, whole
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch, early
 from graphdnn.engines.cuda.codegen.parameters import Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import is_of_vector_axis, width_for
 from graphdnn.engines.cuda.rewrites.as_conv2d import with_tensors
@@ -45,14 +45,14 @@ def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     copies, moves = _turned(op), _moves(op)
     if not copies and not moves:
         return _pointwise(op, device)
-    from graphdnn.engines.cuda.codegen.launch_sequence import Steps  # they copy by kernels such as these
+    from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence  # they copy by kernels such as these
 
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     if moves:
         steps.moved(op.inputs[0], op.outputs[0])
         return steps.kernel(f"pointwise__moved__{op.name}")
     for spec, copy in copies:
-        steps.copied(spec, copy)
+        steps.add_copy(spec, copy)
     alone = with_tensors(op, {spec.uid: copy for spec, copy in copies})
     kernel = _pointwise(alone, device)
     steps.include(kernel, alone)
@@ -110,7 +110,7 @@ def _pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     return _chain_of(op).kernel(op.outputs[0], device)
 
 
-@once_for_images
+@memoize_for_images
 def _chain_of(op: FusedOp) -> Chain:
     steps = op.epilogue
 
@@ -118,7 +118,7 @@ def _chain_of(op: FusedOp) -> Chain:
         program.apply(steps)
         program.store_outputs(steps)
 
-    return Chain(op, "pointwise", write, op.outputs[0], asked_indices(steps))
+    return Chain(op, "pointwise", write, op.outputs[0], gen_index_axes(steps))
 
 
 class Chain:
@@ -180,7 +180,7 @@ class Chain:
         return found
 
 
-def _width(space: Space, tensors: Sequence[TensorSpec], asked: frozenset[int]) -> tuple[int, bool]:
+def _width(space: IndexSpace, tensors: Sequence[TensorSpec], asked: frozenset[int]) -> tuple[int, bool]:
     """Neighbours of a thread, and whether they go on past the end of the last axis.
 
     Rows of an odd length leave an image of halves 2 bytes for each thread, where a vector of channels is the only thing
@@ -215,7 +215,7 @@ class Written(NamedTuple):
         )
 
 
-def _blocks_that_keep(space: Space, inputs: Sequence[TensorSpec], width: int, device: DeviceSpec) -> int:
+def _blocks_that_keep(space: IndexSpace, inputs: Sequence[TensorSpec], width: int, device: DeviceSpec) -> int:
     """How many blocks to launch for threads to meet one place along the last axis in all their turns, and so to keep
     the operands that lie along it; 0 where that is not worth it.
 

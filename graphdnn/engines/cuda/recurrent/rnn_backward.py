@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.recurrent.rnn_matmuls import Products
@@ -22,7 +22,7 @@ from graphdnn.tensors import TensorSpec
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, RnnBackwardData)
-    rnn, steps = anchor.rnn, Steps(op, device)
+    rnn, steps = anchor.rnn, LaunchSequence(op, device)
     network, products = Network(anchor, steps, rnn.layers), Products(steps, rnn.arithmetic)
     masks = network.plain_masks(anchor.masks)
     states = rnn.directions * rnn.batch_sizes[0] * rnn.hidden_size * 8

@@ -10,7 +10,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.recurrent.rnn_matmuls import ANY, PLAIN, Products
@@ -29,7 +29,7 @@ def _without_tensor_cores(op: FusedOp) -> tuple[Engine, ...]:
     return PLAIN if ELEMENTS[op.main.inputs()["x"].data_type].bits < 32 else ANY
 
 
-def draw_masks(op: RnnForward, steps: Steps) -> None:
+def draw_masks(op: RnnForward, steps: LaunchSequence) -> None:
     """The masks between layers, as the core's ``rng`` draws them."""
     assert op.masks is not None
     assert op.seed is not None
@@ -44,7 +44,7 @@ def generate(op: FusedOp, device: DeviceSpec, engines: tuple[Engine, ...] = ANY)
     """``engines``: what multiplies the input by its matrices."""
     anchor = op.anchor
     assert isinstance(anchor, RnnForward)
-    rnn, steps = anchor.rnn, Steps(op, device)
+    rnn, steps = anchor.rnn, LaunchSequence(op, device)
     network, products = Network(anchor, steps, rnn.layers), Products(steps, rnn.arithmetic, engines)
     if anchor.masks is not None:
         draw_masks(anchor, steps)

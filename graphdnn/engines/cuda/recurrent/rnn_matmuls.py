@@ -12,7 +12,7 @@ from math import gcd
 
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Function, Launch, LibraryCall
-from graphdnn.engines.cuda.codegen.launch_sequence import ALIGNMENT, Step, Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import ALIGNMENT, LaunchSequence, Step
 from graphdnn.engines.cuda.codegen.parameters import Slot
 from graphdnn.engines.cuda.cublas import matmul_cublas
 from graphdnn.engines.cuda.cublas.gemm_launches import Place
@@ -62,7 +62,7 @@ class Matrix:
 class Products:
     """Adds products to the steps of a kernel; they take turns in their scratch memory."""
 
-    def __init__(self, steps: Steps, arithmetic: DataType, engines: tuple[Engine, ...] = ANY) -> None:
+    def __init__(self, steps: LaunchSequence, arithmetic: DataType, engines: tuple[Engine, ...] = ANY) -> None:
         """``engines``: the fastest of them that serves a product does it."""
         self._steps, self._arithmetic, self._engines = steps, arithmetic, engines
         self._base, self._size = 0, 0

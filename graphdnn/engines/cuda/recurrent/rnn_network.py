@@ -12,7 +12,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.codegen.fast_division import count_type
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import ALIGNMENT, Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import ALIGNMENT, LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.cublas.gemm_launches import Place
@@ -59,21 +59,21 @@ class Values:
         size = ELEMENTS[self.data_type].bytes if self.spec is None else 1
         return replace(self, start=self.start + column * self.column * size)
 
-    def width(self, steps: Steps, *multiples: int) -> int:
+    def width(self, steps: LaunchSequence, *multiples: int) -> int:
         """How many neighbours of a row can be loaded at once, where these numbers of elements are between them."""
         if self.column != 1:
             return 1
         size = ELEMENTS[self.data_type].bytes
-        scratch = self.spec is None or self.spec.uid in steps.places
+        scratch = self.spec is None or self.spec.uid in steps.workspace_offsets
         alignment = _PACK if scratch or self.spec is None else gcd(self.spec.byte_alignment, _PACK)
         start = self.start if self.spec is None else self.start * size
         return max(1, gcd(alignment, start, self.row * size, *(m * size for m in multiples)) // size)
 
-    def matrix(self, steps: Steps, rows: int, columns: int) -> Matrix:
+    def matrix(self, steps: LaunchSequence, rows: int, columns: int) -> Matrix:
         if self.spec is None:
             return Matrix(Place(None, self.start), self.data_type, rows, columns, self.row, self.column)
         offset = self.start * ELEMENTS[self.data_type].bytes
-        alignment = ALIGNMENT if self.spec.uid in steps.places else self.spec.byte_alignment
+        alignment = ALIGNMENT if self.spec.uid in steps.workspace_offsets else self.spec.byte_alignment
         place = Place.of(steps, self.spec, offset)
         return Matrix(place, self.data_type, rows, columns, self.row, self.column, alignment)
 
@@ -90,7 +90,7 @@ class TiledLaunch:
 class Network:
     """A recurrent operation with the scratch memory that all of its launches share."""
 
-    def __init__(self, op: Recurrent, steps: Steps, layers: int) -> None:
+    def __init__(self, op: Recurrent, steps: LaunchSequence, layers: int) -> None:
         """``layers``: launches whose blocks wait for each other."""
         self.op, self.rnn, self.steps = op, op.rnn, steps
         self.arithmetic = op.rnn.arithmetic
@@ -134,7 +134,7 @@ class Network:
 
     def layer(self, w: TensorSpec, layer: int, counts: int) -> Parameters:
         """Fields of a layer's launch; ``counts``: the place, among such launches, where its blocks count each other."""
-        parameters = Parameters(self.steps.places)
+        parameters = Parameters(self.steps.workspace_offsets)
         self.counting(parameters, counts)
         self.weights(parameters, w, layer)
         parameters.integer("pseudo", layer * self.rnn.directions)
@@ -199,7 +199,7 @@ class Network:
             have == want or n == 1 for have, want, n in zip(masks.strides, packed, masks.extents, strict=True)
         )
         assert masks.data_type in BOOLEANS
-        return masks if is_plain and masks.vector_count == 1 else self.steps.relaid(masks)
+        return masks if is_plain and masks.vector_count == 1 else self.steps.relayout(masks)
 
     # The launches of a layer by every kind of unit.
 
@@ -228,7 +228,7 @@ class Network:
         term_stride: int = 0, masks: TensorSpec | None = None, layer: int = 0,
     ) -> None:  # fmt: skip
         """target[row, column] = the sum over sources and terms, thinned out by the masks below ``layer``."""
-        parameters = Parameters(self.steps.places)
+        parameters = Parameters(self.steps.workspace_offsets)
         source.parameter(parameters, "from")
         target.parameter(parameters, "to", is_output=True)
         for field, value in (

@@ -15,7 +15,7 @@ from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.recurrent.rnn_forward import draw_masks
@@ -110,7 +110,7 @@ def shapes(rnn: RnnSpec) -> list[Shape]:
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, RnnForward)
-    rnn, steps = anchor.rnn, Steps(op, device)
+    rnn, steps = anchor.rnn, LaunchSequence(op, device)
     network, products = Network(anchor, steps, 0), Products(steps, rnn.arithmetic)
     if anchor.masks is not None:
         draw_masks(anchor, steps)
@@ -137,7 +137,7 @@ def fill(
     ``first``: rows of first states at the beginning of each layer.
     """
     rnn, state = network.rnn, STORAGE[data_type]
-    parameters = Parameters(network.steps.places)
+    parameters = Parameters(network.steps.workspace_offsets)
     parameters.scratch("shared", state, shared)
     network.optional(parameters, "hx", hx)
     for field, value in (

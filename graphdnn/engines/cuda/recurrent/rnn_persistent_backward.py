@@ -9,7 +9,7 @@ from __future__ import annotations
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.recurrent.rnn_backward import add_entering
@@ -35,7 +35,7 @@ def shapes(rnn: RnnSpec) -> list[Shape]:
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, RnnBackwardData)
-    rnn, steps = anchor.rnn, Steps(op, device)
+    rnn, steps = anchor.rnn, LaunchSequence(op, device)
     network, products = Network(anchor, steps, 0), Products(steps, rnn.arithmetic)
     masks = network.plain_masks(anchor.masks)
     width = KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size

@@ -8,7 +8,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import device_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.recurrent.rnn_matmuls import Products
@@ -35,7 +35,7 @@ def generate(op: FusedOp, device: DeviceSpec, data_type: DataType | None = None)
     """``data_type``: what gradients are rounded to before they are multiplied; None leaves them as they are."""
     anchor = op.anchor
     assert isinstance(anchor, RnnBackwardWeights)
-    rnn, steps = anchor.rnn, Steps(op, device)
+    rnn, steps = anchor.rnn, LaunchSequence(op, device)
     operand = rnn.arithmetic if data_type is None else data_type
     network, products = Network(anchor, steps, 0), Products(steps, rnn.arithmetic)
     masks = network.plain_masks(anchor.masks)
@@ -84,7 +84,7 @@ def _products(
 def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Values, pseudo: int) -> Launch:
     """The state that each step began with."""
     rnn, direction = op.rnn, pseudo % op.rnn.directions
-    parameters = Parameters(network.steps.places)
+    parameters = Parameters(network.steps.workspace_offsets)
     network.counting(parameters)
     outputs.parameter(parameters, "out")
     network.optional(parameters, "hx", op.hx)
@@ -114,7 +114,7 @@ def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Value
 def _biases(network: Network, op: RnnBackwardWeights, pseudo: int) -> Launch:
     rnn, found = op.rnn, found_of(op, pseudo)
     assert op.kept_gradients is not None
-    parameters = Parameters(network.steps.places)
+    parameters = Parameters(network.steps.workspace_offsets)
     parameters.integer("hidden", rnn.hidden_size)
     parameters.integer("rows", rnn.rows)
     parameters.tensor("found", op.kept_gradients)

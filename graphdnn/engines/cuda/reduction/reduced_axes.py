@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from graphdnn.engines.cuda.codegen.index_space import Axis, Space, strides_along
+from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, strides_along
 from graphdnn.tensors import TensorSpec
 
 _LONGEST = 2**30  # of a merged axis: coordinates are 32-bit numbers
@@ -20,8 +20,8 @@ _LONGEST = 2**30  # of a merged axis: coordinates are 32-bit numbers
 
 @dataclass(frozen=True, slots=True)
 class ReducedAxes:
-    x: Space
-    y: Space
+    x: IndexSpace
+    y: IndexSpace
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -51,8 +51,8 @@ def reduced_axes(
     joined = _merged(kept, main, (before, after), apart)
     summed = _merged(reduced, main, (before,), apart)
     return ReducedAxes(
-        Space(x, (*[sides[0] for sides in joined], *[sides[0] for sides in summed])),
-        Space(y, tuple([sides[1] for sides in joined])),
+        IndexSpace(x, (*[sides[0] for sides in joined], *[sides[0] for sides in summed])),
+        IndexSpace(y, tuple([sides[1] for sides in joined])),
     )
 
 

@@ -19,9 +19,9 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines.cuda.codegen.fast_division import count_type
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.reduction.reduced_axes import ReducedAxes, reduced_axes
@@ -47,7 +47,9 @@ class Fold:
     files: tuple[str, ...]  # text of identity, take, combined and concluded
     streamed: tuple[TensorSpec, ...]  # the anchor's operands that are reduced: rows of ``value``
     extents: tuple[int, ...]  # of the results
-    finish: Callable[[Steps, Program], None]  # from ``acc``, [parts][neighbours] in the compute type, to memory
+    finish: Callable[
+        [LaunchSequence, Program], None
+    ]  # from ``acc``, [parts][neighbours] in the compute type, to memory
     parts: int = 1  # accumulators for each result
     beside: tuple[TensorSpec, ...] = ()  # operands of each result that every element needs: further rows
     after: tuple[TensorSpec, ...] = ()  # what ``finish`` reads besides the epilogue's operands
@@ -60,7 +62,7 @@ class Fold:
 
 def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
     assert op.anchor is not None
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     compute, size = COMPUTE_TYPE[op.anchor.compute_type], COMPUTE[op.anchor.compute_type].itemsize
     finished = [*steps.epilogue_tensors(), *fold.after]
     axes, shape, per_sm, vector_axis = _divided(op, fold, finished, size, device)
@@ -69,7 +71,7 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
     if not shape.along and shape.lanes == 1 and not split:
         finish_width = min(shape.width, width_for(axes.y, finished, axes.y.rank - 1))
 
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     before = Program(op, parameters, axes.x, "x", width=shape.width, vector_axis=vector_axis)
     before.apply(op.prologue)
     for row, spec in enumerate(fold.operands):
@@ -132,7 +134,7 @@ def _divided(
     """
     read = op.sources(fold.operands)
     main = max(read, key=lambda t: t.elements) if read else fold.streamed[0]
-    asked = asked_indices(op.prologue) | asked_indices(op.epilogue)
+    asked = gen_index_axes(op.prologue) | gen_index_axes(op.epilogue)
     in_memory = [t for t in finished if not (t.is_by_value or t.is_constant)]
     axes = reduced_axes(fold.streamed[0].extents, fold.extents, main, read, in_memory, asked)
     along = _reduces_neighbours(axes, main)

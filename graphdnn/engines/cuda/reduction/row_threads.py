@@ -9,7 +9,7 @@ from math import prod
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.fast_division import magic
-from graphdnn.engines.cuda.codegen.index_space import INT_MAX, Axis, Space
+from graphdnn.engines.cuda.codegen.index_space import INT_MAX, Axis, IndexSpace
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.source import file_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
@@ -45,7 +45,7 @@ _MANY_THREADS, _SOME_THREADS = 1280, 768  # of an SM, where a thread holds littl
 class Rows:
     """Rows in a space whose first ``kept`` axes count them."""
 
-    space: Space
+    space: IndexSpace
     kept: int
     along: bool  # neighbours in memory belong to one row
     width: int  # neighbours of a thread
@@ -97,7 +97,7 @@ class Rows:
         axes = self.space.axes
         others = prod([a.size for i, a in enumerate(axes) if i != axis])
         longer = Axis(prod(extents) // others, axes[axis].logical, axes[axis].multiplier)
-        space = Space(extents, (*axes[:axis], longer, *axes[axis + 1 :]))
+        space = IndexSpace(extents, (*axes[:axis], longer, *axes[axis + 1 :]))
         return Rows(space, self.kept, self.along, self.width, self.main_bytes)
 
     def narrowed(self, width: int) -> Rows:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import memory_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.index_space import Axis, Space
+from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import file_text
@@ -29,7 +29,7 @@ def generate_genstats(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, GenStats)
 
-    def finish(steps: Steps, program: Program) -> None:
+    def finish(steps: LaunchSequence, program: Program) -> None:
         program.note(anchor)
         program.set(anchor.sum, "acc[0][e]")
         program.set(anchor.sqsum, "acc[1][e]")
@@ -51,7 +51,7 @@ def generate_bn_weights(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     assert isinstance(anchor, BnBackwardWeights)
     kind = COMPUTE_TYPE[anchor.math_type]
 
-    def finish(steps: Steps, program: Program) -> None:
+    def finish(steps: LaunchSequence, program: Program) -> None:
         def operand(spec: TensorSpec) -> str:
             return f"widen<{kind}>({program.value(spec)}[e])"
 
@@ -86,7 +86,7 @@ def generate_bn_finalize(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     assert isinstance(anchor, BnFinalize)
     kind = COMPUTE_TYPE[anchor.math_type]
     extents = anchor.y_sum.extents
-    space = Space(extents, (Axis(extents[1], 1),))
+    space = IndexSpace(extents, (Axis(extents[1], 1),))
     parameters = Parameters()
     program = Program(op, parameters, space, "t")
 

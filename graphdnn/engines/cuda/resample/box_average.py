@@ -13,7 +13,7 @@ from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.fast_division import magic
-from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
 from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
@@ -47,7 +47,7 @@ class Box:
         return self.pool.row
 
     @property
-    def space(self) -> Space:
+    def space(self) -> IndexSpace:
         return self.pool.space(self.source.extents, is_input=True)
 
 

@@ -15,10 +15,10 @@ from graphdnn.dtypes import COMPUTE
 from graphdnn.engines.cuda.codegen.cost import memory_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.fast_division import count_type, magic
-from graphdnn.engines.cuda.codegen.index_space import Axis, Space, collapsed
+from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, collapsed
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.engine import needs_rule
@@ -143,7 +143,7 @@ class WindowTile:
     ``before``, ``outputs``: where the elements begin that it writes, and how many of them there are.
     """
 
-    space: Space  # the last axis is the windows'
+    space: IndexSpace  # the last axis is the windows'
     along: bool  # neighbours in memory are neighbours in a window
     pack: int
     turns: int
@@ -172,9 +172,9 @@ def tile_of(steps: WindowSteps) -> WindowTile:
     extents = steps.averages[0].x.extents
     stored = [t for t in (*op.inputs, *op.outputs) if not _is_scalar(t)]
     main = next(t for t in (*op.outputs, *op.inputs) if t.extents == extents)
-    rest = Space(extents, tuple(Axis(size, i) for i, size in enumerate(extents) if i != axis))
-    still = collapsed(rest, main, stored, asked_indices(op.operations))
-    space = Space(extents, (*still.axes, Axis(extents[axis], axis)))
+    rest = IndexSpace(extents, tuple(Axis(size, i) for i, size in enumerate(extents) if i != axis))
+    still = collapsed(rest, main, stored, gen_index_axes(op.operations))
+    space = IndexSpace(extents, (*still.axes, Axis(extents[axis], axis)))
     order = stride_order(main.dims, main.strides)
     along = extents[axis] > 1 and all(order.index(axis) >= order.index(a.logical) for a in still.axes if a.size > 1)
     wide = COMPUTE[steps.averages[0].compute_type].itemsize

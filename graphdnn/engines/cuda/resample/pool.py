@@ -12,7 +12,7 @@ from math import prod
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import COMPUTE, ELEMENTS
-from graphdnn.engines.cuda.codegen.index_space import Axis, Space, collapsed
+from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, collapsed
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.resample.resample_axes import reads_edges
 from graphdnn.enums import PaddingMode, ResampleMode
@@ -86,9 +86,9 @@ class Pool:
         """True when columns are what is contiguous."""
         return self.axes[-1] is self.column
 
-    def space(self, extents: tuple[int, ...], *, is_input: bool) -> Space:
+    def space(self, extents: tuple[int, ...], *, is_input: bool) -> IndexSpace:
         axes = (a if isinstance(a, Axis) else a.x if is_input else a.y for a in self.axes)
-        return Space(extents, tuple(axes))
+        return IndexSpace(extents, tuple(axes))
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -165,7 +165,7 @@ def pool_in(
         return -1 if y_axis.size == 1 else order.index(y_axis.logical)
 
     found = {axis.x.logical for axis in moving}
-    rest = Space(y, tuple(Axis(size, i) for i, size in enumerate(y) if i not in found))
+    rest = IndexSpace(y, tuple(Axis(size, i) for i, size in enumerate(y) if i not in found))
     still = collapsed(rest, main, tensors, asked).axes
     axes: list[Axis | Moving] = sorted((*still, *moving), key=depth)
     if isinstance(axes[-1], Moving):  # contiguous columns, whatever the rows are

@@ -12,11 +12,11 @@ from math import prod
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import COMPUTE, ELEMENTS
-from graphdnn.engines.cuda.codegen.index_space import Space
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.resample import pool_constants
@@ -157,7 +157,7 @@ def pool_backward_of(op: FusedOp, written: Sequence[TensorSpec], device: DeviceS
     dx, dy, is_maximum = anchor.dx, anchor.dy, _is_maximum(anchor)
     main = next((t for t in (dx, *reversed(written)) if not t.is_virtual and t.extents == dx.extents), dx)
     operands = [*_source(anchor), *read(op, dy), *written]
-    asked = asked_indices((*op.prologue, *op.epilogue))
+    asked = gen_index_axes((*op.prologue, *op.epilogue))
     pool = pool_in(anchor.spec, dx.extents, dy.extents, main, operands, asked, places=is_maximum)
     return None if pool is None else PoolBackward(pool, _tile(op, pool, written, device))
 
@@ -224,15 +224,15 @@ def _with_turns(how: PoolBackward, most: int, device: DeviceSpec) -> Tile:
     return replace(how.tile, turns=1) if best is None else best.tile
 
 
-def _spaces(anchor: ResampleBackward, pool: Pool) -> tuple[Space, Space]:
+def _spaces(anchor: ResampleBackward, pool: Pool) -> tuple[IndexSpace, IndexSpace]:
     return pool.space(anchor.dx.extents, is_input=True), pool.space(anchor.dy.extents, is_input=False)
 
 
-def generate_pool_backward(op: FusedOp, steps: Steps, how: PoolBackward) -> DeviceKernel:
+def generate_pool_backward(op: FusedOp, steps: LaunchSequence, how: PoolBackward) -> DeviceKernel:
     anchor, pool, tile = op.anchor, how.pool, how.tile
     assert isinstance(anchor, ResampleBackward)
     row, column = pool.row, pool.column
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[anchor.compute_type]
     x_space, y_space = _spaces(anchor, pool)
     x_widths = [tile.x_pack, tile.halo] if pool.along else [tile.pack]

@@ -11,9 +11,9 @@ from math import prod
 
 from graphdnn.dtypes import COMPUTE
 from graphdnn.engines.cuda.codegen.fast_division import count_type, magic
-from graphdnn.engines.cuda.codegen.index_space import Space
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -39,8 +39,8 @@ _MOST_VALUES = 64  # of a thread
 class WindowsApart:
     """``width`` windows of a thread, ``x_width`` elements of an access."""
 
-    x_space: Space
-    y_space: Space
+    x_space: IndexSpace
+    y_space: IndexSpace
     along: bool
     width: int
     x_width: int
@@ -96,11 +96,11 @@ def _width(x_width: int, y_width: int, apart: int, taps: int) -> int:
     return width
 
 
-def generate_windows_apart(op: FusedOp, steps: Steps, how: WindowsApart) -> DeviceKernel:
+def generate_windows_apart(op: FusedOp, steps: LaunchSequence, how: WindowsApart) -> DeviceKernel:
     """The gradient."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[anchor.compute_type]
     functions = []
     if anchor.spec.mode is ResampleMode.MAXPOOL and anchor.x is not None:
@@ -119,7 +119,7 @@ def generate_windows_apart(op: FusedOp, steps: Steps, how: WindowsApart) -> Devi
 
 
 def generate_pooling_apart(
-    op: FusedOp, steps: Steps, how: WindowsApart, parameters: Parameters, functions: Sequence[str]
+    op: FusedOp, steps: LaunchSequence, how: WindowsApart, parameters: Parameters, functions: Sequence[str]
 ) -> DeviceKernel:
     """Pooling itself. ``functions``: what reads packs of x, and what writes those of y."""
     steps.add_early(_launch(op, parameters, functions, how, "pool_disjoint", {}))

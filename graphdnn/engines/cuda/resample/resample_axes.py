@@ -14,7 +14,7 @@ from math import lcm, prod
 
 from graphdnn.checks import Equals
 from graphdnn.engines.cuda.codegen.fast_division import magic
-from graphdnn.engines.cuda.codegen.index_space import INT_MAX, Axis, Space
+from graphdnn.engines.cuda.codegen.index_space import INT_MAX, Axis, IndexSpace
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL, padded
 from graphdnn.engines.engine import Task, need
@@ -78,15 +78,15 @@ def is_channels_last(spec: TensorSpec) -> bool:
     return spec.extents[1] > 1 and (spec.extents[-1] == 1 or spec.strides[1] < spec.strides[-1])
 
 
-def resample_space(spec: TensorSpec, channels_last: bool) -> Space:
+def resample_space(spec: TensorSpec, channels_last: bool) -> IndexSpace:
     extents = spec.extents
     spatial = [Axis(1, 0)] * (SPATIAL + 2 - len(extents))
     spatial += [Axis(size, 2 + i) for i, size in enumerate(extents[2:])]
     batch, channels = Axis(extents[0], 0), Axis(extents[1], 1)
-    return Space(extents, (batch, *spatial, channels) if channels_last else (batch, channels, *spatial))
+    return IndexSpace(extents, (batch, *spatial, channels) if channels_last else (batch, channels, *spatial))
 
 
-def add_counts(parameters: Parameters, space: Space, width: int) -> int:
+def add_counts(parameters: Parameters, space: IndexSpace, width: int) -> int:
     """Threads along each coordinate, ``width`` elements each; returns how many there are."""
     *outer, inner = space.sizes
     steps = [*outer, inner // width]

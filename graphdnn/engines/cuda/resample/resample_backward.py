@@ -16,7 +16,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.cost import memory_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -54,7 +54,7 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     mirrored = _mirrored(anchor)
     if mirrored is not None:
         return generate_forward(replace(op, anchor=mirrored), device, divides_first=True)
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     pool = pool_backward_of(op, steps.epilogue_tensors(), device)
     if pool is not None:
         return generate_pool_backward(op, steps, pool)
@@ -65,7 +65,7 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     index = None
     if anchor.spec.mode is ResampleMode.MAXPOOL:
         index = anchor.index if anchor.index is not None else _found_again(steps, op, anchor, device)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[anchor.compute_type]
     channels_last = is_channels_last(anchor.dx)
     x_space, y_space = resample_space(anchor.dx, channels_last), resample_space(anchor.dy, channels_last)
@@ -132,7 +132,7 @@ def _mirrored(anchor: ResampleBackward) -> ResampleForward | None:
     return forward if has_windows(turned, x, y) else None
 
 
-def _found_again(steps: Steps, op: FusedOp, anchor: ResampleBackward, device: DeviceSpec) -> TensorSpec:
+def _found_again(steps: LaunchSequence, op: FusedOp, anchor: ResampleBackward, device: DeviceSpec) -> TensorSpec:
     """The index of the maxima of x in scratch memory, where dy's elements lie."""
     assert anchor.x is not None
     free = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
@@ -144,7 +144,7 @@ def _found_again(steps: Steps, op: FusedOp, anchor: ResampleBackward, device: De
     index = dy.model_copy(update={**layout, "uid": free, "data_type": kind})
     y = dy.model_copy(update={**layout, "uid": free - 1, "data_type": anchor.x.data_type, "is_virtual": True})
     forward = ResampleForward(spec=anchor.spec, x=anchor.x, y=y, index=index)
-    steps.places[index.uid] = steps.allocate(index.bytes)
+    steps.workspace_offsets[index.uid] = steps.allocate(index.bytes)
     alone = FusedOp(op.index, "resample", forward, (), (), None, (anchor.x,), (index,), (y,))
     steps.include(generate_forward(alone, device), alone)
     return index

@@ -13,11 +13,11 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.cost import memory_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.index_space import Space
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps, fused_inputs
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence, fused_inputs
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import Program, asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.resample import box_average, pool_constants
@@ -53,10 +53,10 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
     planes = forward_of_planes(op, device)
     if planes is not None:
         return planes
-    steps = Steps(op, device)
-    parameters = Parameters(steps.places)
+    steps = LaunchSequence(op, device)
+    parameters = Parameters(steps.workspace_offsets)
     inputs, outputs = read(op, anchor.x), steps.epilogue_tensors()
-    asked = asked_indices((*op.prologue, *op.epilogue))
+    asked = gen_index_axes((*op.prologue, *op.epilogue))
     pool = pool_of(anchor, inputs, outputs, asked, device)
     box = None if pool is None or divides_first else box_of(anchor, pool, inputs, outputs, device)
     if box is not None:
@@ -94,7 +94,7 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
     return steps.kernel(f"resample_{anchor.spec.mode.name.lower()}__{'taps' if pool is None else 'pool'}__{op.name}")
 
 
-def _boxed(op: FusedOp, steps: Steps, parameters: Parameters, box: Box) -> DeviceKernel:
+def _boxed(op: FusedOp, steps: LaunchSequence, parameters: Parameters, box: Box) -> DeviceKernel:
     anchor, has_quick = op.anchor, _has_quick(op)
     assert isinstance(anchor, ResampleForward)
     space = box.pool.space(anchor.y.extents, is_input=False)
@@ -109,7 +109,7 @@ def _has_quick(op: FusedOp) -> bool:
     return any(_is_quick(step) for step in op.epilogue) and getattr(op.anchor, "beta", 0.0) == 0.0
 
 
-def _prologue(op: FusedOp, parameters: Parameters, space: Space, name: str, prefix: str, width: int) -> str:
+def _prologue(op: FusedOp, parameters: Parameters, space: IndexSpace, name: str, prefix: str, width: int) -> str:
     assert isinstance(op.anchor, ResampleForward)
     compute = COMPUTE_TYPE[op.anchor.compute_type]
     program = Program(op, parameters, space, prefix, width=width)
@@ -121,8 +121,8 @@ def _prologue(op: FusedOp, parameters: Parameters, space: Space, name: str, pref
 def _epilogue(
     op: FusedOp,
     parameters: Parameters,
-    steps: Steps,
-    space: Space,
+    steps: LaunchSequence,
+    space: IndexSpace,
     width: int,
     *,
     quick: str = "",

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
-from graphdnn.engines.cuda.codegen.pointwise_program import asked_indices
-from graphdnn.engines.memoization import once
+from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
+from graphdnn.engines.memoization import memoize
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.tensors import TensorSpec
@@ -42,13 +42,13 @@ def with_tensors(op: FusedOp, changes: Mapping[int, TensorSpec]) -> FusedOp:
     )
 
 
-@once
+@memoize
 def as_planes(op: FusedOp) -> FusedOp | None:
     """None where the convolution is one of planes already, or cannot be seen as one."""
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
     kept, see, joined = _seen(anchor)
-    if see is None or asked_indices(op.epilogue) or (joined and _repeats_along_one(op, joined)):
+    if see is None or gen_index_axes(op.epilogue) or (joined and _repeats_along_one(op, joined)):
         return None
     tensors, rank = (*op.inputs, *op.outputs, *op.internal), len(anchor.roles[0].dims)
     alike = all(len(t.dims) == rank and is_addressable(t) for t in tensors)

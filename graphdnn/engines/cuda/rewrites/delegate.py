@@ -14,7 +14,7 @@ def _as_it_is(engine: Engine, cost: Cost) -> Cost:
     return cost
 
 
-class Rest:
+class Delegate:
     """An operation, and the engines that may do it, at their default knobs. ``weighed``: a prediction as it counts
     here.
     """

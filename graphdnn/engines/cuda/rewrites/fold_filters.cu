@@ -1,6 +1,6 @@
-// Filters of an image's pixels as those of pairs of them: zeros where a pair has a pixel that is no tap.
-//
-// Filters of pairs lie channels last: (k, taps of the other axes, pairs, pixel of a pair, c). A thread writes one element.
+// Stride folding of filters: the filter taps of a convolution over pixels become taps over pixel pairs, with zeros where a pair
+// contains a pixel that has no tap. Folded filters are channels last: (k, taps of the other axes, pairs, pixel of a pair, c).
+// A thread writes one element.
 
 extern "C" __global__ void __launch_bounds__(THREADS) fold_filters(const __grid_constant__ Params p) {
     pdl_trigger();

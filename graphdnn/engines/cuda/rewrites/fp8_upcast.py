@@ -15,16 +15,16 @@ from graphdnn.dtypes import FP8
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.cublas import matmul_cublas
-from graphdnn.engines.cuda.rewrites.delegate import Rest
+from graphdnn.engines.cuda.rewrites.delegate import Delegate
 from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm, hopper_matmul
 from graphdnn.engines.cuda.sm90.halo import hopper_halo
 from graphdnn.engines.cuda.sm90.tma_operands import channels_first, operands
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import DataType, LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
@@ -48,7 +48,7 @@ _COPY_PACE = 0.8  # of the bandwidth
 class _Widened:
     """A fused operation as the engines for 16-bit floats see it, and the copies that it reads."""
 
-    rest: Rest
+    rest: Delegate
     copies: tuple[tuple[TensorSpec, TensorSpec], ...]
 
     @property
@@ -60,7 +60,7 @@ def _types(task: Task) -> tuple[DataType, ...]:
     return tuple(t.data_type for t in task.op.main.inputs().values())
 
 
-@once
+@memoize
 def _widened(op: FusedOp) -> _Widened:
     anchor = op.anchor
     assert isinstance(anchor, (ConvolutionOperation, Matmul))
@@ -87,7 +87,7 @@ def _widened(op: FusedOp) -> _Widened:
         for i, (port, t) in enumerate(narrow.items())
     }  # fmt: skip
     wide = op.with_anchor(as_they_lie.model_copy(update=dict(copies)))
-    return _Widened(Rest(wide, _ENGINES), tuple((narrow[port], copy) for port, copy in copies.items()))
+    return _Widened(Delegate(wide, _ENGINES), tuple((narrow[port], copy) for port, copy in copies.items()))
 
 
 def _packed(spec: TensorSpec) -> tuple[int, ...]:
@@ -110,9 +110,9 @@ def _is_served(task: Task) -> bool:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps, widened = Steps(replace(op, exit=None), device), _widened(op)
+    steps, widened = LaunchSequence(replace(op, exit=None), device), _widened(op)
     for narrow, wide in widened.copies:
-        steps.copied(narrow, wide)
+        steps.add_copy(narrow, wide)
     kernel = widened.rest.kernel(device)
     steps.include(kernel)
     return steps.kernel(kernel.name)

@@ -14,12 +14,12 @@ from math import prod
 
 from graphdnn.checks import AtLeast, AtMost, Equals
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import also, least_of_rest
+from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate, with_launches
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import in_memory
 from graphdnn.engines.cuda.codegen.index_space import INT_MAX, is_addressable
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
@@ -29,11 +29,11 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     prologue_need,
 )
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import padded
-from graphdnn.engines.cuda.rewrites.delegate import Rest
+from graphdnn.engines.cuda.rewrites.delegate import Delegate
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
 from graphdnn.engines.cuda.sm90.halo import hopper_halo, hopper_halo_dgrad, hopper_halo_wgrad
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule, window_need
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.enums import LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
@@ -54,7 +54,7 @@ _DOUBT_OF_GRADIENTS = 0.6  # of a launch: the one that picks out blocks waits fo
 class _Joined:
     """The convolution with fewer groups. ``together``: groups of one; ``filters``: of a joined group, as they lie."""
 
-    rest: Rest
+    rest: Delegate
     together: int
     filters: TensorSpec
 
@@ -66,7 +66,7 @@ def _counts(p: ConvProblem) -> list[int]:
     return [n for n in dict.fromkeys([*fitting[:1], p.groups]) if 1 < n <= _MOST]
 
 
-@once
+@memoize
 def _choices(op: FusedOp) -> tuple[_Joined, ...]:
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
@@ -80,7 +80,7 @@ def _join(op: FusedOp, anchor: ConvolutionOperation, count: int) -> _Joined:
     filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": channels_last_strides(dims)})
     joined = op.with_anchor(anchor.model_copy(update={anchor.role_names[1]: filters}))
     outputs = tuple(filters if t.uid == w.uid else t for t in op.outputs)
-    return _Joined(Rest(replace(joined, outputs=outputs), _ENGINES), count, filters)
+    return _Joined(Delegate(replace(joined, outputs=outputs), _ENGINES), count, filters)
 
 
 def _serving(op: FusedOp, device: DeviceSpec) -> list[_Joined]:
@@ -105,12 +105,12 @@ def _is_ours(task: Task) -> bool:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     joined, _ = _fastest(op, device)
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
     filters, w = joined.filters, anchor.roles[1]
-    steps.places[filters.uid] = steps.allocate(filters.bytes)
+    steps.workspace_offsets[filters.uid] = steps.allocate(filters.bytes)
     is_gradient = isinstance(anchor, ConvBackwardFilter)
     if not is_gradient:
         steps.add_early(_joining(steps, anchor.problem, w, joined))
@@ -121,8 +121,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(kernel.name)
 
 
-def _joining(steps: Steps, p: ConvProblem, w: TensorSpec, joined: _Joined) -> Launch:
-    parameters = Parameters(steps.places)
+def _joining(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, joined: _Joined) -> Launch:
+    parameters = Parameters(steps.workspace_offsets)
     parameters.tensor("from", w)
     parameters.tensor("to", joined.filters, is_output=True)
     stride_k, stride_c, *strides = w.strides
@@ -162,7 +162,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     is_gradient = isinstance(task.op.anchor, ConvBackwardFilter)
     traffic = float(2 * w.bytes if is_gradient else w.bytes + joined.filters.bytes)
     doubt = _DOUBT * cost.seconds + is_gradient * _DOUBT_OF_GRADIENTS * task.device.launch
-    return also(cost.plus({"doubt": doubt}), task.device, "filters", traffic, 1)
+    return with_launches(cost.plus({"doubt": doubt}), task.device, "filters", traffic, 1)
 
 
 ENGINE = cuda_engine(
@@ -223,7 +223,7 @@ ENGINE = cuda_engine(
         ),
     ),
     cost=_cost,
-    least=lambda task: least_of_rest(task, 1),
+    least=lambda task: least_seconds_of_delegate(task, 1),
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),

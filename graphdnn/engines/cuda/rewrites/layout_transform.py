@@ -13,25 +13,25 @@ from dataclasses import dataclass
 
 from graphdnn.checks import Equals
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.batch_invariance import once_for_lines
-from graphdnn.engines.cuda.codegen.cost import also, least_of_rest
+from graphdnn.engines.batch_invariance import memoize_for_lines
+from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate, with_launches
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import in_memory
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_convolution
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, Roles
 from graphdnn.engines.cuda.direct import direct, direct_wgrad
 from graphdnn.engines.cuda.direct.grouped import grouped, grouped_wgrad
 from graphdnn.engines.cuda.direct.stem import stem, stem_dgrad, stem_wgrad
 from graphdnn.engines.cuda.rewrites.as_conv2d import as_planes, with_tensors
-from graphdnn.engines.cuda.rewrites.delegate import Rest
+from graphdnn.engines.cuda.rewrites.delegate import Delegate
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last
 from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.halo import hopper_halo, hopper_halo_dgrad, hopper_halo_wgrad
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, kind_need, need, needs_rule
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
@@ -50,7 +50,7 @@ _DOUBT = 0.25  # of their time behind copies: by so much products that turn imag
 class _Turned:
     """A fused operation as those engines take it; what is copied before, and what after."""
 
-    rest: Rest
+    rest: Delegate
     before: tuple[tuple[TensorSpec, TensorSpec], ...]
     after: tuple[tuple[TensorSpec, TensorSpec], ...]
 
@@ -72,7 +72,7 @@ def _turning(seen: FusedOp) -> list[TensorSpec]:
     return turning + [t for t in whole if _lies_otherwise(t, roles, roles.output)]
 
 
-@once
+@memoize
 def _turned(op: FusedOp) -> _Turned:
     planes = as_planes(op)
     seen = planes or op
@@ -117,11 +117,11 @@ def _is_turned(task: Task) -> bool:
     return _can_be_turned(task) and _is_other(task.op)
 
 
-def _rest(op: FusedOp, *, are_copied: bool) -> Rest:
+def _rest(op: FusedOp, *, are_copied: bool) -> Delegate:
     """General products serve other axes themselves, but other neighbours not as fast."""
     if are_copied:
-        return Rest(op, (*_NARROW, *_OF_PLANES, mma_gemm.ENGINE), _doubted)
-    return Rest(op, (*_NARROW, *_OF_PLANES))
+        return Delegate(op, (*_NARROW, *_OF_PLANES, mma_gemm.ENGINE), _doubted)
+    return Delegate(op, (*_NARROW, *_OF_PLANES))
 
 
 def _doubted(engine: Engine, cost: Cost) -> Cost:
@@ -129,14 +129,14 @@ def _doubted(engine: Engine, cost: Cost) -> Cost:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps, turned = Steps(op, device), _turned(op)
+    steps, turned = LaunchSequence(op, device), _turned(op)
     for spec, copy in turned.before:
-        steps.copied(spec, copy)
+        steps.add_copy(spec, copy)
     for spec, copy in turned.after:
         if _is_blended(op) and spec.uid == _result(op):
-            steps.copied(spec, copy)  # its old contents are read
+            steps.add_copy(spec, copy)  # its old contents are read
         else:
-            steps.places[copy.uid] = steps.allocate(copy.bytes)
+            steps.workspace_offsets[copy.uid] = steps.allocate(copy.bytes)
     kernel = turned.rest.kernel(device)
     steps.include(kernel)
     for spec, copy in turned.after:
@@ -161,10 +161,10 @@ def _pairs(turned: _Turned) -> tuple[tuple[TensorSpec, TensorSpec], ...]:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     pairs = _pairs(_turned(task.op))
     traffic = float(sum(a.bytes + b.bytes for a, b in pairs))
-    return also(_turned(task.op).rest.fastest(task.device)[1], task.device, "copies", traffic, len(pairs))
+    return with_launches(_turned(task.op).rest.fastest(task.device)[1], task.device, "copies", traffic, len(pairs))
 
 
-@once_for_lines
+@memoize_for_lines
 def _is_other(op: FusedOp) -> bool:
     """Whether engines are given another operation, or something is copied."""
     inside = {t.uid for t in op.internal}
@@ -176,7 +176,7 @@ def _least(task: Task) -> float:
         return 0.0  # and is declined
     turned = _turned(task.op)
     pairs, rest = _pairs(turned), Task(turned.rest.op, task.device)  # whose operands may have fewer gaps
-    return least_of_rest(rest, len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
+    return least_seconds_of_delegate(rest, len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
 
 
 ENGINE = cuda_engine(

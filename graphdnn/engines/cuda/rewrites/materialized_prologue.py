@@ -14,20 +14,20 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import in_memory, writing
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps, fused_inputs
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence, fused_inputs
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.direct import direct
 from graphdnn.engines.cuda.direct.grouped import grouped
 from graphdnn.engines.cuda.pointwise import pointwise
 from graphdnn.engines.cuda.pointwise.pointwise import generate_pointwise
-from graphdnn.engines.cuda.rewrites.delegate import Rest
+from graphdnn.engines.cuda.rewrites.delegate import Delegate
 from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
 from graphdnn.engines.cuda.sm90.halo import hopper_halo
 from graphdnn.engines.cuda.sm90.split_precision import hopper_limbs
 from graphdnn.engines.cuda.sm90.tma_operands import channels_first, operands
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
@@ -45,10 +45,10 @@ class _Ahead:
 
     chain: FusedOp
     made: TensorSpec
-    rest: Rest
+    rest: Delegate
 
 
-@once
+@memoize
 def _ahead(op: FusedOp) -> _Ahead:
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
@@ -60,12 +60,12 @@ def _ahead(op: FusedOp) -> _Ahead:
     steps, read = tuple(writing(op.prologue, made)), tuple(fused_inputs(op.prologue))
     chain = FusedOp(op.index, "pointwise", None, (), steps, None, read, (made,), ())
     bare = replace(op, prologue=(), internal=tuple(t for t in op.internal if t.uid not in between))
-    return _Ahead(chain, made, Rest(bare.with_anchor(anchor.model_copy(update={port: made})), _ENGINES))
+    return _Ahead(chain, made, Delegate(bare.with_anchor(anchor.model_copy(update={port: made})), _ENGINES))
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps, ahead = Steps(replace(op, exit=None, prologue=()), device), _ahead(op)
-    steps.places[ahead.made.uid] = steps.allocate(ahead.made.bytes)
+    steps, ahead = LaunchSequence(replace(op, exit=None, prologue=()), device), _ahead(op)
+    steps.workspace_offsets[ahead.made.uid] = steps.allocate(ahead.made.bytes)
     steps.include(generate_pointwise(ahead.chain, device), ahead.chain)
     kernel = ahead.rest.kernel(device)
     steps.include(kernel, ahead.rest.op)

@@ -1,6 +1,5 @@
-// The filters of several groups as those of one: each reads the channels of all of them, zeros but for its own group's.
-//
-// Joined filters lie channels last. A thread writes one element.
+// Group packing of filters: the filters of several groups become the filters of one group, which read the channels of all
+// packed groups and have zeros for the channels of other groups. Packed filters are channels last. A thread writes one element.
 
 extern "C" __global__ void __launch_bounds__(THREADS) pack_group_filters(const __grid_constant__ Params p) {
     pdl_trigger();
@@ -9,7 +8,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack_group_filters(const _
     if (i >= (unsigned int)p.count) return;
     const unsigned int channels = (unsigned int)p.channels, groups = (unsigned int)p.groups;
     unsigned int rest = i / (channels * groups);
-    const unsigned int at = i - rest * channels * groups;  // among the joined channels
+    const unsigned int at = i - rest * channels * groups;  // packed channel
     const unsigned int tap = rest % (unsigned int)p.taps;
     rest /= (unsigned int)p.taps;
     const unsigned int f2 = tap % (unsigned int)p.size_2, upper = tap / (unsigned int)p.size_2;

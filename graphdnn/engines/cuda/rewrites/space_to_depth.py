@@ -16,13 +16,13 @@ from typing import Any
 
 from graphdnn.checks import Equals, OneOf
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import also, least_of_rest
+from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate, with_launches
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import in_memory
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
-from graphdnn.engines.cuda.codegen.pointwise_program import asked_indices
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
+from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
 from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS, Pairs
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     convolution_of,
@@ -31,14 +31,14 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     prologue_need,
 )
 from graphdnn.engines.cuda.rewrites.as_conv2d import SETTINGS, joined_axes, with_tensors
-from graphdnn.engines.cuda.rewrites.delegate import Rest
+from graphdnn.engines.cuda.rewrites.delegate import Delegate
 from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.gemm import hopper_dgrad_tf32, hopper_gemm
 from graphdnn.engines.cuda.sm90.halo import hopper_halo_dgrad
 from graphdnn.engines.cuda.sm90.split_precision import hopper_limbs, hopper_limbs_wgrad
 from graphdnn.engines.cuda.sm90.weight_stationary import hopper_weight_stationary
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, kind_need, need, needs_rule
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.enums import ConvolutionMode, DataType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardData, ConvolutionOperation
@@ -112,7 +112,7 @@ class _Apart:
     copies: tuple[tuple[TensorSpec, TensorSpec], ...]
 
 
-@once
+@memoize
 def _apart(op: FusedOp) -> _Apart | None:
     """None where the tensors do not lie so."""
     anchor = op.anchor
@@ -120,7 +120,7 @@ def _apart(op: FusedOp) -> _Apart | None:
     x, w, y = anchor.roles
     p, tensors = anchor.problem, (*op.inputs, *op.outputs, *op.internal)
     alike = all(len(t.dims) == p.spatial + 2 and is_addressable(t) for t in (x, w, y))
-    is_plain = anchor.conv.mode is ConvolutionMode.CROSS_CORRELATION and not asked_indices(op.epilogue)
+    is_plain = anchor.conv.mode is ConvolutionMode.CROSS_CORRELATION and not gen_index_axes(op.epilogue)
     if not alike or not is_plain or any(t.uid in op.uses.behind for t in anchor.inputs().values()):
         return None
     (result,), by = anchor.outputs().values(), p.filter[-1]
@@ -195,25 +195,25 @@ def _layout_need(name: str) -> Constraint:
 def _engine(id: int, name: str, summary: str, types: Pairs, engines: tuple[Engine, ...], **of_kind: Any) -> Engine:
     """``engines``: those that do it. ``of_kind``: notes and errors, which are theirs."""
 
-    @once
-    def rest_of(op: FusedOp) -> tuple[Rest, _Apart] | None:
+    @memoize
+    def rest_of(op: FusedOp) -> tuple[Delegate, _Apart] | None:
         apart = _apart(op)
-        return None if apart is None else (Rest(apart.op, engines), apart)
+        return None if apart is None else (Delegate(apart.op, engines), apart)
 
     def is_left(task: Task) -> bool:
         """It can be seen so, and none of those engines serves it."""
         found = rest_of(task.op) if _is_ours(task) and _types(task) in types else None
         return found is not None and not found[0].serving(task.device)
 
-    def found(op: FusedOp) -> tuple[Rest, _Apart]:
+    def found(op: FusedOp) -> tuple[Delegate, _Apart]:
         pair = rest_of(op)
         assert pair is not None
         return pair
 
     def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-        steps, (rest, apart) = Steps(op, device), found(op)
+        steps, (rest, apart) = LaunchSequence(op, device), found(op)
         for spec, copy in apart.copies:
-            steps.copied(spec, copy)
+            steps.add_copy(spec, copy)
         kernel = rest.kernel(device)
         steps.include(kernel)
         return steps.kernel(kernel.name)
@@ -221,7 +221,7 @@ def _engine(id: int, name: str, summary: str, types: Pairs, engines: tuple[Engin
     def cost(task: Task, knobs: Knobs) -> Cost:
         rest, apart = found(task.op)
         traffic = float(sum(copy.bytes for _, copy in apart.copies))
-        return also(rest.fastest(task.device)[1], task.device, "operands", traffic, len(apart.copies))
+        return with_launches(rest.fastest(task.device)[1], task.device, "operands", traffic, len(apart.copies))
 
     return cuda_engine(
         id=id,
@@ -260,7 +260,7 @@ def _engine(id: int, name: str, summary: str, types: Pairs, engines: tuple[Engin
             ),
         ),
         cost=cost,
-        least=lambda task: least_of_rest(task, 0),
+        least=lambda task: least_seconds_of_delegate(task, 0),
         generate=generate,
         layout=LayoutType.PREFERRED_NHWC,
         **of_kind,

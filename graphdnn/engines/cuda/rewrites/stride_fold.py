@@ -14,12 +14,12 @@ from math import prod
 from graphdnn.checks import AtMost, Equals
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.cost import also, least_of_rest
+from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate, with_launches
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import in_memory
 from graphdnn.engines.cuda.codegen.index_space import INT_MAX, is_addressable
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
@@ -31,11 +31,11 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
 )
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import padded
 from graphdnn.engines.cuda.rewrites.as_conv2d import with_tensors
-from graphdnn.engines.cuda.rewrites.delegate import Rest
+from graphdnn.engines.cuda.rewrites.delegate import Delegate
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
 from graphdnn.engines.cuda.sm90.weight_stationary import hopper_weight_stationary
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, need, needs_rule
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.enums import ConvolutionMode, LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvForward, ConvolutionOperation
@@ -69,11 +69,11 @@ class _Window:
 class _Paired:
     """The convolution of pairs, and its filters as they lie."""
 
-    rest: Rest
+    rest: Delegate
     filters: TensorSpec
 
 
-@once
+@memoize
 def _paired(op: FusedOp) -> _Paired:
     anchor = op.anchor
     assert isinstance(anchor, ConvForward)
@@ -99,7 +99,7 @@ def _paired(op: FusedOp) -> _Paired:
         }
     )
     pairwise = replace(seen, anchor=seen.anchor.model_copy(update={"conv": conv}))
-    return _Paired(Rest(pairwise, _ENGINES), filters)
+    return _Paired(Delegate(pairwise, _ENGINES), filters)
 
 
 def _is_forward(task: Task) -> bool:
@@ -129,19 +129,19 @@ def _is_ours(task: Task) -> bool:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps, paired = Steps(op, device), _paired(op)
+    steps, paired = LaunchSequence(op, device), _paired(op)
     anchor = op.anchor
     assert isinstance(anchor, ConvForward)
-    steps.places[paired.filters.uid] = steps.allocate(paired.filters.bytes)
+    steps.workspace_offsets[paired.filters.uid] = steps.allocate(paired.filters.bytes)
     steps.add_early(_pairing(steps, anchor.problem, anchor.w, paired.filters))
     kernel = paired.rest.kernel(device)
     steps.include(kernel)
     return steps.kernel(kernel.name)
 
 
-def _pairing(steps: Steps, p: ConvProblem, w: TensorSpec, filters: TensorSpec) -> Launch:
+def _pairing(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, filters: TensorSpec) -> Launch:
     window = _Window.of(p)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     parameters.tensor("from", w)
     parameters.tensor("to", filters, is_output=True)
     stride_k, stride_c, *strides = w.strides
@@ -170,7 +170,7 @@ def _pairing(steps: Steps, p: ConvProblem, w: TensorSpec, filters: TensorSpec) -
 def _cost(task: Task, knobs: Knobs) -> Cost:
     paired, w = _paired(task.op), convolution_of(task).roles[1]
     cost = paired.rest.fastest(task.device)[1]
-    return also(cost, task.device, "filters", float(w.bytes + paired.filters.bytes), 1)
+    return with_launches(cost, task.device, "filters", float(w.bytes + paired.filters.bytes), 1)
 
 
 ENGINE = cuda_engine(
@@ -233,7 +233,7 @@ ENGINE = cuda_engine(
         ),
     ),
     cost=_cost,
-    least=lambda task: least_of_rest(task, 1),
+    least=lambda task: least_seconds_of_delegate(task, 1),
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),

@@ -25,7 +25,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.cost import memory_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.fast_division import count_type
-from graphdnn.engines.cuda.codegen.index_space import Space, collapsed, is_addressable, whole
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, collapsed, is_addressable, whole
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
@@ -63,7 +63,7 @@ class Tile:
         return self.lane_axis if self.width == 1 else self.vector_axis
 
 
-def choose_tile(space: Space, y: TensorSpec, stored: Sequence[TensorSpec]) -> Tile:
+def choose_tile(space: IndexSpace, y: TensorSpec, stored: Sequence[TensorSpec]) -> Tile:
     """``y``: the numbers; ``stored``: what of them and of what is behind them is in memory."""
     last = space.rank - 1
     alone = Tile(1, last, 1, last, 1)
@@ -93,13 +93,13 @@ def choose_tile(space: Space, y: TensorSpec, stored: Sequence[TensorSpec]) -> Ti
     return alone if width == 1 else Tile(_BITS if bits else _LANES, last, width, vector_axis, width, bits)
 
 
-def _inner_axis(space: Space, spec: TensorSpec) -> int | None:
+def _inner_axis(space: IndexSpace, spec: TensorSpec) -> int | None:
     """The axis along which neighbours are next to each other."""
     strides = space.strides(spec)
     return strides.index(1) if 1 in strides else None
 
 
-def _is_row_of_bytes(space: Space, y: TensorSpec) -> bool:
+def _is_row_of_bytes(space: IndexSpace, y: TensorSpec) -> bool:
     """Bits of which the last axis has whole bytes, and nothing else has a part."""
     return y.data_type is DataType.BOOLEAN and all(
         size % _BITS == 0 if stride == 1 else stride % _BITS == 0
@@ -113,7 +113,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     return _together(op, device)
 
 
-def _tile_of(op: FusedOp) -> tuple[Space, Tile]:
+def _tile_of(op: FusedOp) -> tuple[IndexSpace, Tile]:
     """The space that is drawn for, and what of it is a thread's; lanes of 1 where tensors have no order in common."""
     assert isinstance(op.anchor, Rng)
     row_major, y = _row_major(op.anchor.y), op.anchor.y
@@ -139,15 +139,15 @@ def _row_major(y: TensorSpec) -> TensorSpec:
 
 def _apart(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     """The numbers, in memory; then what is behind them as a pointwise kernel."""
-    from graphdnn.engines.cuda.codegen.launch_sequence import Steps, fused_inputs
+    from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence, fused_inputs
     from graphdnn.engines.cuda.pointwise.pointwise import generate_pointwise
 
     anchor = op.anchor
     assert isinstance(anchor, Rng)
     y = anchor.y
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     if all(t.uid != y.uid for t in op.outputs):
-        steps.places[y.uid] = steps.allocate(y.bytes)
+        steps.workspace_offsets[y.uid] = steps.allocate(y.bytes)
     drawing = FusedOp(op.index, op.rule, anchor, (), (), None, tuple(anchor.inputs().values()), (y,), ())
     steps.include(_together(drawing, device), drawing)
     rest = FusedOp(
@@ -247,7 +247,9 @@ def _pace(asked: Sequence[tuple[TensorSpec, str]], tile: Tile) -> dict[str, int 
     return {"AHEAD": ahead, "BLOCKS": 2 if ahead else 0}
 
 
-def _asked(op: FusedOp, parameters: Parameters, space: Space, tile: Tile) -> tuple[str, list[tuple[TensorSpec, str]]]:
+def _asked(
+    op: FusedOp, parameters: Parameters, space: IndexSpace, tile: Tile
+) -> tuple[str, list[tuple[TensorSpec, str]]]:
     """What is read beside the numbers, as a struct and the function that fills it; and its fields."""
     assert isinstance(op.anchor, Rng)
     elements, front_only = op.anchor.y.elements, op.uses.front_only

@@ -7,10 +7,10 @@ from dataclasses import replace
 from math import prod
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL, Roles, padded
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem
 from graphdnn.engines.cuda.simt.implicit_tiles import Shape, has_one_tap
 from graphdnn.engines.cuda.simt.padded_copy import add_padded_copy
 from graphdnn.enums import DataType
@@ -30,18 +30,18 @@ def copying_seconds(size: int, device: DeviceSpec) -> float:
     return device.launch + 4 * size / device.bandwidth
 
 
-def is_worth_padding(product: Product, shape: Shape, gathered: TensorSpec, device: DeviceSpec) -> bool:
+def is_worth_padding(product: GemmProblem, shape: Shape, im2col: TensorSpec, device: DeviceSpec) -> bool:
     """True where a padded copy costs little and saves the bounds of every element: taps change within a tile of k."""
     margins = product.margins
     # A pixel's place serves a whole row of a filter gradient's tile: there bounds cost less than a copy.
     if product.is_wgrad or has_one_tap(product, shape.tile) or not any(b or a for b, a in margins):
         return False
-    grown = prod((b + a + n) / n for (b, a), n in zip(margins, gathered.dims[-len(margins) :], strict=True))
-    copying = device.launch + gathered.bytes * (1 + grown) / device.bandwidth
+    grown = prod((b + a + n) / n for (b, a), n in zip(margins, im2col.dims[-len(margins) :], strict=True))
+    copying = device.launch + im2col.bytes * (1 + grown) / device.bandwidth
     return copying < _WORTH_COPYING * shape.seconds
 
 
-def is_worth_turning(product: Product, shape: Shape, filters: TensorSpec, device: DeviceSpec) -> bool:
+def is_worth_relayout(product: GemmProblem, shape: Shape, filters: TensorSpec, device: DeviceSpec) -> bool:
     """True where filters are worth a copy whose channels lie next to each other: scattered ones are read by single
     elements, each from a line of its own.
     """
@@ -50,7 +50,7 @@ def is_worth_turning(product: Product, shape: Shape, filters: TensorSpec, device
     return copying_seconds(filters.bytes, device) < _WORTH_COPYING * shape.seconds
 
 
-def _filter_axes(product: Product, filters: TensorSpec) -> tuple[int, int, list[int], list[int]]:
+def _filter_axes(product: GemmProblem, filters: TensorSpec) -> tuple[int, int, list[int], list[int]]:
     """The axes of the outer channel, the summed one, the taps (fastest first) and the groups."""
     rank = len(filters.extents)
     explicit = rank == product.roles.problem.spatial + 3
@@ -58,13 +58,13 @@ def _filter_axes(product: Product, filters: TensorSpec) -> tuple[int, int, list[
     return outer + explicit, summed + explicit, [*range(2 + explicit, rank)][::-1], [0] * explicit
 
 
-def outer_first(product: Product, filters: TensorSpec) -> tuple[int, ...]:
+def outer_first(product: GemmProblem, filters: TensorSpec) -> tuple[int, ...]:
     """Strides with the outer channels contiguous, then the summed ones."""
     outer, summed, taps, groups = _filter_axes(product, filters)
     return _strides_in(filters.extents, [outer, summed, *taps, *groups])
 
 
-def summed_first(product: Product, filters: TensorSpec) -> tuple[int, ...]:
+def summed_first(product: GemmProblem, filters: TensorSpec) -> tuple[int, ...]:
     """Strides with the summed channels contiguous."""
     outer, summed, taps, groups = _filter_axes(product, filters)
     return _strides_in(filters.extents, [summed, *taps, outer, *groups])
@@ -84,19 +84,19 @@ def _strides_in(extents: tuple[int, ...], order: Sequence[int]) -> tuple[int, ..
     return tuple(strides)
 
 
-def padded_product(
-    steps: Steps, product: Product, gathered: TensorSpec, space: Space, staged: str
-) -> tuple[Product, TensorSpec, Space]:
+def padded_problem(
+    steps: LaunchSequence, product: GemmProblem, im2col: TensorSpec, space: IndexSpace, staged: str
+) -> tuple[GemmProblem, TensorSpec, IndexSpace]:
     """The products in a copy with zeros around the image, the copy and its coordinates."""
     margins = product.margins
-    outer = (0,) * (gathered.rank - len(margins))
+    outer = (0,) * (im2col.rank - len(margins))
     before, after = ((*outer, *(m[i] for m in margins)) for i in (0, 1))
     wide = _AS_STAGED[staged]  # converted once, not for every tap that reads it
-    copy = add_padded_copy(steps, gathered, before, after, wide, staged)
+    copy = add_padded_copy(steps, im2col, before, after, wide, staged)
     first = SPATIAL - len(margins)
     sizes = copy.dims[-len(margins) :]
     axes = tuple(
         replace(axis, size=sizes[j - 3 - first]) if j >= 3 + first else axis for j, axis in enumerate(space.axes)
     )
     moved = product.moved(padded(tuple(b for b, _ in margins), 0), padded(sizes, 1))
-    return moved, copy, Space(copy.extents, axes)
+    return moved, copy, IndexSpace(copy.extents, axes)

@@ -5,65 +5,65 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphdnn.engines.cuda.codegen.parameters import Parameters
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, Residue
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue
 
 RESIDUES = 16  # that one launch serves: each is described in the kernel's parameters, of 4 KB
 
 
 def describe(
     parameters: Parameters,
-    product: Product,
+    product: GemmProblem,
     residues: Sequence[Residue],
-    gathered: Sequence[int],
-    plain: Sequence[int],
+    im2col: Sequence[int],
+    dense: Sequence[int],
     bk: int,
-    parts: int,
+    splits: int,
 ) -> int:
     """Add the fields that implicit_coordinates.cuh reads; returns the parts of the sum.
 
     ``gathered``, ``plain``: the operands' strides along their six coordinates. ``bk``: the sum's indices in a tile.
     """
     if product.is_wgrad:
-        lane, group, channel = plain[:3]
+        lane, group, channel = dense[:3]
     else:
-        group = plain[0]
+        group = dense[0]
         is_forward = product.roles.direction == "fprop"
-        channel, lane = (plain[1], plain[2]) if is_forward else (plain[2], plain[1])
+        channel, lane = (dense[1], dense[2]) if is_forward else (dense[2], dense[1])
     parameters.table({
-        "gathered_n": gathered[0], "gathered_g": gathered[1], "gathered_c": gathered[2],
-        "plain_g": group, "plain_channel": channel, "plain_lane": lane, "groups": product.roles.problem.groups,
-        "gathered_spatial": gathered[3:],
-        "plain_spatial": tuple(s * pitch for s, pitch in zip(plain[3:], product.tap_pitch, strict=True)),
-        "pixel_step": product.pixel_step, "tap_step": product.tap_step, "image_size": product.image,
-        "pixel_pitch": product.pixel_pitch,
+        "im2col_n": im2col[0], "im2col_g": im2col[1], "im2col_c": im2col[2],
+        "dense_g": group, "dense_channel": channel, "dense_nc": lane, "groups": product.roles.problem.groups,
+        "im2col_spatial": im2col[3:],
+        "dense_spatial": tuple(s * pitch for s, pitch in zip(dense[3:], product.tap_stride, strict=True)),
+        "traversal_stride": product.traversal_stride, "dilation": product.dilation, "image_size": product.image,
+        "out_stride": product.out_stride,
     })  # fmt: skip
-    return _describe_products(parameters, product, residues, plain[3:], bk, parts)
+    return _residue_fields(parameters, product, residues, dense[3:], bk, splits)
 
 
-def are_short(product: Product, margin: int) -> bool:
+def are_short(product: GemmProblem, margin: int) -> bool:
     """True where every index of the products, and ``margin`` behind the last, is a 32-bit number."""
     sizes = ((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
     return max(max(size) for size in sizes) + margin < 2**31
 
 
-def _describe_products(
+def _residue_fields(
     parameters: Parameters,
-    product: Product,
+    product: GemmProblem,
     residues: Sequence[Residue],
-    plain_spatial: Sequence[int],
+    dense_spatial: Sequence[int],
     bk: int,
-    parts: int,
+    splits: int,
 ) -> int:
     """The fields that differ from residue to residue, one behind the other."""
     groups = product.roles.problem.groups
     fields: dict[str, list[int]] = {}
-    pieces = []
+    split_counts = []
     for residue in residues:
         pixel_digits, tap_digits = _digits(product, residue)
         depth = product.depth(residue)
-        piece = -(-depth // parts)
-        piece = max(1, -(-piece // bk)) * bk
-        pieces.append(-(-depth // piece))
+        split_depth = -(-depth // splits)
+        split_depth = max(1, -(-split_depth // bk)) * bk
+        split_counts.append(-(-depth // split_depth))
         rows, columns = product.rows(residue), product.columns(residue)
         for name, values in {
             "pixel_digits": pixel_digits,
@@ -71,15 +71,15 @@ def _describe_products(
             "depth_step": _in_digits(bk, pixel_digits if product.is_wgrad else tap_digits),
             "pixel_start": residue.start,
             "first_pixel": residue.first_pixel,
-            "plain_start": (sum(f * s for f, s in zip(residue.first_tap, plain_spatial, strict=True)),),
+            "dense_start": (sum(f * s for f, s in zip(residue.first_tap, dense_spatial, strict=True)),),
             "rows": (rows,),
             "columns": (columns,),
             "depth": (depth,),
-            "depth_per_block": (piece,),
+            "depth_per_cta": (split_depth,),
             "results": (groups * rows * columns,),
         }.items():
             fields.setdefault(name, []).extend(values)
-    split = max(1, *pieces)
+    split = max(1, *split_counts)
     fields["partial_start"] = [split * sum(fields["results"][:i]) for i in range(len(residues))]
     missing = min(len(product.residues), RESIDUES) - len(residues)  # of the last launch: the text is the same for all
     for name, found in fields.items():
@@ -88,7 +88,7 @@ def _describe_products(
     return split
 
 
-def _digits(product: Product, residue: Residue) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _digits(product: GemmProblem, residue: Residue) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Sizes of the coordinates of a pixel (position, n) and of a filter element (channel, tap), fastest first.
 
     The slowest digit has no size: it takes what is left.

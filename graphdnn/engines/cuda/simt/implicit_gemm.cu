@@ -1,33 +1,34 @@
-// Convolution as a matrix product whose operands are gathered while they are read: all three directions.
+// Implicit GEMM on CUDA cores for every type: fprop, dgrad and wgrad.
+//   C[row, column] = sum over k of A[row, k] * B[k, column], one GEMM for each group and each residue of a strided dgrad.
+// One operand is the im2col operand (x, or dy for dgrad), the other one is dense. An index stands for coordinates
+// (implicit_coordinates.cuh) that add up: q[d] = outer.u[d] + k.u[d] is the coordinate along spatial axis d of the image, and
+// elements outside the image are 0.
 //
-//   C[row, column] = sum over k of A[row, k] * B[k, column]         one product per group
+// Tile:     TILE_M x TILE_N for a CTA, TM x TN accumulators for a thread; a K tile has TILE_K elements.
+// Pipeline: two shared-memory stages; global loads of the next K tile wait in registers during the multiply-adds.
+// Offsets:  coordinates are decoded into shared tables, once for rows and columns, and once for each K tile.
+// Epilogue: through shared memory (epilogue_via_smem.cuh), or partial sums for reduce_splits where SPLIT.
 //
-// One operand is gathered from an image (x, or dy for dgrad), the other is plain. An index of the product is one of
-//   PIXEL    (n, spatial position)   CHANNEL   one channel   FILTER   (tap, channel)
-// and stands for coordinates that add up with those of k. For the gathered operand,
-//   q[d] = outer.u[d] + k.u[d]    is the coordinate along spatial axis d. Outside the image, the element is 0.
-//
-// A strided dgrad is one product for each residue of dx's positions modulo the stride, over the taps that reach it.
-// The grid's z counts them: sizes and starts are fields with an entry for each.
-//
-// Where both operands are bytes whose channels are neighbours, QUADS, an element is four of them.
-//
-// Coordinates are decoded once: for rows and columns when a block starts, for k once per tile, into shared tables.
+// Required constants (from the generator):
+//   TILE_M, TILE_N, TILE_K, TM, TN, THREADS, PAD, CTAS_PER_SM: tile and launch bounds      VEC_A, VEC_B: elements of one access
+//   A_IS_DENSE, A_K_MAJOR, B_K_MAJOR: roles and layouts of the operands                   VEC_WIDTH: elements of one store
+//   ONE_TAP: every K tile lies in one filter tap      CHECKED: some taps reach outside the image      PROLOGUE: generated loads
+//   DP4A: an element is four bytes of neighbouring channels      SPLIT: split-K in the grid's y    RESIDUES: GEMMs in its z
 
-struct __align__(16) Index {
-    Offset offset;   // elements from the operand's first to this index's part
-    int u[SPATIAL];  // spatial part
-    int lane[1];     // n for pixels, the channel else: the coordinate that a prologue asks for
+struct __align__(16) OuterIndex {
+    Offset offset;   // this index's contribution to the offset, in elements
+    int u[SPATIAL];  // this index's contribution to the spatial coordinates
+    int nc[1];     // n for pixels, else the channel: a prologue needs it
 };
 
-struct __align__(16) Depth {
-    Offset gathered, plain;
+struct __align__(16) KIndex {
+    Offset im2col, dense;
     int u[SPATIAL];
-    int lane[1];
+    int nc[1];
 };
 
-// The digits of the index that a thread describes next: BK further on, by carries; or, where a tile of k lies in
-// one tap, the same place in the next tap's first tile.
+// Advance the digits of a thread's k index by TILE_K, with carries. Where each K tile lies in one tap, advance to the same
+// channel of the first K tile of the next tap.
 template <int KIND> __device__ __forceinline__ void advance(Digits& at, const Params& p) {
     int carry = ONE_TAP;
     if (ONE_TAP) at.d[0] = (int)threadIdx.x;
@@ -41,302 +42,302 @@ template <int KIND> __device__ __forceinline__ void advance(Digits& at, const Pa
     at.d[3] += (ONE_TAP ? 0 : (int)p.depth_step[4 * residue() + 3]) + carry;
 }
 
-// Where V neighbouring elements of an operand are; outside the image, and beyond the product, they are 0.
-struct Spot {
-    Distance at;   // bytes from the base, which moves on with the channels: one addition for all threads
-    Offset start;  // the outer index's part, where nothing else is asked of it
+// The address of a vector of V elements. The elements are 0 outside the image and outside the GEMM.
+struct VecAddress {
+    Distance at;   // bytes from the base pointer, which advances with the channels for all threads at once
+    Offset start;  // the outer index's offset, where no other field of it is needed
     bool valid;
     int q[PROLOGUE ? SPATIAL : 1];
     int outer, k;  // the other coordinates, for a prologue
 };
 
-__device__ __forceinline__ Spot gathered_spot(const Params& p, const Index& outer, const Depth& k) {
-    Spot found;
-    found.valid = true;
-    found.at = (Distance)(outer.offset + k.gathered) * (Distance)sizeof(Gathered);
-    found.outer = outer.lane[0];
-    found.k = k.lane[0];
+__device__ __forceinline__ VecAddress im2col_address(const Params& p, const OuterIndex& outer, const KIndex& k) {
+    VecAddress result;
+    result.valid = true;
+    result.at = (Distance)(outer.offset + k.im2col) * (Distance)sizeof(Im2colElement);
+    result.outer = outer.nc[0];
+    result.k = k.nc[0];
     #pragma unroll
     for (int d = FIRST; d < 3; ++d) {
         const int at = outer.u[d - FIRST] + k.u[d - FIRST];
-        if constexpr (CHECKED) found.valid = found.valid && (unsigned int)at < (unsigned int)p.image_size[d];
-        if constexpr (PROLOGUE) found.q[d - FIRST] = at;
+        if constexpr (CHECKED) result.valid = result.valid && (unsigned int)at < (unsigned int)p.image_size[d];
+        if constexpr (PROLOGUE) result.q[d - FIRST] = at;
     }
-    return found;
+    return result;
 }
 
-// What a thread holds of an operand until it is stored in the tile, where it is converted.
+// The type of im2col elements in registers. The store to shared memory converts them.
 template <bool A, class Yes, class No> struct Either { typedef Yes type; };
 template <class Yes, class No> struct Either<false, Yes, No> { typedef No type; };
-typedef typename Either<PROLOGUE, Staged, Gathered>::type Held;
+typedef typename Either<PROLOGUE, Staged, Im2colElement>::type Im2colStaged;
 
 template <int V>
-__device__ __forceinline__ void read_gathered(
-    const Params& p, const char* from, int group, const Spot& spot, int further, Held (&to)[V]
+__device__ __forceinline__ void load_im2col(
+    const Params& p, const char* from, int group, const VecAddress& address, int channel_offset, Im2colStaged (&to)[V]
 ) {
     if constexpr (PROLOGUE) {
         #pragma unroll
         for (int e = 0; e < V; ++e) to[e] = (Staged)0;
-        if (!spot.valid) return;
+        if (!address.valid) return;
         int at[6] = {0, group, 0, 0, 0, 0};
-        at[0] = K_KIND == PIXEL ? spot.k : spot.outer;
-        at[2] = K_KIND == PIXEL ? spot.outer : spot.k + further;
-        for (int d = FIRST; d < 3; ++d) at[3 + d] = spot.q[d - FIRST];
+        at[0] = K_KIND == PIXEL ? address.k : address.outer;
+        at[2] = K_KIND == PIXEL ? address.outer : address.k + channel_offset;
+        for (int d = FIRST; d < 3; ++d) at[3 + d] = address.q[d - FIRST];
         prologue(p, at, to);
     } else {
-        load_if<V>(spot.valid, (const Gathered*)from, to);
+        load_if<V>(address.valid, (const Im2colElement*)from, to);
     }
 }
 
 template <int V>
-__device__ __forceinline__ void read_plain(const char* from, bool valid, Plain (&to)[V]) {
-    load_if<V>(valid, (const Plain*)from, to);
+__device__ __forceinline__ void load_dense(const char* from, bool valid, DenseElement (&to)[V]) {
+    load_if<V>(valid, (const DenseElement*)from, to);
 }
 
-// sum + a * b; or, of four bytes each, the sum of four products.
-__device__ __forceinline__ void add_quads(int& sum, int a, int b) {
+// accum + a * b, where DP4A multiplies four bytes of each operand and adds the four products.
+__device__ __forceinline__ void dp4a(int& accum, int a, int b) {
 #ifdef __CUDA_ARCH__
-    if constexpr (A_IS_SIGNED && B_IS_SIGNED) asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
-    else if constexpr (A_IS_SIGNED) asm("dp4a.s32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
-    else if constexpr (B_IS_SIGNED) asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
-    else asm("dp4a.u32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
+    if constexpr (A_IS_SIGNED && B_IS_SIGNED) asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(accum) : "r"(a), "r"(b));
+    else if constexpr (A_IS_SIGNED) asm("dp4a.s32.u32 %0, %1, %2, %0;" : "+r"(accum) : "r"(a), "r"(b));
+    else if constexpr (B_IS_SIGNED) asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(accum) : "r"(a), "r"(b));
+    else asm("dp4a.u32.u32 %0, %1, %2, %0;" : "+r"(accum) : "r"(a), "r"(b));
 #else
     for (int e = 0; e < 4; ++e) {
         const unsigned char one = (unsigned char)(a >> 8 * e), other = (unsigned char)(b >> 8 * e);
-        multiply_add(sum, A_IS_SIGNED ? (int)(int8_t)one : (int)one, B_IS_SIGNED ? (int)(int8_t)other : (int)other);
+        multiply_add(accum, A_IS_SIGNED ? (int)(int8_t)one : (int)one, B_IS_SIGNED ? (int)(int8_t)other : (int)other);
     }
 #endif
 }
 
-template <class Sum, class Factor> __device__ __forceinline__ void accumulate(Sum& sum, Factor a, Factor b) {
-    if constexpr (QUADS) add_quads(sum, a, b);
-    else multiply_add(sum, a, b);
+template <class Sum, class Factor> __device__ __forceinline__ void accumulate(Sum& accum, Factor a, Factor b) {
+    if constexpr (DP4A) dp4a(accum, a, b);
+    else multiply_add(accum, a, b);
 }
 
-static_assert(THREADS >= BK, "the table of a tile's k is written in one step");
+static_assert(THREADS >= TILE_K, "one pass of the threads fills the table of a K tile");
 
-// A thread's part of one operand tile: chunks of V elements, along k or along the outer index.
-template <int OUTER, int V, bool ALONG_K> struct Chunks {
-    static constexpr int PER_K = ALONG_K ? BK / V : BK, PER_OUTER = ALONG_K ? OUTER : OUTER / V;
-    static constexpr int ALL = PER_K * PER_OUTER, COUNT = (ALL + THREADS - 1) / THREADS;
-    // Neighbouring threads read neighbouring memory: along k first, or along the outer index first. Where the threads
-    // cover whole runs, a thread's chunks differ in the other index alone, by a constant.
-    static constexpr int RUN = ALONG_K ? PER_K : PER_OUTER;
-    static constexpr bool WHOLE = THREADS % RUN == 0;
-    static constexpr int STEP = THREADS / RUN;
-    static __device__ __forceinline__ int along(int i) {
-        return (WHOLE ? (int)threadIdx.x % RUN : (i * THREADS + (int)threadIdx.x) % RUN) * V;
+// How the threads of a CTA divide one operand tile: vectors of V elements, contiguous along k or along the outer index.
+template <int OUTER, int V, bool K_MAJOR> struct Chunks {
+    static constexpr int VECS_K = K_MAJOR ? TILE_K / V : TILE_K, VECS_OUTER = K_MAJOR ? OUTER : OUTER / V;
+    static constexpr int ALL = VECS_K * VECS_OUTER, COUNT = (ALL + THREADS - 1) / THREADS;
+    // Consecutive threads read consecutive vectors. Where the threads cover whole runs, the vectors of one thread differ by
+    // RUN_STEP in the strided index only.
+    static constexpr int VECS_PER_RUN = K_MAJOR ? VECS_K : VECS_OUTER;
+    static constexpr bool WHOLE_RUNS = THREADS % VECS_PER_RUN == 0;
+    static constexpr int RUN_STEP = THREADS / VECS_PER_RUN;
+    static __device__ __forceinline__ int contiguous_index(int i) {
+        return (WHOLE_RUNS ? (int)threadIdx.x % VECS_PER_RUN : (i * THREADS + (int)threadIdx.x) % VECS_PER_RUN) * V;
     }
-    static __device__ __forceinline__ int across(int i) {
-        return WHOLE ? (int)threadIdx.x / RUN + i * STEP : (i * THREADS + (int)threadIdx.x) / RUN;
+    static __device__ __forceinline__ int strided_index(int i) {
+        return WHOLE_RUNS ? (int)threadIdx.x / VECS_PER_RUN + i * RUN_STEP : (i * THREADS + (int)threadIdx.x) / VECS_PER_RUN;
     }
-    static __device__ __forceinline__ int k(int i) { return ALONG_K ? along(i) : across(i); }
-    static __device__ __forceinline__ int outer(int i) { return ALONG_K ? across(i) : along(i); }
+    static __device__ __forceinline__ int k(int i) { return K_MAJOR ? contiguous_index(i) : strided_index(i); }
+    static __device__ __forceinline__ int outer(int i) { return K_MAJOR ? strided_index(i) : contiguous_index(i); }
     static __device__ __forceinline__ bool exists(int i) {
         return ALL % THREADS == 0 || i * THREADS + (int)threadIdx.x < ALL;
     }
-    // With one tap in a tile, chunks of one outer index differ by channels only: one spot stands for all of them.
-    static constexpr bool IN_LINE = ONE_TAP && !ALONG_K && WHOLE;
-    static constexpr int SPOTS = IN_LINE ? 1 : COUNT;
+    // With one tap in a K tile, vectors of one outer index differ in the channel only, so one address serves all of them.
+    static constexpr bool ONE_ADDRESS = ONE_TAP && !K_MAJOR && WHOLE_RUNS;
+    static constexpr int ADDRESSES = ONE_ADDRESS ? 1 : COUNT;
 };
 
-using ChunksA = Chunks<BM, VECTOR_A, ALONG_K_A>;
-using ChunksB = Chunks<BN, VECTOR_B, ALONG_K_B>;
+using ChunksA = Chunks<TILE_M, VEC_A, A_K_MAJOR>;
+using ChunksB = Chunks<TILE_N, VEC_B, B_K_MAJOR>;
 
-struct Tables {
-    Index gathered[A_IS_PLAIN ? BN : BM];
-    Offset plain[A_IS_PLAIN ? BM : BN];
-    Depth depth[2][BK];
-    Digits row[BM], column[BN];  // where the results belong
-    Digits digits[BK];           // of the k that each of the first threads describes next
+struct IndexTables {
+    OuterIndex im2col[A_IS_DENSE ? TILE_N : TILE_M];
+    Offset dense[A_IS_DENSE ? TILE_M : TILE_N];
+    KIndex depth[2][TILE_K];
+    Digits row[TILE_M], column[TILE_N];  // coordinates of C
+    Digits digits[TILE_K];         // of the k index that each of the first TILE_K threads decodes next
 };
 
-// The spots of a thread's chunks. With one tap in a tile they are kept until the next tap, and the base moves on:
-// `base` and `further` are of this tile's first channel, for all threads.
-template <class C, int V, bool IS_PLAIN, class T>
-__device__ __forceinline__ void fetch(
-    const Params& p, const char* base, int further, int group, const Tables& tables, int buffer, bool is_new,
-    int k_left, int outer_left, Spot (&spots)[C::SPOTS], T (&to)[C::COUNT][V]
+// Load a thread's vectors of one K tile. With one tap in a K tile the addresses stay valid until the next tap; only `base` and
+// `channel_offset`, which belong to the tile's first channel, advance.
+template <class C, int V, bool IS_DENSE, class T>
+__device__ __forceinline__ void load_global(
+    const Params& p, const char* base, int channel_offset, int group, const IndexTables& tables, int buffer, bool refreshes,
+    int k_left, int outer_left, VecAddress (&addresses)[C::ADDRESSES], T (&to)[C::COUNT][V]
 ) {
-    constexpr int SIZE = IS_PLAIN ? (int)sizeof(Plain) : (int)sizeof(Gathered);
-    const Distance lane_bytes = (Distance)(IS_PLAIN ? p.plain_lane : p.gathered_c) * (Distance)SIZE;
+    constexpr int SIZE = IS_DENSE ? (int)sizeof(DenseElement) : (int)sizeof(Im2colElement);
+    const Distance nc_bytes = (Distance)(IS_DENSE ? p.dense_nc : p.im2col_c) * (Distance)SIZE;
     #pragma unroll
     for (int i = 0; i < C::COUNT; ++i) {
         if (!C::exists(i)) continue;
         const int k = C::k(i), outer = C::outer(i);
-        Spot& spot = spots[C::IN_LINE ? 0 : i];
-        if ((!C::IN_LINE || i == 0) && (!ONE_TAP || is_new)) {
-            const Depth& depth = tables.depth[buffer][k];
-            if constexpr (IS_PLAIN) spot.at = (Distance)(spot.start + depth.plain) * (Distance)SIZE;
-            else if constexpr (!CHECKED && !PROLOGUE) spot.at = (Distance)(spot.start + depth.gathered) * (Distance)SIZE;
-            else spot = gathered_spot(p, tables.gathered[outer], depth);
+        VecAddress& address = addresses[C::ONE_ADDRESS ? 0 : i];
+        if ((!C::ONE_ADDRESS || i == 0) && (!ONE_TAP || refreshes)) {
+            const KIndex& depth = tables.depth[buffer][k];
+            if constexpr (IS_DENSE) address.at = (Distance)(address.start + depth.dense) * (Distance)SIZE;
+            else if constexpr (!CHECKED && !PROLOGUE) address.at = (Distance)(address.start + depth.im2col) * (Distance)SIZE;
+            else address = im2col_address(p, tables.im2col[outer], depth);
             const bool inside = (ONE_TAP || k < k_left) && outer < outer_left;
-            if constexpr (IS_PLAIN || (!CHECKED && !PROLOGUE)) spot.valid = inside;
-            else spot.valid = spot.valid && inside;
+            if constexpr (IS_DENSE || (!CHECKED && !PROLOGUE)) address.valid = inside;
+            else address.valid = address.valid && inside;
         }
-        const int ahead = C::IN_LINE ? i * C::STEP : 0;
-        const char* const here = base + spot.at + (unsigned long long)lane_bytes * (unsigned int)ahead;
-        if constexpr (IS_PLAIN) read_plain<V>(here, spot.valid, to[i]);
-        else read_gathered<V>(p, here, group, spot, further + ahead, to[i]);
+        const int vec_offset = C::ONE_ADDRESS ? i * C::RUN_STEP : 0;
+        const char* const source = base + address.at + (unsigned long long)nc_bytes * (unsigned int)vec_offset;
+        if constexpr (IS_DENSE) load_dense<V>(source, address.valid, to[i]);
+        else load_im2col<V>(p, source, group, address, channel_offset + vec_offset, to[i]);
     }
 }
 
-template <class C, bool IS_PLAIN>
-__device__ __forceinline__ void begin(const Tables& tables, Spot (&spots)[C::SPOTS]) {
+template <class C, bool IS_DENSE>
+__device__ __forceinline__ void init_addresses(const IndexTables& tables, VecAddress (&addresses)[C::ADDRESSES]) {
     #pragma unroll
-    for (int i = 0; i < C::SPOTS; ++i) {
+    for (int i = 0; i < C::ADDRESSES; ++i) {
         const int outer = C::exists(i) ? C::outer(i) : 0;
-        if constexpr (IS_PLAIN) spots[i].start = tables.plain[outer];
-        else spots[i].start = tables.gathered[outer].offset;
+        if constexpr (IS_DENSE) addresses[i].start = tables.dense[outer];
+        else addresses[i].start = tables.im2col[outer].offset;
     }
 }
 
-template <class C, int V, int PITCH, bool ALONG_K, class T>
-__device__ __forceinline__ void put(Staged* tile, const T (&from)[C::COUNT][V]) {
+template <class C, int V, int PITCH, bool K_MAJOR, class T>
+__device__ __forceinline__ void store_shared(Staged* tile, const T (&from)[C::COUNT][V]) {
     #pragma unroll
     for (int i = 0; i < C::COUNT; ++i) {
         if (!C::exists(i)) continue;
         const int k = C::k(i), outer = C::outer(i);
         #pragma unroll
-        for (int e = 0; e < V; ++e) tile[(ALONG_K ? k + e : k) * PITCH + (ALONG_K ? outer : outer + e)] = widen<Staged>(from[i][e]);
+        for (int e = 0; e < V; ++e) tile[(K_MAJOR ? k + e : k) * PITCH + (K_MAJOR ? outer : outer + e)] = widen<Staged>(from[i][e]);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) implicit_gemm(const __grid_constant__ Params p) {
     pdl_wait();
-    constexpr int TILE_BYTES = 2 * BK * (PITCH_A + PITCH_B) * (int)sizeof(Staged);
-    constexpr int SLAB_BYTES = THREADS_M * BN * (int)sizeof(Accum);
-    __shared__ __align__(16) unsigned char memory[TILE_BYTES > SLAB_BYTES ? TILE_BYTES : SLAB_BYTES];
-    __shared__ Tables tables;
-    Staged(&tile_a)[2][BK * PITCH_A] = *(Staged(*)[2][BK * PITCH_A])memory;
-    Staged(&tile_b)[2][BK * PITCH_B] = *(Staged(*)[2][BK * PITCH_B])(memory + sizeof(tile_a));
+    constexpr int TILE_BYTES = 2 * TILE_K * (PITCH_A + PITCH_B) * (int)sizeof(Staged);
+    constexpr int EPILOGUE_BYTES = THREADS_M * TILE_N * (int)sizeof(Accum);
+    __shared__ __align__(16) unsigned char memory[TILE_BYTES > EPILOGUE_BYTES ? TILE_BYTES : EPILOGUE_BYTES];
+    __shared__ IndexTables tables;
+    Staged(&tile_a)[2][TILE_K * PITCH_A] = *(Staged(*)[2][TILE_K * PITCH_A])memory;
+    Staged(&tile_b)[2][TILE_K * PITCH_B] = *(Staged(*)[2][TILE_K * PITCH_B])(memory + sizeof(tile_a));
 
-    // Blocks of one group walk down the columns of tiles first, so that neighbours share rows in the cache.
+    // Consecutive CTAs compute tiles of the same rows, so that they share these rows in the L2 cache.
     const long long rows = p.rows[residue()], columns = p.columns[residue()];
-    const long long tiles_m = (rows + BM - 1) / BM, tiles_n = (columns + BN - 1) / BN;
-    const long long block = blockIdx.x;
-    if (RESIDUES > 1 && block >= p.groups * tiles_m * tiles_n) return;
-    const int group = (int)(block / (tiles_m * tiles_n));
-    const long long tile = block - group * (tiles_m * tiles_n);
-    const long long row0 = tile / tiles_n * BM, column0 = tile % tiles_n * BN;
-    const long long depth = p.depth[residue()], share = p.depth_per_block[residue()];
-    const long long first = (long long)blockIdx.y * share, last = first + share < depth ? first + share : depth;
+    const long long tiles_m = (rows + TILE_M - 1) / TILE_M, tiles_n = (columns + TILE_N - 1) / TILE_N;
+    const long long cta = blockIdx.x;
+    if (RESIDUES > 1 && cta >= p.groups * tiles_m * tiles_n) return;
+    const int group = (int)(cta / (tiles_m * tiles_n));
+    const long long tile = cta - group * (tiles_m * tiles_n);
+    const long long row0 = tile / tiles_n * TILE_M, column0 = tile % tiles_n * TILE_N;
+    const long long depth = p.depth[residue()], split_depth = p.depth_per_cta[residue()];
+    const long long first = (long long)blockIdx.y * split_depth, last = first + split_depth < depth ? first + split_depth : depth;
 
-    constexpr int A_KIND = A_IS_PLAIN ? CHANNEL : PIXEL;
-    constexpr int B_KIND = A_IS_PLAIN ? (K_KIND == PIXEL ? FILTER : PIXEL) : CHANNEL;
-    constexpr int OUTER_KIND = A_IS_PLAIN ? B_KIND : A_KIND;  // of the gathered operand
-    const long long gathered0 = A_IS_PLAIN ? column0 : row0, plain0 = A_IS_PLAIN ? row0 : column0;
-    for (int i = threadIdx.x; i < (A_IS_PLAIN ? BN : BM); i += THREADS) {
-        const Digits digits = digits_of<OUTER_KIND>(gathered0 + i, p);
-        Index found;
-        found.offset = gathered_part<OUTER_KIND>(digits, p, found.u);
-        found.lane[0] = lane_of<OUTER_KIND>(digits);
-        tables.gathered[i] = found;
+    constexpr int A_KIND = A_IS_DENSE ? CHANNEL : PIXEL;
+    constexpr int B_KIND = A_IS_DENSE ? (K_KIND == PIXEL ? FILTER : PIXEL) : CHANNEL;
+    constexpr int OUTER_KIND = A_IS_DENSE ? B_KIND : A_KIND;  // kind of the im2col operand's outer index
+    const long long im2col0 = A_IS_DENSE ? column0 : row0, dense0 = A_IS_DENSE ? row0 : column0;
+    for (int i = threadIdx.x; i < (A_IS_DENSE ? TILE_N : TILE_M); i += THREADS) {
+        const Digits digits = digits_of<OUTER_KIND>(im2col0 + i, p);
+        OuterIndex result;
+        result.offset = im2col_offset<OUTER_KIND>(digits, p, result.u);
+        result.nc[0] = nc_of<OUTER_KIND>(digits);
+        tables.im2col[i] = result;
     }
-    for (int i = threadIdx.x; i < BM; i += THREADS) tables.row[i] = output_digits<A_KIND>(row0 + i, p);
-    for (int i = threadIdx.x; i < BN; i += THREADS) tables.column[i] = output_digits<B_KIND>(column0 + i, p);
-    for (int i = threadIdx.x; i < (A_IS_PLAIN ? BM : BN); i += THREADS)
-        tables.plain[i] = (Offset)((plain0 + i) * p.plain_channel);
-    const Gathered* gathered = (const Gathered*)p.gathered + group * p.gathered_g;
-    const Plain* plain = (const Plain*)p.plain + group * p.plain_g + p.plain_start[residue()];
+    for (int i = threadIdx.x; i < TILE_M; i += THREADS) tables.row[i] = output_digits<A_KIND>(row0 + i, p);
+    for (int i = threadIdx.x; i < TILE_N; i += THREADS) tables.column[i] = output_digits<B_KIND>(column0 + i, p);
+    for (int i = threadIdx.x; i < (A_IS_DENSE ? TILE_M : TILE_N); i += THREADS)
+        tables.dense[i] = (Offset)((dense0 + i) * p.dense_channel);
+    const Im2colElement* im2col = (const Im2colElement*)p.im2col + group * p.im2col_g;
+    const DenseElement* dense = (const DenseElement*)p.dense + group * p.dense_g + p.dense_start[residue()];
 
-    if (threadIdx.x < BK) tables.digits[threadIdx.x] = digits_of<K_KIND>(first + threadIdx.x, p);
-    auto describe = [&](int buffer) {  // the next BK indices of k, one for each of the first threads
-        if (threadIdx.x < BK) {
+    if (threadIdx.x < TILE_K) tables.digits[threadIdx.x] = digits_of<K_KIND>(first + threadIdx.x, p);
+    auto fill_k_indices = [&](int buffer) {  // the next TILE_K k indices, one for each of the first threads
+        if (threadIdx.x < TILE_K) {
             Digits depth = tables.digits[threadIdx.x];
-            Depth found;
-            found.gathered = gathered_part<K_KIND>(depth, p, found.u);
-            found.plain = plain_part<K_KIND>(depth, p);
-            found.lane[0] = lane_of<K_KIND>(depth);
-            tables.depth[buffer][threadIdx.x] = found;
+            KIndex result;
+            result.im2col = im2col_offset<K_KIND>(depth, p, result.u);
+            result.dense = dense_offset<K_KIND>(depth, p);
+            result.nc[0] = nc_of<K_KIND>(depth);
+            tables.depth[buffer][threadIdx.x] = result;
             advance<K_KIND>(depth, p);
             tables.digits[threadIdx.x] = depth;
         }
     };
 
-    Accum sum[TM][TN];
+    Accum accum[TM][TN];
     #pragma unroll
     for (int i = 0; i < TM; ++i)
         #pragma unroll
-        for (int j = 0; j < TN; ++j) sum[i][j] = (Accum)0;
+        for (int j = 0; j < TN; ++j) accum[i][j] = (Accum)0;
 
-    typename Either<A_IS_PLAIN, Plain, Held>::type next_a[ChunksA::COUNT][VECTOR_A];
-    typename Either<A_IS_PLAIN, Held, Plain>::type next_b[ChunksB::COUNT][VECTOR_B];
-    const int rows_left = (int)(rows - row0 < BM ? rows - row0 : BM);
-    const int columns_left = (int)(columns - column0 < BN ? columns - column0 : BN);
-    const int tiles = (int)((last - first + BK - 1) / BK), tail = (int)(last - first - (long long)(tiles - 1) * BK);
-    // Tiles until the next one that the table describes: each, or the first of every tap.
-    const int tiles_per_tap = ONE_TAP ? (int)p.tap_digits[3 * residue()] / BK : 1;
-    int until_new = 0, buffer = 0;
-    const int started = ONE_TAP ? (int)((first / BK) % tiles_per_tap) : 0;
-    Spot spots_a[ChunksA::SPOTS], spots_b[ChunksB::SPOTS];
-    const char *gathered_at = (const char*)gathered, *plain_at = (const char*)plain;
-    int further = 0;
-    auto fetch_tile = [&](int i) {
-        const int left = i + 1 < tiles ? BK : tail;
-        const bool is_new = until_new == 0;
-        if (is_new) {
-            gathered_at = (const char*)gathered;
-            plain_at = (const char*)plain;
-            further = 0;
+    typename Either<A_IS_DENSE, DenseElement, Im2colStaged>::type next_a[ChunksA::COUNT][VEC_A];
+    typename Either<A_IS_DENSE, Im2colStaged, DenseElement>::type next_b[ChunksB::COUNT][VEC_B];
+    const int rows_left = (int)(rows - row0 < TILE_M ? rows - row0 : TILE_M);
+    const int columns_left = (int)(columns - column0 < TILE_N ? columns - column0 : TILE_N);
+    const int tiles = (int)((last - first + TILE_K - 1) / TILE_K), tail = (int)(last - first - (long long)(tiles - 1) * TILE_K);
+    // The table is filled for every K tile, or for the first K tile of every tap.
+    const int tiles_per_tap = ONE_TAP ? (int)p.tap_digits[3 * residue()] / TILE_K : 1;
+    int tiles_until_refresh = 0, buffer = 0;
+    const int first_tile_of_tap = ONE_TAP ? (int)((first / TILE_K) % tiles_per_tap) : 0;
+    VecAddress addresses_a[ChunksA::ADDRESSES], addresses_b[ChunksB::ADDRESSES];
+    const char *im2col_base = (const char*)im2col, *dense_base = (const char*)dense;
+    int channel_offset = 0;
+    auto load_tile = [&](int i) {
+        const int left = i + 1 < tiles ? TILE_K : tail;
+        const bool refreshes = tiles_until_refresh == 0;
+        if (refreshes) {
+            im2col_base = (const char*)im2col;
+            dense_base = (const char*)dense;
+            channel_offset = 0;
         } else {
-            gathered_at += BK * p.gathered_c * (int)sizeof(Gathered);
-            plain_at += BK * p.plain_lane * (int)sizeof(Plain);
-            further += BK;
+            im2col_base += TILE_K * p.im2col_c * (int)sizeof(Im2colElement);
+            dense_base += TILE_K * p.dense_nc * (int)sizeof(DenseElement);
+            channel_offset += TILE_K;
         }
-        fetch<ChunksA, VECTOR_A, A_IS_PLAIN>(
-            p, A_IS_PLAIN ? plain_at : gathered_at, further, group, tables, buffer, is_new, left, rows_left, spots_a, next_a);
-        fetch<ChunksB, VECTOR_B, !A_IS_PLAIN>(
-            p, A_IS_PLAIN ? gathered_at : plain_at, further, group, tables, buffer, is_new, left, columns_left, spots_b, next_b);
-        if (is_new) {
+        load_global<ChunksA, VEC_A, A_IS_DENSE>(
+            p, A_IS_DENSE ? dense_base : im2col_base, channel_offset, group, tables, buffer, refreshes, left, rows_left, addresses_a, next_a);
+        load_global<ChunksB, VEC_B, !A_IS_DENSE>(
+            p, A_IS_DENSE ? im2col_base : dense_base, channel_offset, group, tables, buffer, refreshes, left, columns_left, addresses_b, next_b);
+        if (refreshes) {
             buffer ^= 1;
-            until_new = tiles_per_tap - (i == 0 ? started : 0);
+            tiles_until_refresh = tiles_per_tap - (i == 0 ? first_tile_of_tap : 0);
         }
-        --until_new;
-        return is_new;
+        --tiles_until_refresh;
+        return refreshes;
     };
 
-    const Place mine = place();
-    describe(0);
+    const ThreadCoord thread = thread_coord();
+    fill_k_indices(0);
     __syncthreads();
-    begin<ChunksA, A_IS_PLAIN>(tables, spots_a);
-    begin<ChunksB, !A_IS_PLAIN>(tables, spots_b);
-    if (tiles > 0) {  // no tap reaches some residues
-        fetch_tile(0);
-        describe(1);
+    init_addresses<ChunksA, A_IS_DENSE>(tables, addresses_a);
+    init_addresses<ChunksB, !A_IS_DENSE>(tables, addresses_b);
+    if (tiles > 0) {  // some residues have no taps and so no K tiles
+        load_tile(0);
+        fill_k_indices(1);
     }
     int stage = 0;
     for (int t = 0; t < tiles; ++t) {
-        put<ChunksA, VECTOR_A, PITCH_A, ALONG_K_A>(tile_a[stage], next_a);
-        put<ChunksB, VECTOR_B, PITCH_B, ALONG_K_B>(tile_b[stage], next_b);
+        store_shared<ChunksA, VEC_A, PITCH_A, A_K_MAJOR>(tile_a[stage], next_a);
+        store_shared<ChunksB, VEC_B, PITCH_B, B_K_MAJOR>(tile_b[stage], next_b);
         __syncthreads();
-        const bool described = t + 1 < tiles && fetch_tile(t + 1);
+        const bool is_filled = t + 1 < tiles && load_tile(t + 1);
         #pragma unroll
-        for (int k = 0; k < BK; ++k) {
+        for (int k = 0; k < TILE_K; ++k) {
             Staged a[TM], b[TN];
             #pragma unroll
-            for (int i = 0; i < TM; ++i) a[i] = tile_a[stage][k * PITCH_A + row_of(mine, i)];
+            for (int i = 0; i < TM; ++i) a[i] = tile_a[stage][k * PITCH_A + row_of(thread, i)];
             #pragma unroll
-            for (int j = 0; j < TN; ++j) b[j] = tile_b[stage][k * PITCH_B + column_of(mine, j)];
+            for (int j = 0; j < TN; ++j) b[j] = tile_b[stage][k * PITCH_B + column_of(thread, j)];
             #pragma unroll
             for (int i = 0; i < TM; ++i)
                 #pragma unroll
-                for (int j = 0; j < TN; ++j) accumulate(sum[i][j], a[i], b[j]);
+                for (int j = 0; j < TN; ++j) accumulate(accum[i][j], a[i], b[j]);
         }
-        // The other table was read before the barrier above by everyone.
-        if (described) describe(buffer);
+        // All threads read the other table before the barrier above.
+        if (is_filled) fill_k_indices(buffer);
         stage ^= 1;
     }
 
     __syncthreads();
-    const auto emit = [&](int row, int column, const Accum (&acc)[WIDTH]) {
-        if constexpr (SPLIT) {  // partial sums, added in order by a kernel of their own
+    const auto emit = [&](int row, int column, const Accum (&acc)[VEC_WIDTH]) {
+        if constexpr (SPLIT) {  // reduce_splits adds the partial sums in order
             const long long at = p.partial_start[residue()] + blockIdx.y * p.results[residue()] +
                                  (group * rows + row0 + row) * columns + column0 + column;
-            Vec<Accum, WIDTH> pack;
+            Vec<Accum, VEC_WIDTH> pack;
             #pragma unroll
-            for (int e = 0; e < WIDTH; ++e) pack[e] = acc[e];
-            store_vec<WIDTH>(p.partial + at, pack);
+            for (int e = 0; e < VEC_WIDTH; ++e) pack[e] = acc[e];
+            store_vec<VEC_WIDTH>(p.partial + at, pack);
         } else {
             int at[6] = {0, 0, 0, 0, 0, 0};
             at[K_KIND == PIXEL ? 0 : 1] = group;
@@ -345,5 +346,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) implicit_gemm(cons
             epilogue(p, at, acc);
         }
     };
-    leave((Accum*)memory, mine, sum, rows_left, columns_left, emit);
+    epilogue_via_smem((Accum*)memory, thread, accum, rows_left, columns_left, emit);
 }

@@ -18,10 +18,10 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, other_seconds, where_idle
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.requirements import is_of_one_tensor
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import coordinates_need
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import gathered_and_plain, product_of, residues_need
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of, im2col_and_dense, residues_need
 from graphdnn.engines.cuda.simt.implicit_dp4a import QUAD, counted
 from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES
 from graphdnn.engines.cuda.simt.implicit_launches import add_launches
@@ -34,22 +34,22 @@ from graphdnn.operations import ConvolutionOperation
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     if is_of_one_tensor(op):
         kernel = generate(_with_a_copy(op, steps), device, knobs)
         steps.include(kernel)
         return steps.kernel(kernel.name)
     plan = Plan.of(op, steps, knobs)
     residues = plan.product.residues
-    parts = [add_launches(steps, plan, residues[n : n + RESIDUES]) for n in range(0, len(residues), RESIDUES)]
-    return steps.kernel(plan.name(max(parts)))
+    splits = [add_launches(steps, plan, residues[n : n + RESIDUES]) for n in range(0, len(residues), RESIDUES)]
+    return steps.kernel(plan.name(max(splits)))
 
 
-def _with_a_copy(op: FusedOp, steps: Steps) -> FusedOp:
+def _with_a_copy(op: FusedOp, steps: LaunchSequence) -> FusedOp:
     """The same convolution with its filter in scratch memory, where it is the other operand too."""
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
-    copy = steps.relaid(anchor.roles[1])
+    copy = steps.relayout(anchor.roles[1])
     return op.with_anchor(anchor.model_copy(update={anchor.role_names[1]: copy}))
 
 
@@ -57,14 +57,14 @@ _IDLE = 0.15  # of a launch, that blocks do not take which leave nearly all mult
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    product, _ = counted(task.op, product_of(task.op), task.device, is_thrifty(knobs))
+    product, _ = counted(task.op, gemm_problem_of(task.op), task.device, is_thrifty(knobs))
     shape = choose(product, task.device, task.op.main.compute_type, knobs)
-    gathered, plain = gathered_and_plain(product.roles)
+    im2col, dense = im2col_and_dense(product.roles)
     rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
     columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
-    rereads = (max(0, rows - 1) * plain.bytes + (columns - 1) * gathered.bytes) / 8  # most of them hit the cache
+    rereads = (max(0, rows - 1) * dense.bytes + (columns - 1) * im2col.bytes) / 8  # most of them hit the cache
     cost = device_cost(task, shape.seconds + other_seconds(task), rereads)
-    blocks = rows * columns * product.roles.problem.groups * shape.parts
+    blocks = rows * columns * product.roles.problem.groups * shape.splits
     return where_idle(cost, task.device, blocks, _IDLE)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -25,22 +25,22 @@ _LAST_PIXEL = 5  # an axis of the result
 _MOST_NEIGHBOURS = 8  # that a thread stores at once
 
 
-def add_launches(steps: Steps, plan: Plan, residues: Sequence[Residue]) -> int:
+def add_launches(steps: LaunchSequence, plan: Plan, residues: Sequence[Residue]) -> int:
     """The products of some of the residues, and the sum of their parts. Returns the parts of each sum."""
     product, tile = plan.product, plan.shape.tile
-    parameters = Parameters(steps.places)
-    of_gathered, of_plain = plan.gathered_access(), plan.plain_access()
-    prologue = _prologue(plan, parameters, of_gathered.width)
+    parameters = Parameters(steps.workspace_offsets)
+    im2col_reads, dense_reads = plan.im2col_access(), plan.dense_access()
+    prologue = _prologue(plan, parameters, im2col_reads.width)
     width, epilogue = _epilogue(steps, plan, parameters)
 
     if plan.has_prologue:
-        parameters.nothing("gathered", f"const {STORAGE[plan.gathered.data_type]}")
+        parameters.nothing("im2col", f"const {STORAGE[plan.im2col.data_type]}")
     else:
-        parameters.tensor("gathered", plan.gathered)
-    parameters.tensor("plain", plan.plain)
-    gathered_strides = plan.in_units(plan.gathered_space.strides(plan.gathered))
-    plain_strides = plan.in_units(plan.plain_strides)
-    split = describe(parameters, product, residues, gathered_strides, plain_strides, tile.bk, plan.shape.parts)
+        parameters.tensor("im2col", plan.im2col)
+    parameters.tensor("dense", plan.dense)
+    im2col_strides = plan.word_strides(plan.im2col_space.strides(plan.im2col))
+    dense_strides = plan.word_strides(plan.dense_strides)
+    split = describe(parameters, product, residues, im2col_strides, dense_strides, tile.bk, plan.shape.splits)
     groups, results = plan.roles.problem.groups, [product.rows(r) * product.columns(r) for r in residues]
     if split > 1:
         size = 8 if plan.compute in ("double", "long long") else 4
@@ -48,22 +48,26 @@ def add_launches(steps: Steps, plan: Plan, residues: Sequence[Residue]) -> int:
     else:
         parameters.nothing("partial", plan.compute)
 
-    packs = -(-groups * max(results) // width)
-    sum_threads = 32 if packs < 2 * tile.threads * steps.device.sm_count else tile.threads  # few go to every SM
-    of_sum = {"SPLIT": split > 1, **({"SUM_THREADS": sum_threads} if split > 1 else {}), "WIDTH": width}
+    vecs = -(-groups * max(results) // width)
+    reduce_threads = 32 if vecs < 2 * tile.threads * steps.device.sm_count else tile.threads  # few go to every SM
+    split_constants = {
+        "SPLIT": split > 1,
+        **({"REDUCE_THREADS": reduce_threads} if split > 1 else {}),
+        "VEC_WIDTH": width,
+    }
     text = kernel_text(
         plan.name(split),
         [*_FILES, "implicit_gemm.cu", *(["reduce_splits.cu"] if split > 1 else [])],
         parameters=parameters.text,
         functions=[epilogue, prologue],
-        constants=_constants(plan, of_gathered, of_plain, of_sum),
+        constants=_constants(plan, im2col_reads, dense_reads, split_constants),
     )
     packed = parameters.pack()
     tiles = max(blocks_of(product, residue, tile) for residue in residues)
     steps.add_early(Launch(text, "implicit_gemm", (tiles, split, len(residues)), tile.threads, packed))
     if split > 1:
-        count = min(-(-packs // sum_threads), 16 * steps.device.sm_count)
-        steps.add(Launch(text, "reduce_splits", (count, 1, len(residues)), sum_threads, packed))
+        count = min(-(-vecs // reduce_threads), 16 * steps.device.sm_count)
+        steps.add(Launch(text, "reduce_splits", (count, 1, len(residues)), reduce_threads, packed))
     return split
 
 
@@ -73,61 +77,63 @@ def _prologue(plan: Plan, parameters: Parameters, width: int) -> str:
         return (
             f"template <int V> __device__ void prologue(const Params&, const int (&)[6], {plan.staged} (&)[V]) {{}}\n"
         )
-    program = Program(plan.op, parameters, plan.gathered_space, "x", width=width, vector_axis=CHANNELS)
+    program = Program(plan.op, parameters, plan.im2col_space, "x", width=width, vector_axis=CHANNELS)
     program.apply(plan.op.prologue)
-    program.result("value", plan.gathered, plan.staged)
+    program.result("value", plan.im2col, plan.staged)
     return program.function("prologue", f"{plan.staged} (&value)[{width}]")
 
 
-def _epilogue(steps: Steps, plan: Plan, parameters: Parameters) -> tuple[int, str]:
+def _epilogue(steps: LaunchSequence, plan: Plan, parameters: Parameters) -> tuple[int, str]:
     """Results that a thread stores at once, and the device function that makes them of sums."""
     product, roles = plan.product, plan.roles
     space = roles.space(roles.output)
     axis = CHANNELS if product.is_wgrad or not product.swapped else _LAST_PIXEL
     width = min(width_for(space, steps.epilogue_tensors(), axis), _MOST_NEIGHBOURS, plan.shape.tile.bn)
-    if axis == _LAST_PIXEL and product.pixel_pitch[-1] > 1:
+    if axis == _LAST_PIXEL and product.out_stride[-1] > 1:
         width = 1
     body = Program(plan.op, parameters, space, "t", width=width, vector_axis=axis)
     steps.finish(body, "acc", plan.compute)
     return width, body.function("epilogue", f"const {plan.compute} (&acc)[{width}]")
 
 
-def _constants(plan: Plan, of_gathered: Access, of_plain: Access, of_sum: dict[str, int]) -> dict[str, Any]:
+def _constants(
+    plan: Plan, im2col_reads: Access, dense_reads: Access, split_constants: dict[str, int]
+) -> dict[str, Any]:
     """What the kernel's text is compiled for. ``of_sum``: whether it is split, and how results are stored."""
     product, tile, swapped = plan.product, plan.shape.tile, plan.product.swapped
-    gathered, plain = plan.gathered, plan.plain
-    a, b = (of_plain, of_gathered) if swapped else (of_gathered, of_plain)
+    im2col, dense = plan.im2col, plan.dense
+    a, b = (dense_reads, im2col_reads) if swapped else (im2col_reads, dense_reads)
     outer = tile.bn if swapped else tile.bm
-    is_line = has_one_tap(product, tile) and tile.threads % (outer // of_gathered.width) == 0
-    in_line = is_line and not of_gathered.along_k
-    farthest = max(t.span * ELEMENTS[t.data_type].bytes for t in (gathered, plain))
+    is_one_tap_run = has_one_tap(product, tile) and tile.threads % (outer // im2col_reads.width) == 0
+    one_address = is_one_tap_run and not im2col_reads.k_major
+    farthest = max(t.span * ELEMENTS[t.data_type].bytes for t in (im2col, dense))
     return {
-        "BLOCKS": _resident(tile, outer, of_gathered.width, in_line),
-        "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn, "THREADS": tile.threads,
+        "CTAS_PER_SM": _ctas_per_sm(tile, outer, im2col_reads.width, one_address),
+        "TILE_M": tile.bm, "TILE_N": tile.bn, "TILE_K": tile.bk, "TM": tile.tm, "TN": tile.tn, "THREADS": tile.threads,
         "PAD": 4 if tile.bm > 8 else 0,
         "SPATIAL": plan.roles.problem.spatial,
         "ONE_TAP": has_one_tap(product, tile),
-        "ARE_SHORT": not of_sum["SPLIT"] and are_short(product, 2**16),
+        "ARE_SHORT": not split_constants["SPLIT"] and are_short(product, 2**16),
         "RESIDUES": min(len(product.residues), RESIDUES),
         "CHECKED": any(before or after for before, after in product.margins),
         "K_KIND": _PIXEL if product.is_wgrad else _FILTER,
-        "A_IS_PLAIN": swapped,
-        "VECTOR_A": a.width, "VECTOR_B": b.width, "ALONG_K_A": a.along_k, "ALONG_K_B": b.along_k,
+        "A_IS_DENSE": swapped,
+        "VEC_A": a.width, "VEC_B": b.width, "A_K_MAJOR": a.k_major, "B_K_MAJOR": b.k_major,
         "PROLOGUE": plan.has_prologue,
-        "QUADS": plan.quads,
-        **of_sum,
-        "Offset": "int" if max(gathered.span, plain.span) < 2**31 else "long long",
+        "DP4A": plan.is_dp4a,
+        **split_constants,
+        "Offset": "int" if max(im2col.span, dense.span) < 2**31 else "long long",
         "Distance": "unsigned int" if farthest < 2**32 else "long long",
-        "Gathered": "int32_t" if plan.quads else STORAGE[gathered.data_type],
-        "Plain": "int32_t" if plan.quads else STORAGE[plain.data_type],
-        "A_IS_SIGNED": (plain if swapped else gathered).data_type is DataType.INT8,
-        "B_IS_SIGNED": (gathered if swapped else plain).data_type is DataType.INT8,
+        "Im2colElement": "int32_t" if plan.is_dp4a else STORAGE[im2col.data_type],
+        "DenseElement": "int32_t" if plan.is_dp4a else STORAGE[dense.data_type],
+        "A_IS_SIGNED": (dense if swapped else im2col).data_type is DataType.INT8,
+        "B_IS_SIGNED": (im2col if swapped else dense).data_type is DataType.INT8,
         "Staged": plan.staged,
         "Accum": plan.compute,
     }  # fmt: skip
 
 
-def _resident(tile: Tile, outer: int, width: int, in_line: bool) -> int:
+def _ctas_per_sm(tile: Tile, outer: int, width: int, one_address: bool) -> int:
     """Blocks that share an SM: one fewer where a thread keeps the places of many single elements."""
-    places = 1 if in_line else outer * tile.bk // (width * tile.threads)
+    places = 1 if one_address else outer * tile.bk // (width * tile.threads)
     return tile.resident - (places >= 8 and tile.resident > 2)

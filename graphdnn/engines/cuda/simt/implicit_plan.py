@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps, fused_inputs
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence, fused_inputs
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, Roles
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, gathered_and_plain, product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import (
     is_worth_padding,
-    is_worth_turning,
+    is_worth_relayout,
     outer_first,
-    padded_product,
+    padded_problem,
 )
-from graphdnn.engines.cuda.simt.implicit_dp4a import QUAD, counted, in_words, summed_axis
+from graphdnn.engines.cuda.simt.implicit_dp4a import QUAD, counted, operands_in_words, summed_axis
 from graphdnn.engines.cuda.simt.implicit_tiles import SPLIT, Shape, choose
 from graphdnn.engines.engine import Knobs
 from graphdnn.enums import DataType
@@ -33,7 +33,7 @@ class Access(NamedTuple):
     """How a thread reads an operand."""
 
     width: int  # elements at once, along the axis that is contiguous in both memory and the product
-    along_k: bool  # neighbouring threads, along what is summed over
+    k_major: bool  # neighbouring threads, along what is summed over
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,88 +41,88 @@ class Plan:
     """A convolution as the kernel reads it."""
 
     op: FusedOp
-    product: Product
+    product: GemmProblem
     shape: Shape
-    gathered: TensorSpec
-    gathered_space: Space
-    plain: TensorSpec
+    im2col: TensorSpec
+    im2col_space: IndexSpace
+    dense: TensorSpec
     staged: str  # what the shared tiles hold
     compute: str
     has_prologue: bool
-    quads: bool  # channels are counted in fours
+    is_dp4a: bool  # channels are counted in fours
 
     @classmethod
-    def of(cls, op: FusedOp, steps: Steps, knobs: Knobs) -> Plan:
+    def of(cls, op: FusedOp, steps: LaunchSequence, knobs: Knobs) -> Plan:
         """With the copies that its kernels read added to ``steps``."""
         device, thrifty = steps.device, is_thrifty(knobs)
-        product, quads = counted(op, product_of(op), device, thrifty)
+        product, is_dp4a = counted(op, gemm_problem_of(op), device, thrifty)
         roles = product.roles
-        gathered, plain = gathered_and_plain(roles)
-        x_space, compute = roles.space(gathered), COMPUTE_TYPE[roles.op.compute_type]
-        staged = _staged(gathered.data_type, plain.data_type, compute)
+        im2col, dense = im2col_and_dense(roles)
+        x_space, compute = roles.space(im2col), COMPUTE_TYPE[roles.op.compute_type]
+        staged = _staged(im2col.data_type, dense.data_type, compute)
         shape = choose(product, device, roles.op.compute_type, knobs)
-        if quads:
-            gathered, plain = in_words(steps, product)
-        elif not thrifty and is_worth_turning(product, shape, plain, device):
-            plain = steps.relaid(plain, outer_first(product, plain))
-        elif not is_addressable(plain):
-            plain = steps.relaid(plain)
-        has_prologue = bool(op.prologue) or not is_addressable(gathered)
-        if not has_prologue and not quads and not thrifty and is_worth_padding(product, shape, gathered, device):
-            product, gathered, x_space = padded_product(steps, product, gathered, x_space, staged)
-        return cls(op, product, shape, gathered, x_space, plain, staged, compute, has_prologue, quads)
+        if is_dp4a:
+            im2col, dense = operands_in_words(steps, product)
+        elif not thrifty and is_worth_relayout(product, shape, dense, device):
+            dense = steps.relayout(dense, outer_first(product, dense))
+        elif not is_addressable(dense):
+            dense = steps.relayout(dense)
+        has_prologue = bool(op.prologue) or not is_addressable(im2col)
+        if not has_prologue and not is_dp4a and not thrifty and is_worth_padding(product, shape, im2col, device):
+            product, im2col, x_space = padded_problem(steps, product, im2col, x_space, staged)
+        return cls(op, product, shape, im2col, x_space, dense, staged, compute, has_prologue, is_dp4a)
 
     @property
     def roles(self) -> Roles:
         return self.product.roles
 
     @property
-    def plain_space(self) -> Space:
+    def dense_space(self) -> IndexSpace:
         # A copy has a uid of its own: coordinates are those of what was copied.
-        return self.roles.space(gathered_and_plain(self.roles)[1])
+        return self.roles.space(im2col_and_dense(self.roles)[1])
 
     @property
-    def plain_strides(self) -> tuple[int, ...]:
-        return self.plain_space.strides(self.plain)
+    def dense_strides(self) -> tuple[int, ...]:
+        return self.dense_space.strides(self.dense)
 
     @property
     def unit(self) -> int:
         """Elements that the kernel takes for one."""
-        return QUAD if self.quads else 1
+        return QUAD if self.is_dp4a else 1
 
-    def in_units(self, strides: tuple[int, ...]) -> tuple[int, ...]:
+    def word_strides(self, strides: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(-(-stride // self.unit) for stride in strides)
 
-    def name(self, parts: int) -> str:
+    def name(self, splits: int) -> str:
         """Of sums in so many parts, which short ones have fewer of than were chosen."""
-        split = "_split" if parts > 1 else ""
+        split = "_split" if splits > 1 else ""
         return f"conv_{self.roles.direction}__simt_{self.shape.tile.name}{split}__{self.op.name}"
 
-    def gathered_access(self) -> Access:
-        space, prologue, is_wgrad = self.gathered_space, self.op.prologue, self.product.is_wgrad
+    def im2col_access(self) -> Access:
+        space, prologue, is_wgrad = self.im2col_space, self.op.prologue, self.product.is_wgrad
         if self.has_prologue:
             width = min(4, width_for(space, fused_inputs(prologue), CHANNELS)) if prologue else 1
         else:
-            width = self._width(space, self.gathered, CHANNELS) if is_addressable(self.gathered) else 1
-        return Access(width, not is_wgrad if width > 1 or self.quads else is_wgrad)
+            width = self._width(space, self.im2col, CHANNELS) if is_addressable(self.im2col) else 1
+        return Access(width, not is_wgrad if width > 1 or self.is_dp4a else is_wgrad)
 
-    def plain_access(self) -> Access:
+    def dense_access(self) -> Access:
         """w runs along c for fprop (with k), along c for dgrad (outer); dy runs along k (outer) for wgrad."""
-        direction, space = self.roles.direction, self.plain_space
-        if self.quads:
-            return Access(self._width(space, self.plain, summed_axis(self.roles)), True)
-        width, along_k = self._width(space, self.plain, CHANNELS), direction == "fprop"
+        direction, space = self.roles.direction, self.dense_space
+        if self.is_dp4a:
+            return Access(self._width(space, self.dense, summed_axis(self.roles)), True)
+        width, k_major = self._width(space, self.dense, CHANNELS), direction == "fprop"
         if width == 1 and direction != "wgrad":  # w along k
-            width, along_k = self._width(space, self.plain, 1), direction == "dgrad"
-        return Access(width, along_k if width > 1 else self._is_contiguous())
+            width, k_major = self._width(space, self.dense, 1), direction == "dgrad"
+        return Access(width, k_major if width > 1 else self._is_contiguous())
 
-    def _width(self, space: Space, spec: TensorSpec, axis: int) -> int:
+    def _width(self, space: IndexSpace, spec: TensorSpec, axis: int) -> int:
         limit = min(_VECTOR_BYTES, 4 * self.unit * ELEMENTS[spec.data_type].bytes)
         return max(1, width_for(space, [spec], axis, limit) // self.unit)
 
     def _is_contiguous(self) -> bool:
         """True when single elements of the plain operand are neighbours along k rather than along the outer index."""
-        strides = [stride or _FAR for stride in self.plain_strides]
+        strides = [stride or _FAR for stride in self.dense_strides]
         if self.product.is_wgrad:
             return min(strides[3:]) <= strides[2]
         outer, summed = (strides[1], strides[2]) if self.roles.direction == "fprop" else (strides[2], strides[1])
@@ -134,7 +134,7 @@ def is_thrifty(knobs: Knobs) -> bool:
     return knobs[SPLIT.type] == 1
 
 
-def _staged(gathered: DataType, plain: DataType, compute: str) -> str:
+def _staged(im2col: DataType, dense: DataType, compute: str) -> str:
     """What the shared tiles hold: the arithmetic's type, or 32-bit integers where both operands fit."""
-    wide = any(t is DataType.INT64 for t in (gathered, plain))
+    wide = any(t is DataType.INT64 for t in (im2col, dense))
     return "int" if compute == "long long" and not wide else compute

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, Residue
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
@@ -79,15 +79,15 @@ SPLIT = Knob(
     0,
     "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
 )
-_PARTS = (1, 2, 4, 8, 16, 32, 64)
-_MOST_PARTS = 128  # chosen by the shape
+_SPLITS = (1, 2, 4, 8, 16, 32, 64)
+_MOST_SPLITS = 128  # chosen by the shape
 _LEAST_DEPTH = 8  # tiles of k that a part has at least
 _MANY = 64  # blocks for each SM: more parts would only add sums
-_ALONE = 0.3  # of an SM's pace that is left when it is all but empty
+_IDLE_SM_RATE = 0.3  # of an SM's pace that is left when it is all but empty
 LOAD = 95e-9  # seconds of a block for each element that a thread loads, no less: little hides the wait for it
 # Of the memory's pace, at which sums leave, after the products of their block: what short sums took longer than their
 # products on an H200 (c2_1x1b of bytes 130 us for 103 MB, the first layer in fp32 176 us for 205 MB).
-_LEAVING = 0.2
+_EPILOGUE_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,11 @@ class Shape:
     """A tile and a number of parts, with the time that the model gives them."""
 
     tile: Tile
-    parts: int
+    splits: int
     seconds: float
 
 
-def choose(product: Product, device: DeviceSpec, compute: DataType, knobs: Knobs) -> Shape:
+def choose(product: GemmProblem, device: DeviceSpec, compute: DataType, knobs: Knobs) -> Shape:
     """The fastest of the allowed tiles and parts by a model of waves."""
     sizes = tuple((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
     operand_bytes = 8 if COMPUTE_TYPE[compute] in ("double", "long long") else 4
@@ -130,40 +130,44 @@ def _fastest(
     tiles = (number - 1,) if number else range(len(TILES)) if operand_bytes == 4 else _WIDE_TILES
     deepest = max(depth for *_, depth in sizes)
     best = inf, TILES[tiles[0]], 1  # seconds, tile, parts
-    leaving = results / (_LEAVING * machine.bandwidth)
+    epilogue_seconds = results / (_EPILOGUE_SHARE * machine.bandwidth)
     for tile in (TILES[i] for i in tiles):
         counted = [(-(-rows // tile.bm) * -(-columns // tile.bn) * groups, depth) for rows, columns, depth in sizes]
         blocks, area = sum([count for count, _ in counted]), 2.0 * tile.bm * tile.bn
-        resident, pace = tile.resident, machine.rate * tile.share
-        if area * sum([count * depth for count, depth in counted]) >= best[0] * sms * pace:
+        resident, rate = tile.resident, machine.rate * tile.share
+        if area * sum([count * depth for count, depth in counted]) >= best[0] * sms * rate:
             continue  # slower even if it filled the device all the time
-        for parts in (_PARTS[power - 1],) if power else _candidates(resident * sms, blocks):
-            if not power and parts > 1 and (parts * _LEAST_DEPTH * tile.bk > deepest or parts * blocks > _MANY * sms):
+        for splits in (_SPLITS[power - 1],) if power else _candidates(resident * sms, blocks):
+            if (
+                not power
+                and splits > 1
+                and (splits * _LEAST_DEPTH * tile.bk > deepest or splits * blocks > _MANY * sms)
+            ):
                 break
             # Of a block, in the mean.
-            work = area * sum([count * -(-depth // parts) for count, depth in counted]) / blocks
-            full, rest = divmod(blocks * parts, resident * sms)
+            work = area * sum([count * -(-depth // splits) for count, depth in counted]) / blocks
+            full, rest = divmod(blocks * splits, resident * sms)
             last = -(-rest // sms)  # blocks that share an SM at the end; fewer than it holds leave gaps
-            filled = _ALONE + (1 - _ALONE) * (last / resident)
-            seconds = (full * resident + last / filled) * work / pace
+            filled = _IDLE_SM_RATE + (1 - _IDLE_SM_RATE) * (last / resident)
+            seconds = (full * resident + last / filled) * work / rate
             seconds = max(seconds, (full + (rest > 0)) * work / area * tile.loads * LOAD)
-            if parts > 1:  # partial sums are written, read and added
-                seconds += 2 * results * parts / machine.bandwidth + machine.launch
+            if splits > 1:  # partial sums are written, read and added
+                seconds += 2 * results * splits / machine.bandwidth + machine.launch
             if seconds < best[0]:
-                best = seconds, tile, parts
-    return Shape(best[1], best[2], best[0] + leaving)
+                best = seconds, tile, splits
+    return Shape(best[1], best[2], best[0] + epilogue_seconds)
 
 
 def _candidates(places: int, blocks: int) -> list[int]:
     """Numbers of parts: powers of two, and those that fill the device once or twice."""
     full = (waves * places // blocks for waves in (1, 2))
-    return sorted({*_PARTS, *(parts for parts in full if 1 < parts <= _MOST_PARTS)})
+    return sorted({*_SPLITS, *(splits for splits in full if 1 < splits <= _MOST_SPLITS)})
 
 
-def blocks_of(product: Product, residue: Residue, tile: Tile) -> int:
+def blocks_of(product: GemmProblem, residue: Residue, tile: Tile) -> int:
     groups = product.roles.problem.groups
     return -(-product.rows(residue) // tile.bm) * -(-product.columns(residue) // tile.bn) * groups
 
 
-def has_one_tap(product: Product, tile: Tile) -> bool:
+def has_one_tap(product: GemmProblem, tile: Tile) -> bool:
     return not product.is_wgrad and product.channels % tile.bk == 0

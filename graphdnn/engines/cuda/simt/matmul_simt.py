@@ -16,7 +16,7 @@ from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, other
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.index_space import is_addressable, whole
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps, fused_inputs
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence, fused_inputs
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -31,9 +31,9 @@ from graphdnn.tensors import TensorSpec
 _VECTOR = 4  # elements that a thread loads at once
 _VECTOR_BYTES = 16
 _LARGEST_WIDE = 16  # results of a thread whose operands have 8 bytes
-_PARTS = (1, 2, 4, 8, 16, 32, 64)
+_SPLITS = (1, 2, 4, 8, 16, 32, 64)
 _LEAST_DEPTH = 8  # tiles of k that a part has at least
-_ALONE = 0.3  # of an SM's pace that is left when it is all but empty
+_IDLE_SM_RATE = 0.3  # of an SM's pace that is left when it is all but empty
 _OF_HALVES = 1.8  # times what fp32 takes: 16-bit operands are widened on their way
 _IDLE = 0.35  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
 
@@ -43,7 +43,7 @@ _TILE = Knob(
 _SPLIT = Knob(
     KnobType.SPLIT_K,
     0,
-    len(_PARTS),
+    len(_SPLITS),
     1,
     0,
     "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
@@ -103,7 +103,7 @@ class Shape:
     """A tile and a number of parts, with the time that the model gives them."""
 
     tile: Tile
-    parts: int
+    splits: int
     seconds: float
 
 
@@ -115,22 +115,22 @@ def choose(stack: Stack, device: DeviceSpec, knobs: Knobs) -> Shape:
     shapes = []
     for tile in tiles:
         most = max(1, stack.depth // (_LEAST_DEPTH * tile.bk))
-        for parts in (_PARTS[power - 1],) if power else [p for p in _PARTS if p <= most]:
-            shapes.append(Shape(tile, parts, _seconds(stack, device, tile, parts, 8 if wide else 4)))
+        for splits in (_SPLITS[power - 1],) if power else [p for p in _SPLITS if p <= most]:
+            shapes.append(Shape(tile, splits, _seconds(stack, device, tile, splits, 8 if wide else 4)))
     return min(shapes, key=lambda shape: shape.seconds)
 
 
-def _seconds(stack: Stack, device: DeviceSpec, tile: Tile, parts: int, size: int) -> float:
-    blocks = -(-stack.rows // tile.bm) * -(-stack.columns // tile.bn) * stack.batches * parts
-    work = 2 * tile.bm * tile.bn * -(-stack.depth // parts)
-    pace = device.rate(stack.op.compute_type) / device.sm_count * tile.share
+def _seconds(stack: Stack, device: DeviceSpec, tile: Tile, splits: int, size: int) -> float:
+    blocks = -(-stack.rows // tile.bm) * -(-stack.columns // tile.bn) * stack.batches * splits
+    work = 2 * tile.bm * tile.bn * -(-stack.depth // splits)
+    rate = device.rate(stack.op.compute_type) / device.sm_count * tile.share
     full, rest = divmod(blocks, tile.resident * device.sm_count)
     last = -(-rest // device.sm_count)  # blocks that share an SM at the end; fewer than it holds leave gaps
-    filled = _ALONE + (1 - _ALONE) * (last / tile.resident)
-    seconds = (full * tile.resident + last / filled) * work / pace
-    seconds = max(seconds, (full + (rest > 0)) * -(-stack.depth // parts) * tile.loads * LOAD)
-    if parts > 1:  # partial sums are written, read and added
-        seconds += 2 * stack.batches * stack.rows * stack.columns * size * parts / device.bandwidth + device.launch
+    filled = _IDLE_SM_RATE + (1 - _IDLE_SM_RATE) * (last / tile.resident)
+    seconds = (full * tile.resident + last / filled) * work / rate
+    seconds = max(seconds, (full + (rest > 0)) * -(-stack.depth // splits) * tile.loads * LOAD)
+    if splits > 1:  # partial sums are written, read and added
+        seconds += 2 * stack.batches * stack.rows * stack.columns * size * splits / device.bandwidth + device.launch
     return seconds
 
 
@@ -139,7 +139,7 @@ class _Operand:
     """How one operand comes into shared memory."""
 
     width: int
-    along_k: bool
+    k_major: bool
     prologue: str  # text of the function; "" when elements are loaded as they are
 
 
@@ -180,12 +180,12 @@ def _batch(op: FusedOp) -> tuple[int, ...]:
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     stack = Stack.of(op)
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     compute = COMPUTE_TYPE[stack.op.compute_type]
     staged = _staged((stack.op.a, stack.op.b), compute)
     shape = choose(stack, device, knobs)
     tile = shape.tile
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     side_a, side_b = stack.operands
     a = _operand(op, parameters, "a", side_a, staged)
     b = _operand(op, parameters, "b", side_b, staged)
@@ -196,45 +196,46 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     body = Program(op, parameters, space, "t", width=width, vector_axis=columns_axis)
     steps.finish(body, "acc", compute)
 
-    per_block = -(-stack.depth // shape.parts)
+    per_block = -(-stack.depth // shape.splits)
     per_block = -(-per_block // tile.bk) * tile.bk
-    parts = -(-stack.depth // per_block)
+    splits = -(-stack.depth // per_block)
     parameters.integers("batch", stack.op.c.extents[:-2])
     parameters.integer("batches", stack.batches)
     parameters.integer("rows", stack.rows)
     parameters.integer("columns", stack.columns)
     parameters.integer("depth", stack.depth)
-    parameters.integer("depth_per_block", per_block)
-    parameters.integer("splits", parts)
+    parameters.integer("depth_per_cta", per_block)
+    parameters.integer("splits", splits)
     results = stack.batches * stack.rows * stack.columns
-    if parts > 1:
+    if splits > 1:
         size = 8 if compute in ("double", "long long") else 4
-        parameters.scratch("partial", compute, steps.allocate(parts * results * size))
+        parameters.scratch("partial", compute, steps.allocate(splits * results * size))
     else:
         parameters.nothing("partial", compute)
 
     functions = [body.function("epilogue", f"const {compute} (&acc)[{width}]")]
     for name, operand in (("a", a), ("b", b)):
         functions.append(operand.prologue or _no_prologue(name, space.rank, staged))
-    name = f"matmul__simt_{tile.name}{'_split' if parts > 1 else ''}__{op.name}"
+    name = f"matmul__simt_{tile.name}{'_split' if splits > 1 else ''}__{op.name}"
     text = kernel_text(
         name,
         [
             *("pdl.cuh", "simt_tile_coord.cuh", "simt_tile.cuh", "epilogue_via_smem.cuh", "matmul.cu"),
-            *(["matmul_splits.cu"] if parts > 1 else []),
+            *(["matmul_splits.cu"] if splits > 1 else []),
         ],
         parameters=parameters.text,
         functions=functions,
         constants={
             "RANK": space.rank,
-            "BLOCKS": max(1, tile.resident // 2) if a.prologue or b.prologue else tile.resident,
-            "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "TM": tile.tm, "TN": tile.tn, "THREADS": tile.threads,
+            "CTAS_PER_SM": max(1, tile.resident // 2) if a.prologue or b.prologue else tile.resident,
+            "TILE_M": tile.bm, "TILE_N": tile.bn, "TILE_K": tile.bk, "TM": tile.tm, "TN": tile.tn,
+            "THREADS": tile.threads,
             "PAD": 4 if tile.bm > 8 else 0,
             "SWAPPED": stack.swapped,
-            "VECTOR_A": a.width, "VECTOR_B": b.width, "ALONG_K_A": a.along_k, "ALONG_K_B": b.along_k,
+            "VEC_A": a.width, "VEC_B": b.width, "A_K_MAJOR": a.k_major, "B_K_MAJOR": b.k_major,
             "PROLOGUE_A": bool(a.prologue), "PROLOGUE_B": bool(b.prologue),
-            "SPLIT": parts > 1,
-            "WIDTH": width,
+            "SPLIT": splits > 1,
+            "VEC_WIDTH": width,
             "Offset": "int" if max(stack.op.a.span, stack.op.b.span) < 2**30 else "long long",
             "StorageA": STORAGE[side_a.spec.data_type],
             "StorageB": STORAGE[side_b.spec.data_type],
@@ -244,8 +245,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     )  # fmt: skip
     packed = parameters.pack()
     blocks = -(-stack.rows // tile.bm) * -(-stack.columns // tile.bn) * stack.batches
-    steps.add_early(Launch(text, "matmul", (blocks, parts, 1), tile.threads, packed))
-    if parts > 1:
+    steps.add_early(Launch(text, "matmul", (blocks, splits, 1), tile.threads, packed))
+    if splits > 1:
         count = -(-results // (tile.threads * width))
         steps.add(Launch(text, "matmul_splits", (min(count, 16 * device.sm_count), 1, 1), tile.threads, packed))
     return steps.kernel(name)
@@ -270,7 +271,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     rereads = ((rows - 1) * side_b.spec.bytes + (columns - 1) * side_a.spec.bytes) / 16  # most of them hit the cache
     are_halves = ELEMENTS[side_a.spec.data_type].bytes == 2
     cost = device_cost(task, shape.seconds * (_OF_HALVES if are_halves else 1.0) + other_seconds(task), rereads)
-    return where_idle(cost, task.device, rows * columns * stack.batches * shape.parts, _IDLE)
+    return where_idle(cost, task.device, rows * columns * stack.batches * shape.splits, _IDLE)
 
 
 def _least(task: Task) -> float:

@@ -1,4 +1,4 @@
-// A copy with zeros around it, in the memory order of the source; perhaps in a wider type.
+// A copy of a tensor with zeros around it, in the memory order of the source, and perhaps in a wider type.
 
 extern "C" __global__ void __launch_bounds__(THREADS) pad(const __grid_constant__ Params p) {
     const long long step = (long long)gridDim.x * THREADS;

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.enums import DataType
@@ -35,13 +35,18 @@ def padded_spec(
 
 
 def add_padded_copy(
-    steps: Steps, spec: TensorSpec, before: Sequence[int], after: Sequence[int], data_type: DataType, arithmetic: str
+    steps: LaunchSequence,
+    spec: TensorSpec,
+    before: Sequence[int],
+    after: Sequence[int],
+    data_type: DataType,
+    arithmetic: str,
 ) -> TensorSpec:
     """A launch that fills the copy, in a type that holds the source's numbers; returns what it is."""
     copy = padded_spec(spec, before, after, steps.new_uid(), data_type)
-    steps.places[copy.uid] = steps.allocate(copy.bytes)
+    steps.workspace_offsets[copy.uid] = steps.allocate(copy.bytes)
     order = stride_order(spec.dims, spec.strides)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     parameters.tensor("source", spec)
     parameters.tensor("target", copy, is_output=True)
     parameters.integer("count", prod(copy.dims))

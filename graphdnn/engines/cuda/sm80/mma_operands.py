@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
 from graphdnn.engines.cuda.codegen.parameters import STORAGE
 from graphdnn.engines.cuda.codegen.vectors import width_for
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, gathered_and_plain
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last, copying_seconds, summed_first
 from graphdnn.engines.cuda.sm80.mma_tiles import SPLIT, Loads, Shape, choose
 from graphdnn.engines.engine import Knobs
@@ -25,9 +25,9 @@ class Side:
     """How one operand lies in memory and in its tile."""
 
     spec: TensorSpec
-    space: Space
+    space: IndexSpace
     width: int  # neighbours that are read at once
-    along_sum: bool  # neighbours are indices of the sum, not of the outer index
+    k_major: bool  # neighbours are indices of the sum, not of the outer index
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -38,18 +38,18 @@ class Side:
         return STORAGE[self.spec.data_type]
 
     @property
-    def is_turned(self) -> bool:
+    def is_mn_major(self) -> bool:
         """In the tile. Bytes always lie along the sum there: only 16-bit elements are turned on their way out of it."""
-        return not self.along_sum and ELEMENTS[self.spec.data_type].bytes == 2
+        return not self.k_major and ELEMENTS[self.spec.data_type].bytes == 2
 
     @property
     def is_scattered(self) -> bool:
         size = ELEMENTS[self.spec.data_type].bytes
-        return self.width * size < _COPY_BYTES or (not self.along_sum and not self.is_turned)
+        return self.width * size < _COPY_BYTES or (not self.k_major and not self.is_mn_major)
 
 
 def _side(
-    space: Space, spec: TensorSpec, channel: int, is_summed: bool, summed: Sequence[int], outer: Sequence[int]
+    space: IndexSpace, spec: TensorSpec, channel: int, is_summed: bool, summed: Sequence[int], outer: Sequence[int]
 ) -> Side:
     """``channel``: the coordinate whose neighbours are read at once. ``summed``, ``outer``: those that threads can go
     along with single elements.
@@ -62,25 +62,25 @@ def _side(
     return Side(spec, space, 1, nearest[0] <= nearest[1])
 
 
-def sides_of(product: Product, gathered: TensorSpec, plain: TensorSpec) -> tuple[Side, Side]:
+def sides_of(product: GemmProblem, im2col: TensorSpec, dense: TensorSpec) -> tuple[Side, Side]:
     roles = product.roles
-    own_gathered, own_plain = gathered_and_plain(roles)  # a copy has a uid of its own
-    gathered_space, plain_space = roles.space(own_gathered), roles.space(own_plain)
+    im2col_spec, dense_spec = im2col_and_dense(roles)  # a copy has a uid of its own
+    im2col_space, dense_space = roles.space(im2col_spec), roles.space(dense_spec)
     if product.is_wgrad:
         return (
-            _side(gathered_space, gathered, 2, False, _POSITIONS, (2,)),
-            _side(plain_space, plain, 2, False, _POSITIONS, (2,)),
+            _side(im2col_space, im2col, 2, False, _POSITIONS, (2,)),
+            _side(dense_space, dense, 2, False, _POSITIONS, (2,)),
         )
     summed, outer = (2, 1) if roles.direction == "fprop" else (1, 2)
-    channel = outer if width_for(plain_space, [plain], summed) == 1 else summed
+    channel = outer if width_for(dense_space, [dense], summed) == 1 else summed
     return (
-        _side(gathered_space, gathered, 2, True, (2,), _POSITIONS),
-        _side(plain_space, plain, channel, channel == summed, (summed,), (outer,)),
+        _side(im2col_space, im2col, 2, True, (2,), _POSITIONS),
+        _side(dense_space, dense, channel, channel == summed, (summed,), (outer,)),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class OperandLayout:
     """Strides of the copies of both operands, None where there is none; and the tile for what they leave."""
 
     copies: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
@@ -89,55 +89,55 @@ class Laid:
     seconds: float  # of copies and products
 
 
-def laid(product: Product, device: DeviceSpec, knobs: Knobs) -> Laid:
+def operand_layout(product: GemmProblem, device: DeviceSpec, knobs: Knobs) -> OperandLayout:
     """The fastest way: operands as they are, or copied so that channels are neighbours."""
-    return min(_ways(product, device, knobs), key=lambda way: way.seconds)
+    return min(_layouts(product, device, knobs), key=lambda way: way.seconds)
 
 
-def _ways(product: Product, device: DeviceSpec, knobs: Knobs) -> Iterator[Laid]:
-    operands = gathered_and_plain(product.roles)
-    turned = tuple(_turned(product, spec, i) for i, spec in enumerate(operands))
-    needed = tuple(None if is_addressable(spec) else turned[i] for i, spec in enumerate(operands))
-    first = _way(product, device, knobs, operands, needed)
+def _layouts(product: GemmProblem, device: DeviceSpec, knobs: Knobs) -> Iterator[OperandLayout]:
+    operands = im2col_and_dense(product.roles)
+    contiguous = tuple(_channels_contiguous(product, spec, i) for i, spec in enumerate(operands))
+    needed = tuple(None if is_addressable(spec) else contiguous[i] for i, spec in enumerate(operands))
+    first = _layout(product, device, knobs, operands, needed)
     yield first
     if knobs[SPLIT.type] == 1:
         return  # workspace is limited
-    scattered = tuple(copy or (turned[i] if first.sides[i].is_scattered else None) for i, copy in enumerate(needed))
+    scattered = tuple(copy or (contiguous[i] if first.sides[i].is_scattered else None) for i, copy in enumerate(needed))
     if scattered != needed:
-        yield _way(product, device, knobs, operands, scattered)
+        yield _layout(product, device, knobs, operands, scattered)
 
 
-def _turned(product: Product, spec: TensorSpec, which: int) -> tuple[int, ...]:
+def _channels_contiguous(product: GemmProblem, spec: TensorSpec, which: int) -> tuple[int, ...]:
     """Strides with neighbouring channels: of images, and of filters those that are summed."""
     if which == 0 or product.is_wgrad:
         return channels_last(spec, product.roles)
     return summed_first(product, spec)
 
 
-def _way(
-    product: Product,
+def _layout(
+    product: GemmProblem,
     device: DeviceSpec,
     knobs: Knobs,
     operands: Sequence[TensorSpec],
     copies: Sequence[tuple[int, ...] | None],
-) -> Laid:
+) -> OperandLayout:
     read = [spec if copy is None else _copy(spec, copy) for spec, copy in zip(operands, copies, strict=True)]
     sides = sides_of(product, read[0], read[1])
     loads = Loads(
         any(side.is_scattered for side in sides),
         (sides[1].width, sides[0].width) if product.swapped else (sides[0].width, sides[1].width),
-        min(side.width for side in sides) if all(side.along_sum for side in sides) else 1,
+        min(side.width for side in sides) if all(side.k_major for side in sides) else 1,
         16 if product.roles.problem.spatial < 3 and offset_type(sides) == "int" else 32,
     )
     shape = choose(product, device, ELEMENTS[operands[0].data_type].bytes, loads, knobs)
     copying = sum(
         copying_seconds(s.bytes, device) for s, copy in zip(operands, copies, strict=True) if copy is not None
     )
-    return Laid((copies[0], copies[1]), sides, shape, shape.seconds + copying)
+    return OperandLayout((copies[0], copies[1]), sides, shape, shape.seconds + copying)
 
 
 def _copy(spec: TensorSpec, strides: tuple[int, ...]) -> TensorSpec:
-    """What ``Steps.relaid`` makes of an operand, as far as its geometry goes."""
+    """What ``LaunchSequence.relayout`` makes of an operand, as far as its geometry goes."""
     changed = {"strides": strides, "dims": spec.extents, "vector_count": 1, "vectorized_dimension": -1}
     return spec.model_copy(update={**changed, "byte_alignment": 16, "is_virtual": False})
 

@@ -1,16 +1,20 @@
-// Products of a matrix with few lines: c[few, many] = sum over k, where both operands have neighbours along k.
+// Skinny GEMM on the tensor cores of a warp: c[few, many] = sum over k, where both operands are contiguous along k.
 //
-// The large operand is read once, at memory's pace, and goes to the tensor cores without a way through shared memory: lane
-// 4 * g + j reads 16 bytes of lines g and g + 8, eight steps of k from 8 j on. That is not the order in which a product takes
-// k, but it is the same for both operands. A block has 16 * LINES lines of the large one; its warps take turns along k, and
-// their sums meet in shared memory, in the order of the warps.
+// Tile:     16 * LINES lines of the large operand and all FEW lines of the small one for a CTA. Warps split k, DEPTH elements at
+//           a time, and their accumulators are added through shared memory in the order of the warps.
+// Loads:    the large operand is read once, from global memory straight to registers. Lane 4 * g + j reads 16 bytes of lines g
+//           and g + 8, at k = 8 j. The mma instruction expects another order of k, but the order is the same for both operands.
+// Epilogue: generated, one element of a thread at a time.
+//
+// Required constants (from the generator): FEW: lines of the small operand, up to 16; LINES: 1 or 2; TIMES: loads of DEPTH
+// elements in flight; THREADS, BLOCKS: launch bounds; RANK; FEW_ARE_ROWS: the small operand has the rows of c.
 
 constexpr int WARPS = THREADS / 32;
-constexpr int DEPTH = 64;  // steps of k that a warp takes at a time
+constexpr int DEPTH = 64;  // k elements of one load of a warp
 constexpr int ALL = 16 * LINES, COLUMNS = (FEW + 7) / 8;
 constexpr int PITCH = ALL + 4;
 
-// Eight elements, or zeros; what is read once has no place in the first level of cache.
+// Load eight elements, or zeros. The large operand is read once, so its loads do not allocate in L1.
 __device__ __forceinline__ uint4 read_once(const Element* from, bool inside) {
     uint4 w = {0u, 0u, 0u, 0u};
 #ifdef __CUDA_ARCH__
@@ -37,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) mma_skinny(const _
     const Element *many[2 * LINES], *few[COLUMNS];
     #pragma unroll
     for (int i = 0; i < 2 * LINES; ++i) {
-        const long long line = first + 8 * i + g;  // behind the last one it is read again
+        const long long line = first + 8 * i + g;  // lines past the end read the last one again
         many[i] = p.many + (line < p.lines ? line : p.lines - 1) * p.many_pitch + 8 * j;
     }
     #pragma unroll

@@ -16,14 +16,14 @@ from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, memor
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.index_space import is_addressable, whole
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import FLOAT_PAIRS, OF_EXACT
 from graphdnn.engines.cuda.simt.matmul_simt import Side
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, image_need, kind_need, need, needs_rule
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Matmul
@@ -57,7 +57,7 @@ class _Sides:
         return self.op.a.extents[-1]
 
 
-@once
+@memoize
 def _sides(op: FusedOp) -> _Sides:
     assert isinstance(op.anchor, Matmul)
     a, b, rank = op.anchor.a, op.anchor.b, op.anchor.c.rank
@@ -86,10 +86,10 @@ def _block(sides: _Sides, knobs: Knobs) -> _Block:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    sides, steps = _sides(op), Steps(op, device)
+    sides, steps = _sides(op), LaunchSequence(op, device)
     block = _block(sides, knobs)
     few, many = sides.lines
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     space, compute = whole(sides.op.c.extents), COMPUTE_TYPE[sides.op.compute_type]
     body = Program(op, parameters, space, "t", width=1)
     steps.finish(body, "acc", compute)

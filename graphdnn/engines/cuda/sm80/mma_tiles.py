@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
@@ -80,11 +80,11 @@ SPLIT = Knob(
 )
 STAY = Knob(KnobType.CTA_COUNT, 0, 2, 1, 0, "0, 1: a block for each tile; 2: blocks stay, if they can")
 KNOBS = (TILE, DEPTH, STAGES, OCCUPANCY, STAY, SPLIT)
-_PARTS = (1, 2, 4, 8, 16, 32, 64)
-_MOST_PARTS = 128  # chosen by the shape
+_SPLITS = (1, 2, 4, 8, 16, 32, 64)
+_MOST_SPLITS = 128  # chosen by the shape
 _LEAST_DEPTH = 4  # tiles of the sum that a part has at least
 _MANY = 16  # blocks for each SM: more parts would only add sums
-_ALONE = 0.4  # of an SM's pace that is left when it is all but empty
+_IDLE_SM_RATE = 0.4  # of an SM's pace that is left when it is all but empty
 # Seconds that a warp's access to operands takes of an SM, whether 4, 8 or 16 bytes for each lane: twelve layers of odd
 # channels measured on an H200 come to 5 to 7.
 _ACCESS = 5.2e-9
@@ -101,14 +101,14 @@ class Shape:
     bk: int  # elements
     stages: int
     resident: int
-    parts: int
+    splits: int
     seconds: float
     tables: int  # bytes of shared memory, at most
-    stays: bool  # a block computes several tiles of the results
+    persistent: bool  # a block computes several tiles of the results
 
     @property
     def name(self) -> str:
-        return f"{self.tile.name}x{self.bk}s{self.stages}{'_stays' if self.stays else ''}"
+        return f"{self.tile.name}x{self.bk}s{self.stages}{'_stays' if self.persistent else ''}"
 
     @property
     def batch(self) -> int:
@@ -118,13 +118,13 @@ class Shape:
         """Bytes of dynamic shared memory: the stages, and the sums on their way out, there or beside them."""
         tile = self.tile
         stages = self.stages * (tile.bm + tile.bn) * self.bk * element
-        leaving = tile.threads // 32 * 16 * (tile.wn + 8) * 4
-        needed = stages + leaving if self.stays else max(stages, leaving)
+        epilogue_seconds = tile.threads // 32 * 16 * (tile.wn + 8) * 4
+        needed = stages + epilogue_seconds if self.persistent else max(stages, epilogue_seconds)
         # Up to 48 KB are granted unasked, tables included; who asks, asks for more than that.
         return max(needed, _UNASKED + 16) if needed > _UNASKED - self.tables else needed
 
 
-def choose(product: Product, device: DeviceSpec, element: int, loads: Loads, knobs: Knobs) -> Shape:
+def choose(product: GemmProblem, device: DeviceSpec, element: int, loads: Loads, knobs: Knobs) -> Shape:
     """The fastest of the allowed tiles and parts by a model of waves. ``element``: bytes.
 
     What does not fit gives way to what is chosen by the shape: first the depth, then the tile.
@@ -142,15 +142,15 @@ def choose(product: Product, device: DeviceSpec, element: int, loads: Loads, kno
     assert shape is not None, "the smallest tiles fit every device"
     tiles = -(-sizes[0][2] // shape.bk)  # of the sum: stages hold those of two places at most
     blocks = blocks_of(product, shape.tile)
-    whole = shape.parts == 1 and not (loads.are_residues or loads.are_scattered)
+    whole = shape.splits == 1 and not (loads.are_residues or loads.are_scattered)
     if knobs[STAY.type] != 2 or not whole or tiles < 2 or blocks <= shape.resident * machine.sms:
         return shape
     stages = min(tiles, max(2, knobs[STAGES.type] if knobs[STAGES.type] > 1 else 5))
-    staying = _arranged(
-        shape.tile, machine, element, loads._replace(stays=True), shape.bk * element // 64, stages, shape.resident,
+    persistent_ctas = _arranged(
+        shape.tile, machine, element, loads._replace(persistent=True), shape.bk * element // 64, stages, shape.resident,
         is_asked=True,
     )  # fmt: skip
-    return replace(staying, parts=shape.parts, seconds=shape.seconds) if staying else shape
+    return replace(persistent_ctas, splits=shape.splits, seconds=shape.seconds) if persistent_ctas else shape
 
 
 def product_rate(device: DeviceSpec, element: int) -> float:
@@ -176,7 +176,7 @@ class Loads(NamedTuple):
     described: int  # the indices of the sum that one description serves
     entry: int  # bytes of a description
     are_residues: bool = False
-    stays: bool = False  # blocks compute several tiles of the results
+    persistent: bool = False  # blocks compute several tiles of the results
 
     def accesses(self, tile: Tile) -> float:
         """Of a warp, for each index of the sum."""
@@ -186,7 +186,7 @@ class Loads(NamedTuple):
         """Bytes: where operands' rows and results' coordinates are, and two batches of the sum's indices."""
         indices = 2 * _batch(bk, stages) * (bk // self.described)
         places = (tile.bm + tile.bn) * _ROW + max(tile.bm, tile.bn) * self.entry
-        return places * (2 if self.stays else 1) + indices * self.entry
+        return places * (2 if self.persistent else 1) + indices * self.entry
 
 
 def _batch(bk: int, stages: int) -> int:
@@ -201,7 +201,7 @@ def _staged(
     bk = bytes_deep // element
     for blocks in range(resident, 0, -1):
         for stages in range(wanted if wanted > 1 else 5, 1, -1):
-            shape = Shape(tile, bk, stages, blocks, 1, 0.0, loads.tables(tile, bk, stages), loads.stays)
+            shape = Shape(tile, bk, stages, blocks, 1, 0.0, loads.tables(tile, bk, stages), loads.persistent)
             if blocks * (shape.shared(element) + shape.tables + RESERVED) <= machine.shared:
                 return shape
     return None
@@ -262,31 +262,31 @@ def _fastest(
             continue
         counted = [(-(-rows // tile.bm) * -(-columns // tile.bn) * groups, depth) for rows, columns, depth in sizes]
         area = 2.0 * tile.bm * tile.bn
-        pace = machine.rate * _share(tile) * (_SCATTERED[element] if loads.are_scattered else 1.0)
-        least = area * sum([count * (depth + 3 * arranged.bk) for count, depth in counted]) / (sms * pace)
-        waiting.append((least, place, arranged, counted, area, pace))
+        rate = machine.rate * _share(tile) * (_SCATTERED[element] if loads.are_scattered else 1.0)
+        least = area * sum([count * (depth + 3 * arranged.bk) for count, depth in counted]) / (sms * rate)
+        waiting.append((least, place, arranged, counted, area, rate))
     best: tuple[float, int, int, Shape, int] | None = None  # seconds, place, which parts; of equals the first is taken
-    for least, place, arranged, counted, area, pace in sorted(waiting, key=itemgetter(0)):
+    for least, place, arranged, counted, area, rate in sorted(waiting, key=itemgetter(0)):
         if best is not None and least > best[0] * _ROUNDING:
             break  # slower even if they filled the device all the time
         bk, resident, blocks = arranged.bk, arranged.resident, sum([count for count, _ in counted])
-        for i, parts in enumerate((_PARTS[power - 1],) if power else _candidates(resident * sms, blocks)):
-            if not power and parts > 1 and (parts * _LEAST_DEPTH * bk > deepest or parts * blocks > _MANY * sms):
+        for i, splits in enumerate((_SPLITS[power - 1],) if power else _candidates(resident * sms, blocks)):
+            if not power and splits > 1 and (splits * _LEAST_DEPTH * bk > deepest or splits * blocks > _MANY * sms):
                 break
             # Of a block, in the mean: its tiles of the sum, and as long again as one or two for start and end.
-            tiles = sum([count * (-(-depth // (parts * bk)) + 3) for count, depth in counted]) / max(1, blocks)
+            tiles = sum([count * (-(-depth // (splits * bk)) + 3) for count, depth in counted]) / max(1, blocks)
             # Of a block's index of the sum: products, or the accesses that bring it.
-            seconds_each = max(area / pace, _ACCESS * loads.accesses(arranged.tile))
+            seconds_each = max(area / rate, _ACCESS * loads.accesses(arranged.tile))
             work = seconds_each * tiles * bk
-            full, rest = divmod(blocks * parts, resident * sms)
+            full, rest = divmod(blocks * splits, resident * sms)
             last = -(-rest // sms)  # blocks that share an SM at the end; fewer than it holds leave gaps
-            filled = _ALONE + (1 - _ALONE) * (last / resident)
+            filled = _IDLE_SM_RATE + (1 - _IDLE_SM_RATE) * (last / resident)
             seconds = (full * resident + last / filled) * work
-            if parts > 1:  # partial sums are written, read and added
-                seconds += 2 * results * parts / machine.bandwidth + machine.launch
+            if splits > 1:  # partial sums are written, read and added
+                seconds += 2 * results * splits / machine.bandwidth + machine.launch
             if best is None or (seconds, place, i) < best[:3]:
-                best = seconds, place, i, arranged, parts
-    return None if best is None else replace(best[3], parts=best[4], seconds=best[0])
+                best = seconds, place, i, arranged, splits
+    return None if best is None else replace(best[3], splits=best[4], seconds=best[0])
 
 
 def _share(tile: Tile) -> float:
@@ -300,10 +300,10 @@ LARGEST_SHARE = max(map(_share, TILES))
 def _candidates(places: int, blocks: int) -> list[int]:
     """Numbers of parts: powers of two, and those that fill the device once or twice."""
     full = (waves * places // max(1, blocks) for waves in (1, 2))
-    return sorted({*_PARTS, *(parts for parts in full if 1 < parts <= _MOST_PARTS)})
+    return sorted({*_SPLITS, *(splits for splits in full if 1 < splits <= _MOST_SPLITS)})
 
 
-def blocks_of(product: Product, tile: Tile) -> int:
+def blocks_of(product: GemmProblem, tile: Tile) -> int:
     """Of the product with the most tiles."""
     groups = product.roles.problem.groups
     return max(-(-product.rows(r) // tile.bm) * -(-product.columns(r) // tile.bn) for r in product.residues) * groups

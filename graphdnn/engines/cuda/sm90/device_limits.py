@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.memoization import once_by_identity
+from graphdnn.engines.memoization import memoize_by_identity
 from graphdnn.enums import DataType
 
 _PER_CLOCK = 4096  # operations in 16-bit floats of a multiprocessor's tensor cores
@@ -23,7 +23,7 @@ class Machine(NamedTuple):
         return _machine_of(device)
 
 
-@once_by_identity
+@memoize_by_identity
 def _machine_of(device: DeviceSpec) -> Machine:
     clock = device.rate(DataType.HALF) / (device.sm_count * _PER_CLOCK)
     return Machine(device.sm_count, clock, device.shared_memory, device.bandwidth, device.launch)

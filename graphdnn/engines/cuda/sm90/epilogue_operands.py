@@ -7,9 +7,9 @@ from math import prod
 
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, SPATIAL
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of
 from graphdnn.engines.cuda.sm90.halo.halo_tile import BOX_ROW
 from graphdnn.engines.cuda.sm90.tile import ROW
 from graphdnn.engines.cuda.sm90.tile_choice import Choice
@@ -20,9 +20,9 @@ from graphdnn.tensors import TensorSpec
 _MOST_BYTES = 4  # of an element
 
 
-def result_space(op: FusedOp) -> Space:
+def result_space(op: FusedOp) -> IndexSpace:
     """The coordinates of what a convolution writes."""
-    roles = product_of(op).roles
+    roles = gemm_problem_of(op).roles
     return roles.space(roles.output)
 
 
@@ -33,12 +33,12 @@ def written_and_read(op: FusedOp) -> list[TensorSpec]:
 
 def kept_bytes(op: FusedOp) -> int:
     """That the end of a product reads for each of its columns, the same for all rows."""
-    front_only, whole = op.uses.front_only, product_of(op).roles.output.elements
+    front_only, whole = op.uses.front_only, gemm_problem_of(op).roles.output.elements
     narrow = [t for t in op.inputs if t.uid not in front_only and 1 < t.elements < whole]
     return sum([ELEMENTS[t.data_type].bytes for t in narrow])
 
 
-def pixels_of(space: Space, spec: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def pixels_of(space: IndexSpace, spec: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Strides and sizes of the axes that pixels of all images have."""
     strides, sizes = space.strides(spec), space.sizes
     return (strides[0], *strides[3:]), (sizes[0], *sizes[3:])
@@ -58,14 +58,14 @@ def lies_in_row(strides: Sequence[int], sizes: Sequence[int]) -> bool:
     return True
 
 
-def streamed_residual(op: FusedOp, product: Product) -> TensorSpec | None:
+def streamed_residual(op: FusedOp, product: GemmProblem) -> TensorSpec | None:
     """An operand of the epilogue as large as the result, whose pixels are rows for the copy unit; the image itself,
     maybe, of which that is a second map.
     """
     if (
         product.is_wgrad
         or len(product.residues) > 1
-        or set(product.pixel_pitch) != {1}
+        or set(product.out_stride) != {1}
         or product.roles.problem.groups > 1
     ):
         return None
@@ -93,13 +93,13 @@ def holds_residual(choice: Choice, spec: TensorSpec) -> bool:
     return -(-panels // held) <= choice.stages
 
 
-def _pitch(space: Space, spec: TensorSpec) -> int:
+def _pitch(space: IndexSpace, spec: TensorSpec) -> int:
     """Elements from one pixel to the next; 0 where there is only one."""
     strides, sizes = pixels_of(space, spec)
     return next((s for s, n in zip(reversed(strides), reversed(sizes), strict=True) if n > 1), 0)
 
 
-def residual_map(product: Product, spec: TensorSpec, rows: int) -> TensorMap:
+def residual_map(product: GemmProblem, spec: TensorSpec, rows: int) -> TensorMap:
     """Of (channel, pixel of all images): a box of 128 bytes of channels and ``rows`` pixels."""
     space, size = product.roles.space(product.roles.output), ELEMENTS[spec.data_type].bytes
     pitch = _pitch(space, spec) * size or ALIGNMENT
@@ -107,7 +107,7 @@ def residual_map(product: Product, spec: TensorSpec, rows: int) -> TensorMap:
     return TensorMap(spec.data_type, (space.sizes[CHANNELS], 1, pixels), (pitch, pitch), box=(ROW // size, 1, rows))
 
 
-def residual_patch_map(space: Space, spec: TensorSpec, lines: int, pixels: int, spatial: int) -> TensorMap:
+def residual_patch_map(space: IndexSpace, spec: TensorSpec, lines: int, pixels: int, spatial: int) -> TensorMap:
     """Of (channel, pixel of a line, line, slice where there are three axes, image): a box of 64 bytes of channels,
     ``pixels`` of each of ``lines``.
     """

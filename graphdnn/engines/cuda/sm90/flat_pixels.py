@@ -10,9 +10,9 @@ from dataclasses import replace
 from math import prod
 
 from graphdnn.cuda.tensor_map import TensorMap
-from graphdnn.engines.batch_invariance import once_for_lines
-from graphdnn.engines.cuda.codegen.index_space import Space, axis_of
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, product_of
+from graphdnn.engines.batch_invariance import memoize_for_lines
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, axis_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import lies_in_row, pixels_of
 from graphdnn.engines.cuda.sm90.tile import ROW
@@ -25,15 +25,15 @@ _EIGHT = 8
 _MOST_LINES = 64  # of images, in a line of the plane
 
 
-@once_for_lines
+@memoize_for_lines
 def is_flat(op: FusedOp) -> bool:
     """One tap of unit stride, and what is read and written has its pixels in a row."""
-    product = product_of(op)
+    product = gemm_problem_of(op)
     image, _ = operands(product.roles)
     if image.is_copied or not sizes_of(op).may_be_turned:
         return False
     (residue,) = product.residues
-    is_point = set(residue.taps) == set(product.pixel_step) == {1} and residue.pixels == product.image
+    is_point = set(residue.taps) == set(product.traversal_stride) == {1} and residue.pixels == product.image
     return is_point and lies_in_row(*pixels_of(image.space, image.spec))
 
 
@@ -50,13 +50,13 @@ def _eights(size: int) -> int:
     return -(-size // _EIGHT)
 
 
-def flat_product(product: Product) -> Product:
+def flat_product(product: GemmProblem) -> GemmProblem:
     (residue,) = product.residues
     plane = _plane((product.roles.problem.n, 1, 1, *residue.pixels))
     return replace(product, residues=(replace(residue, pixels=(1, *plane)),))
 
 
-def flat_space(space: Space, *, is_plane: bool = True) -> Space:
+def flat_space(space: IndexSpace, *, is_plane: bool = True) -> IndexSpace:
     """The same coordinates where pixels are a plane, or one axis."""
     sizes, axes = space.sizes, list(space.axes)
     lines, width = _plane(sizes) if is_plane else (1, prod([sizes[j] for j in _PIXELS]))
@@ -67,7 +67,7 @@ def flat_space(space: Space, *, is_plane: bool = True) -> Space:
     axes[_PIXEL] = axis_of(width, pixel.logical, pixel.multiplier)
     if is_plane:
         axes[_LINE] = axis_of(lines, pixel.logical, pixel.multiplier * width)
-    return Space(space.extents, tuple(axes))
+    return IndexSpace(space.extents, tuple(axes))
 
 
 def flat_map(image: Operand, lines: int, pixels: int) -> TensorMap:

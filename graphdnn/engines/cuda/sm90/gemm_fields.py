@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import once_for_lines
+from graphdnn.engines.batch_invariance import memoize_for_lines
 from graphdnn.engines.cuda.codegen.parameters import Parameters, Table
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, gathered_and_plain, product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.sm90.gemm_shape import Sizes
 from graphdnn.engines.cuda.sm90.tensor_maps import Walk, walks_of
 from graphdnn.engines.cuda.sm90.tile import ROW, SLICE
@@ -34,16 +34,16 @@ class Layout:
         return cls(tuple(first[:-1]), tuple(down), first[-1], across)
 
 
-def last_slices(product: Product) -> int:
+def last_slices(product: GemmProblem) -> int:
     """Pieces of 32 bytes of k, which one instruction multiplies, in a filter's last 128 bytes of channels."""
-    gathered, _ = gathered_and_plain(product.roles)
+    gathered, _ = im2col_and_dense(product.roles)
     rest = product.channels * ELEMENTS[gathered.data_type].bytes % ROW
     return -(-(rest or ROW) // SLICE)
 
 
 def describe_work(
     parameters: Parameters,
-    product: Product,
+    product: GemmProblem,
     sizes: Sizes,
     layout: Layout,
     walks: Sequence[Walk],
@@ -69,13 +69,13 @@ def describe_work(
     parameters.rows(_of_taps(product, walks) if known is None else known)
 
 
-@once_for_lines
+@memoize_for_lines
 def taps_of(op: FusedOp) -> Table:
     """``known`` fields of ``describe_work``, for the convolution's own walks: images' extents change none."""
-    return _of_taps(product_of(op), walks_of(op))
+    return _of_taps(gemm_problem_of(op), walks_of(op))
 
 
-def _of_taps(product: Product, walks: Sequence[Walk]) -> Table:
+def _of_taps(product: GemmProblem, walks: Sequence[Walk]) -> Table:
     filter_sizes = product.roles.space(product.roles.op.roles[1]).sizes[3:]
     pace = [filter_sizes[1] * filter_sizes[2], filter_sizes[2], 1]  # in taps
     return Table.of({
@@ -84,8 +84,8 @@ def _of_taps(product: Product, walks: Sequence[Walk]) -> Table:
         "lowest": [v for walk in walks for v in walk.lower],
         "tap_origin": [v for walk in walks for v in walk.origin],
         "filter_start": [sum(f * s for f, s in zip(r.first_tap, pace, strict=True)) for r in product.residues],
-        "traversal_stride": product.pixel_step,
-        "dilation": product.tap_step,
-        "out_stride": product.pixel_pitch,
-        "filter_step": [pitch * s for pitch, s in zip(product.tap_pitch, pace, strict=True)],
+        "traversal_stride": product.traversal_stride,
+        "dilation": product.dilation,
+        "out_stride": product.out_stride,
+        "filter_step": [pitch * s for pitch, s in zip(product.tap_stride, pace, strict=True)],
     })  # fmt: skip

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import once_for_lines
+from graphdnn.engines.batch_invariance import memoize_for_lines
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
@@ -32,7 +32,7 @@ class Turned:
     result: TensorSpec
 
 
-@once_for_lines
+@memoize_for_lines
 def _lies_odd(op: FusedOp) -> bool:
     if not isinstance(op.anchor, ConvolutionOperation) or op.exit is not None or len(op.outputs) != 1:
         return False
@@ -52,7 +52,7 @@ def _lies_odd(op: FusedOp) -> bool:
     return pixels % 2 != 0 and pixels != 1 and lies_turned and result.byte_alignment % ALIGNMENT == 0
 
 
-@once
+@memoize
 def turned_result(op: FusedOp) -> Turned | None:
     """None where the result leaves as it is."""
     if not _lies_odd(op):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from graphdnn.checks import Empty, Equals, OneOf
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.codegen.requirements import ROOM
 from graphdnn.engines.cuda.codegen.tensor_cores import INTEGERS, Pairs
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
@@ -18,13 +18,13 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     roles_of,
 )
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, SPATIAL, Roles
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import gathered_and_plain, product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.sm90.tensor_maps import LIMITS, LONGEST_STEP, crosses_groups, walks_of
 from graphdnn.engines.cuda.sm90.tile import ROW
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
 from graphdnn.engines.cuda.sm90.wgmma_text import ACROSS_K
 from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule, window_need
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
@@ -37,7 +37,7 @@ _CAPABILITY = (9, 0)
 
 def types_of(task: Task) -> tuple[DataType, DataType]:
     """Of the operand that is gathered and of the other one."""
-    gathered, plain = gathered_and_plain(roles_of(task))
+    gathered, plain = im2col_and_dense(roles_of(task))
     return gathered.data_type, plain.data_type
 
 
@@ -49,11 +49,11 @@ def is_wgrad(task: Task) -> bool:
     return isinstance(task.op.anchor, ConvBackwardFilter)
 
 
-@once
+@memoize
 def _operand_types(op: FusedOp) -> tuple[DataType, DataType] | None:
     if not isinstance(op.anchor, ConvolutionOperation):
         return None
-    gathered, plain = gathered_and_plain(Roles.of(op.anchor))
+    gathered, plain = im2col_and_dense(Roles.of(op.anchor))
     return gathered.data_type, plain.data_type
 
 
@@ -94,10 +94,10 @@ def _outside(task: Task) -> str:
     return _outside_of(task.op)
 
 
-@once_for_images
+@memoize_for_images
 def _outside_of(op: FusedOp) -> str:
     """Axes along which the walk through the image is not one of the copy unit's."""
-    product = product_of(op)
+    product = gemm_problem_of(op)
     spatial = product.roles.problem.spatial
     low, high, furthest = LIMITS[spatial]
     found = []
@@ -108,8 +108,8 @@ def _outside_of(op: FusedOp) -> str:
                 found.append(f"axis {axis}: from {walk.lower[d]} before to {walk.upper[d]} after the image")
             if walk.reach[d] > furthest:
                 found.append(f"axis {axis}: a filter that reaches over {walk.reach[d]}")
-            if product.pixel_step[d] > LONGEST_STEP:
-                found.append(f"axis {axis}: stride {product.pixel_step[d]}")
+            if product.traversal_stride[d] > LONGEST_STEP:
+                found.append(f"axis {axis}: stride {product.traversal_stride[d]}")
     return "; ".join(dict.fromkeys(found))
 
 
@@ -121,7 +121,7 @@ def _summed(task: Task) -> int:
 
 def _crosses_groups(task: Task) -> bool:
     """Rows of 128 bytes reach into the next group, and no map of its own ends a group's rows before that."""
-    product = product_of(task.op)
+    product = gemm_problem_of(task.op)
     if not crosses_groups(product):
         return False
     begins_inside = _summed(task) * ELEMENTS[types_of(task)[0]].bytes % ALIGNMENT
@@ -175,15 +175,17 @@ def neighbours_need(prefix: str, result: str, condition: Condition) -> Constrain
 def walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
     """The copy unit walks through the image, once for each residue; asked of tasks that ``condition`` is true of."""
     return (
-        *one_walk_needs(prefix, lambda task: condition(task) and len(product_of(task.op).residues) <= MOST_RESIDUES),
+        *one_walk_needs(
+            prefix, lambda task: condition(task) and len(gemm_problem_of(task.op).residues) <= MOST_RESIDUES
+        ),
         image_need(
             f"{prefix}.residues",
             "conv.filter_strides",
-            lambda task: len(product_of(task.op).residues),
+            lambda task: len(gemm_problem_of(task.op).residues),
             Equals(f"at most {MOST_RESIDUES} products"),
             reason="a strided dgrad is a product for each position modulo the stride, all in the kernel's arguments",
             fix="nothing to do: another engine serves longer strides",
-            when=lambda task: condition(task) and len(product_of(task.op).residues) > MOST_RESIDUES,
+            when=lambda task: condition(task) and len(gemm_problem_of(task.op).residues) > MOST_RESIDUES,
         ),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Packed, Parameters
 from graphdnn.frozen import frozen
 
@@ -72,7 +72,7 @@ class Adding:
         """What texts depend on."""
         return (self.parts, self.in_cluster, self._beside, self.overlaps) if self.parts > 1 else ()
 
-    def describe(self, parameters: Parameters, steps: Steps, compute: str) -> None:
+    def describe(self, parameters: Parameters, steps: LaunchSequence, compute: str) -> None:
         """Fields of split_k_partials.cuh."""
         parameters.integer("splits", self.parts)
         if self.is_launched:

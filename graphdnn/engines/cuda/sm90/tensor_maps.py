@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.codegen.tensor_cores import INTEGERS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, Residue, gathered_and_plain, product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.sm90.tile import PANEL, ROW
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT, Operand
 from graphdnn.fusion.fused_graph import FusedOp
@@ -38,13 +38,13 @@ class Walk:
     reach: tuple[int, ...]  # the largest offset
 
 
-def walk_of(product: Product, residue: Residue) -> Walk:
+def walk_of(product: GemmProblem, residue: Residue) -> Walk:
     axes = range(SPATIAL)
     if not all(residue.taps):
         return Walk((0,) * SPATIAL, (0,) * SPATIAL, (0,) * SPATIAL, (0,) * SPATIAL)
-    reach = [(residue.taps[d] - 1) * product.tap_step[d] for d in axes]
+    reach = [(residue.taps[d] - 1) * product.dilation[d] for d in axes]
     lower = [residue.start[d] + min(0, reach[d]) for d in axes]
-    upper = [lower[d] + (residue.pixels[d] - 1) * product.pixel_step[d] + 1 - product.image[d] for d in axes]
+    upper = [lower[d] + (residue.pixels[d] - 1) * product.traversal_stride[d] + 1 - product.image[d] for d in axes]
     return Walk(tuple(lower), tuple(upper), tuple([max(0, -r) for r in reach]), tuple(map(abs, reach)))
 
 
@@ -61,10 +61,10 @@ def resized(map: TensorMap, sizes: tuple[int, ...]) -> TensorMap:
     )  # fmt: skip
 
 
-@once_for_images
+@memoize_for_images
 def walks_of(op: FusedOp) -> tuple[Walk, ...]:
     """Those of a convolution's residues."""
-    product = product_of(op)
+    product = gemm_problem_of(op)
     return tuple([walk_of(product, residue) for residue in product.residues])
 
 
@@ -86,9 +86,9 @@ def image_map(image: Operand, spatial: int, walk: Walk, steps: tuple[int, ...], 
     )
 
 
-def crosses_groups(product: Product) -> bool:
+def crosses_groups(product: GemmProblem) -> bool:
     """Whether rows of 128 bytes of the summed channels would reach from one group into the next."""
-    gathered, _ = gathered_and_plain(product.roles)
+    gathered, _ = im2col_and_dense(product.roles)
     is_summed = product.roles.problem.groups > 1 and not product.is_wgrad
     return is_summed and product.channels * ELEMENTS[gathered.data_type].bytes % ROW != 0
 

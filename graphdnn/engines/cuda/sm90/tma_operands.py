@@ -11,14 +11,14 @@ from functools import cached_property
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import once_for_images, once_for_lines
-from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.batch_invariance import memoize_for_images, memoize_for_lines
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import gathered_and_plain, product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.wgmma_text import ACROSS_K
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
@@ -33,7 +33,7 @@ class Operand:
     """A tensor in memory and the coordinates of a convolution's image or filter."""
 
     spec: TensorSpec
-    space: Space
+    space: IndexSpace
     is_filter: bool
 
     @classmethod
@@ -41,7 +41,7 @@ class Operand:
         space, is_filter = roles.space(spec), spec.uid == roles.op.roles[1].uid
         if is_filter and is_exchanged(roles):
             group, k, c, *taps = space.axes
-            space = Space(space.extents, (group, c, k, *taps))
+            space = IndexSpace(space.extents, (group, c, k, *taps))
         return cls(spec, space, is_filter)
 
     @property
@@ -60,11 +60,11 @@ class Operand:
     def is_copied(self) -> bool:
         return not is_movable(self) or self.spec.byte_alignment % ALIGNMENT != 0
 
-    def prepared(self, steps: Steps) -> Operand:
+    def prepared(self, steps: LaunchSequence) -> Operand:
         """Itself, or a copy made by a launch."""
         if not self.is_copied:
             return self
-        return Operand(steps.relaid(self.spec, channels_first(self)), self.space, self.is_filter)
+        return Operand(steps.relayout(self.spec, channels_first(self)), self.space, self.is_filter)
 
     def copying_seconds(self, device: DeviceSpec) -> float:
         """Predicted; 0 where it is read as it lies."""
@@ -91,39 +91,39 @@ class Operand:
 
 def is_exchanged(roles: Roles) -> bool:
     """Whether a filter's k and c change places: tensor cores read only 16-bit types across the summed axis."""
-    gathered, _ = gathered_and_plain(roles)
+    gathered, _ = im2col_and_dense(roles)
     return roles.direction == "dgrad" and gathered.data_type not in ACROSS_K
 
 
-@once_for_images
+@memoize_for_images
 def operands_of_images(op: FusedOp) -> tuple[Operand, Operand]:
     """The operands of a convolution and any number of images: of another number than ``op`` has, maybe."""
-    return operands(product_of(op).roles)
+    return operands(gemm_problem_of(op).roles)
 
 
-@once_for_lines
+@memoize_for_lines
 def are_copied(op: FusedOp) -> bool:
     """Whether one of the operands is."""
     return any(operand.is_copied for operand in operands_of_images(op))
 
 
-def prepared(op: FusedOp, steps: Steps) -> tuple[Operand, Operand]:
+def prepared(op: FusedOp, steps: LaunchSequence) -> tuple[Operand, Operand]:
     """The operands of a convolution as the copy unit takes them. Where none is copied, ``operands_of_images``."""
     if not are_copied(op):
         return operands_of_images(op)
-    gathered, plain = operands(product_of(op).roles)
+    gathered, plain = operands(gemm_problem_of(op).roles)
     return gathered.prepared(steps), plain.prepared(steps)
 
 
 def copying_of(op: FusedOp, device: DeviceSpec) -> float:
     """Predicted seconds of the copies that a convolution's operands need."""
-    return sum([o.copying_seconds(device) for o in operands(product_of(op).roles)]) if are_copied(op) else 0.0
+    return sum([o.copying_seconds(device) for o in operands(gemm_problem_of(op).roles)]) if are_copied(op) else 0.0
 
 
-@once
+@memoize
 def operands(roles: Roles) -> tuple[Operand, Operand]:
     """The one gathered from an image, and the one read as it lies."""
-    gathered, plain = gathered_and_plain(roles)
+    gathered, plain = im2col_and_dense(roles)
     return Operand.of(roles, gathered), Operand.of(roles, plain)
 
 

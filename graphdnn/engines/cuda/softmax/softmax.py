@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.codegen.cost import memory_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch, early
 from graphdnn.engines.cuda.codegen.parameters import Parameters
-from graphdnn.engines.cuda.codegen.pointwise_program import asked_indices
+from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
 from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
 from graphdnn.engines.cuda.reduction.row_threads import Rows, Tile, held, held_tall, passed, rows_of, rows_text
 from graphdnn.engines.cuda.softmax.softmax_functions import Functions
@@ -97,7 +97,7 @@ def _rows(stages: Stages) -> Rows:
     read = [t for t in op.inputs if t.extents == first.x.extents and not (t.is_by_value or t.is_constant)]
     main = read[0] if read else next((t for t in op.outputs if t.uid not in rows), first.x)
     axes = [i for i, (x, y) in enumerate(zip(first.x.extents, first.y.extents, strict=True)) if y == 1 and x != 1]
-    return rows_of(first.x.extents, axes, main, [*op.inputs, *op.outputs], (), asked_indices(op.operations))
+    return rows_of(first.x.extents, axes, main, [*op.inputs, *op.outputs], (), gen_index_axes(op.operations))
 
 
 def _text(

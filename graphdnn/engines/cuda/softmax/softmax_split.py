@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.pointwise.pointwise import generate_pointwise
 from graphdnn.engines.cuda.reduction.reduction import generate_reduction
 from graphdnn.engines.cuda.softmax.softmax_passes import Stages
@@ -29,12 +29,12 @@ def is_worth_dividing(stages: Stages, blocks: int, device: DeviceSpec) -> bool:
 
 def generate_divided(stages: Stages, device: DeviceSpec) -> DeviceKernel:
     op = stages.op
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     leaving = {t.uid for t in op.outputs}
     for stage, reduction in enumerate(stages.reductions):
         ends = stages.steps(stage + 1, of_rows=True)
         for spec in (t for step in (reduction, *ends) for t in step.outputs().values() if t.uid not in leaving):
-            steps.places[spec.uid] = steps.allocate(spec.bytes)
+            steps.workspace_offsets[spec.uid] = steps.allocate(spec.bytes)
         _include(steps, _needed(stages, [reduction.x]), reduction, ends)
     _include(steps, _needed(stages, [t for t in op.outputs if t.uid not in stages.row_values()]), None, ())
     return steps.kernel(f"softmax__divided__{op.name}")
@@ -51,13 +51,13 @@ def _needed(stages: Stages, wanted: Sequence[TensorSpec]) -> list[Operation]:
 
 
 def _include(
-    steps: Steps, elements: Sequence[Operation], reduction: Reduction | None, ends: Sequence[Operation]
+    steps: LaunchSequence, elements: Sequence[Operation], reduction: Reduction | None, ends: Sequence[Operation]
 ) -> None:
     """One kernel: ``elements``, then the reduction and what is computed of its result; or elements alone."""
     every = [*elements, *([] if reduction is None else [reduction]), *ends]
     made = {t.uid: t for step in every for t in step.outputs().values()}
     read = {t.uid: t for step in every for t in step.inputs().values() if t.uid not in made}
-    kept = {t.uid for t in steps.op.outputs} | set(steps.places)
+    kept = {t.uid for t in steps.op.outputs} | set(steps.workspace_offsets)
     if reduction is not None:
         kept -= {t.uid for step in elements for t in step.outputs().values()}
     outputs = tuple(t for uid, t in made.items() if uid in kept)

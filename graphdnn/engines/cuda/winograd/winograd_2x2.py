@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import least_in_turn, memory_seconds
+from graphdnn.engines.cuda.codegen.cost import least_seconds_in_sequence, memory_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.winograd.launch_times import COPY_SHARE, SHARE, filter_bytes, in_turn, least_sizes, waves
@@ -41,7 +41,7 @@ _IMAGE = Knob(
 
 
 def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    w, steps = Winograd.of(F2, op), Steps(op, device)
+    w, steps = Winograd.of(F2, op), LaunchSequence(op, device)
     v, u = Panels.interleaved(w, w.tiles, _TILES), Panels.interleaved(w, w.outer, _OUTER)
     from_image = _is_from_image(op, knobs)
     at_u = steps.allocate(u.bytes)
@@ -49,7 +49,7 @@ def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     if not from_image:
         transform_image(op, w, v, steps, at_v)
     transform_filter(w, u, steps, at_u)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     epilogue, width = finishing(op, w, steps, parameters, 4)
     stored = "float"
     if from_image:
@@ -140,7 +140,7 @@ ENGINE = cuda_engine(
     summary="3x3 convolutions and their data gradients by F(2x2,3x3) in fp32: 2.25 times fewer products",
     needs=winograd_needs("cuda_winograd"),
     cost=_cost,
-    least=lambda task: least_in_turn(task, 2, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
+    least=lambda task: least_seconds_in_sequence(task, 2, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
     closer=_closer,
     generate=_generate,
     knobs=(_IMAGE,),

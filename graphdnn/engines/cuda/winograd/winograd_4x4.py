@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import least_in_turn, memory_seconds
+from graphdnn.engines.cuda.codegen.cost import least_seconds_in_sequence, memory_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.winograd.launch_times import COPY_SHARE, SHARE, filter_bytes, in_turn, least_sizes, waves
@@ -45,7 +45,7 @@ def _resident(width: int) -> int:
 
 
 def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    w, steps = Winograd.of(F4, op), Steps(op, device)
+    w, steps = Winograd.of(F4, op), LaunchSequence(op, device)
     v, u = _panels(w)
     at_v, at_u = steps.allocate(v.bytes), steps.allocate(u.bytes)
     at_sums = steps.allocate(F4.components * v.padded * u.padded * FLOAT_BYTES)
@@ -54,7 +54,7 @@ def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     rows, columns, at_rows, at_columns = (v, u, at_v, at_u) if w.channels_last else (u, v, at_u, at_v)
     steps.add(_batched(steps, rows, columns, at_rows, at_columns, at_sums, w.padded_inner))
 
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     epilogue, width = finishing(op, w, steps, parameters, 2)
     parameters.scratch("sums", "const float", at_sums)
     parameters.integer("pitch", columns.padded)
@@ -74,9 +74,9 @@ def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 
 def _batched(
-    steps: Steps, rows: Panels, columns: Panels, at_rows: int, at_columns: int, at_sums: int, channels: int
+    steps: LaunchSequence, rows: Panels, columns: Panels, at_rows: int, at_columns: int, at_sums: int, channels: int
 ) -> Launch:
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     for name, panels, offset in (("a", rows, at_rows), ("b", columns, at_columns)):
         parameters.scratch(name, "const float", offset)
         parameters.integer(f"{name}_block", panels.block)
@@ -92,8 +92,9 @@ def _batched(
         parameters=parameters.text,
         functions=[],
         constants={
-            "BM": rows.width, "BN": columns.width, "BK": F4.step, "TM": 8, "TN": 8, "PAD": 0, "THREADS": threads,
-            "BLOCKS": 2 if threads == 256 else 3,
+            "TILE_M": rows.width, "TILE_N": columns.width, "TILE_K": F4.step, "TM": 8, "TN": 8,
+            "PAD": 0, "THREADS": threads,
+            "CTAS_PER_SM": 2 if threads == 256 else 3,
             "Staged": "float",
             "Accum": "float",
         },
@@ -133,7 +134,7 @@ ENGINE = cuda_engine(
     summary="3x3 convolutions and their data gradients by F(4x4,3x3) in fp32: 4 times fewer products, larger errors",
     needs=winograd_needs("cuda_winograd_4x4"),
     cost=_cost,
-    least=lambda task: least_in_turn(task, 4, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
+    least=lambda task: least_seconds_in_sequence(task, 4, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
     closer=_closer,
     generate=_generate,
     numerical_notes=(NumericalNote.WINOGRAD, NumericalNote.WINOGRAD_TILE_6x6),

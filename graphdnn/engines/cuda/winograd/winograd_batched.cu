@@ -1,19 +1,20 @@
-// The products of F(4x4, 3x3), one for each component: sums[component][row][column] over the summed channels.
+// The GEMMs of F(4x4, 3x3), one for each component of the transform: sums[component][row][column] over the input channels.
 //
-// Operands lie in memory as blocks read them: a[block of rows][component][channel][row], b[...][column] likewise, with
-// zeros where a block goes beyond the last. What rows and columns are is the caller's choice.
+// Operands are packed as CTAs read them: a[row tile][component][channel][row] and b[column tile][component][channel][column],
+// with zeros past the end. The caller decides what rows and columns are.
+// Tile: TILE_M x TILE_N, TM x TN accumulators for a thread. Pipeline: STAGES stages of cp.async with TILE_K channels each.
 
 constexpr int STAGES = 4;
-constexpr int STAGE_A = BK * BM, STAGE_B = BK * BN;
+constexpr int STAGE_A = TILE_K * TILE_M, STAGE_B = TILE_K * TILE_N;
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) winograd_batched(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) winograd_batched(const __grid_constant__ Params p) {
     __shared__ __align__(16) float memory[STAGES * (STAGE_A + STAGE_B)];
     const long long in_one = p.blocks_m * p.blocks_n;
     const long long xi = blockIdx.x / in_one, rest = blockIdx.x - xi * in_one;
     const long long block_m = rest / p.blocks_n, block_n = rest - block_m * p.blocks_n;
     const float* from_a = p.a + block_m * p.a_block + xi * p.a_xi + threadIdx.x * 4;
     const float* from_b = p.b + block_n * p.b_block + xi * p.b_xi + threadIdx.x * 4;
-    auto fetch = [&](int stage) {
+    auto load_global = [&](int stage) {
         float* const to = memory + stage * (STAGE_A + STAGE_B) + threadIdx.x * 4;
         #pragma unroll
         for (int i = 0; i < STAGE_A / 4; i += THREADS)
@@ -25,39 +26,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) winograd_batched(c
         from_b += STAGE_B;
     };
 
-    const Place mine = place();
-    float sum[TM][TN];
+    const ThreadCoord thread = thread_coord();
+    float accum[TM][TN];
     #pragma unroll
     for (int i = 0; i < TM; ++i)
         #pragma unroll
-        for (int j = 0; j < TN; ++j) sum[i][j] = 0.0f;
+        for (int j = 0; j < TN; ++j) accum[i][j] = 0.0f;
 
-    const int steps = (int)p.padded_channels / BK;
+    const int steps = (int)p.padded_channels / TILE_K;
     #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) {
-        if (i < steps) fetch(i);
+        if (i < steps) load_global(i);
         end_group();
     }
     int stage = 0;
     for (int s = 0; s < steps; ++s) {
         wait_for_groups<STAGES - 2>();
         __syncthreads();
-        if (s + STAGES - 1 < steps) fetch((stage + STAGES - 1) % STAGES);
+        if (s + STAGES - 1 < steps) load_global((stage + STAGES - 1) % STAGES);
         end_group();
         const float* const at = memory + stage * (STAGE_A + STAGE_B);
-        multiply(at, at + STAGE_A, mine, sum);
+        fma_tile(at, at + STAGE_A, thread, accum);
         stage = (stage + 1) % STAGES;
     }
 
-    const long long pitch = p.blocks_n * BN;
-    float* const to = p.sums + ((xi * p.blocks_m + block_m) * BM * pitch + block_n * BN);
+    const long long pitch = p.blocks_n * TILE_N;
+    float* const to = p.sums + ((xi * p.blocks_m + block_m) * TILE_M * pitch + block_n * TILE_N);
     #pragma unroll
     for (int i = 0; i < TM; ++i)
         #pragma unroll
         for (int j = 0; j < TN; j += GN) {
             Vec<float, GN> pack;
             #pragma unroll
-            for (int e = 0; e < GN; ++e) pack.at[e] = sum[i][j + e];
-            store_vec<GN>(to + row_of(mine, i) * pitch + column_of(mine, j), pack);
+            for (int e = 0; e < GN; ++e) pack.at[e] = accum[i][j + e];
+            store_vec<GN>(to + row_of(thread, i) * pitch + column_of(thread, j), pack);
         }
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.vectors import width_for
@@ -10,7 +10,7 @@ from graphdnn.engines.cuda.winograd.winograd_layout import Winograd
 from graphdnn.fusion.fused_graph import FusedOp
 
 
-def finishing(op: FusedOp, w: Winograd, steps: Steps, parameters: Parameters, most: int) -> tuple[str, int]:
+def finishing(op: FusedOp, w: Winograd, steps: LaunchSequence, parameters: Parameters, most: int) -> tuple[str, int]:
     """The epilogue's text and its width: ``most`` channels, or a tile's columns."""
     space = w.roles.space(w.roles.output)
     axis = 2 if w.channels_last else 5

@@ -1,5 +1,5 @@
-// The filter in the transformed domain: u[block of outer channels][...] of ALPHA x ALPHA components and inner channels
-// (those that are summed over), with neighbouring outer channels next to each other. Beyond the last there are zeros.
+// Winograd filter transform: u[block of outer channels][...] of ALPHA x ALPHA components and inner channels (the GEMM sums over
+// the inner ones), with contiguous outer channels and zeros past the end.
 
 constexpr int OUTER = 64;
 

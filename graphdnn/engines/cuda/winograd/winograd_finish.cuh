@@ -1,5 +1,4 @@
-// From the components of a tile to its M x M results, and those through the epilogue into memory: WIDTH neighbours at
-// once, along channels or along q.
+// Output transform of a tile, from its components to M x M results, and the epilogue of WIDTH elements along channels or q.
 
 // component(i) gives component i of W channels.
 template <int W, class Component> __device__ __forceinline__ void results_of(float (&y)[M][M][W], Component component) {

@@ -1,4 +1,4 @@
-// The tile of one channel: its elements from memory, and their transform.
+// Input tile of one channel: its loads from memory and its transform.
 
 constexpr int XI = ALPHA * ALPHA;
 

@@ -1,8 +1,8 @@
-// Tiles of the image in the transformed domain: v[block of tiles][...] of ALPHA x ALPHA components and channels, with
-// neighbouring tiles next to each other. Tiles and channels beyond the last are 0.
+// Winograd input transform: v[block of tiles][...] of ALPHA x ALPHA components and channels, with contiguous tiles. Tiles and
+// channels past the end are 0.
 //
-// A thread transforms the tile of one channel. In channels-last images (TURNED) the lanes of a warp read CHANNELS
-// neighbouring channels, and components pass through shared memory to be stored along the tiles.
+// A thread transforms the tile of one channel. In channels-last images (TURNED) the lanes of a warp read CHANNELS contiguous
+// channels, and a transpose through shared memory makes the stores contiguous along the tiles.
 
 constexpr int TILES = 32, SLOTS = THREADS / CHANNELS;
 constexpr int PITCH = TURNED ? TILES + SLOTS / (THREADS / 32) : 1;  // no two lanes of a warp on one bank

@@ -1,5 +1,5 @@
-// Results of F(4x4, 3x3) from their components, and the epilogue. A thread has a tile of one channel, or of WIDTH
-// channels where those are neighbours (CHANNELS_LAST); lanes run along the axis that is contiguous in the sums.
+// Winograd output transform of F(4x4, 3x3), and the epilogue. A thread has a tile of one channel, or of WIDTH contiguous
+// channels where CHANNELS_LAST; lanes follow the contiguous axis of the component sums.
 
 constexpr int W = CHANNELS_LAST ? WIDTH : 1;
 

@@ -1,12 +1,13 @@
-// The products of F(2x2, 3x3) with the transform of the results and the epilogue in one kernel.
+// Winograd F(2x2, 3x3) in one kernel: the GEMMs of all 16 components, the output transform and the epilogue.
 //
-// A block has TILES tiles and OUTER channels of the result, in all 16 components: 16 products of TILES x OUTER over the
-// summed channels. Sixteen threads share a component, each with 8 x 16 of its sums. At the end the components of a
-// tile meet in shared memory. Transformed filters lie in memory as the block reads them, one piece after another:
-//   u[block of channels][channel][component][channel of the result]
-// Where shared memory is large enough (APART), a block takes several turns, and the first stage of the next turn is on
-// its way before the results of this one leave. Tiles of the image come from memory too (v), or each thread transforms the tile of one channel while the products of
-// the channels before it are under way (FROM_IMAGE): more instructions, but four images less to write and to read.
+// Tile:     TILES tiles of the image x OUTER output channels, in all 16 components. Sixteen threads share a component; each
+//           thread has 8 x 16 accumulators.
+// Pipeline: two stages of STEP input channels. Transformed filters are packed as a CTA reads them,
+//             u[block of channels][channel][component][output channel],
+//           and come by cp.async. Image tiles come from memory too (v), or FROM_IMAGE each thread transforms the tile of one
+//           channel during the products of the previous channels: more instructions, but less traffic.
+// Epilogue: the components of a tile meet in shared memory. Where shared memory has room for this exchange beside the stages
+//           (APART), a CTA is persistent, and the loads of its next work tile overlap the epilogue of the current one.
 
 constexpr int TILES = BLOCK_TILES, OUTER = BLOCK_OUTER;
 constexpr int STEP = 8;                    // summed channels of a stage; there are two stages

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -26,9 +26,9 @@ def image_fields(w: Winograd, parameters: Parameters) -> None:
     parameters.integer("padded_channels", w.padded_inner)
 
 
-def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: Steps, offset: int) -> None:
+def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: LaunchSequence, offset: int) -> None:
     """``offset``: of the result in scratch memory."""
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     space = w.roles.space(w.image)
     if op.prologue:
         program = Program(op, parameters, space, "x")
@@ -70,9 +70,9 @@ def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: Steps, offs
     steps.add(Launch(text, "winograd_input", grid, _THREADS, parameters.pack()))
 
 
-def transform_filter(w: Winograd, panels: Panels, steps: Steps, offset: int) -> None:
+def transform_filter(w: Winograd, panels: Panels, steps: LaunchSequence, offset: int) -> None:
     spec = w.roles.op.roles[1]
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     parameters.tensor("filter", spec)
     for name, stride in zip(("outer", "inner", "r", "s"), w.filter_strides, strict=True):
         parameters.integer(f"filter_{name}", stride)

@@ -1,4 +1,4 @@
-// Multiply-adds of every arithmetic type. Integers wrap: the sums are unsigned, where C++ defines that.
+// Multiply-adds for every compute type. Integer sums wrap: they are computed unsigned, where C++ defines overflow.
 
 __device__ __forceinline__ void multiply_add(float& sum, float a, float b) { sum = fmaf(a, b, sum); }
 __device__ __forceinline__ void multiply_add(double& sum, double a, double b) { sum = fma(a, b, sum); }
@@ -17,14 +17,15 @@ __device__ __forceinline__ long long wrapping_sum(long long a, long long b) {
     return (long long)((unsigned long long)a + (unsigned long long)b);
 }
 
-// Values below `lower` continue along a slope, if it is not 0; NaN is handed on. The usual clips are one instruction each.
+// ReLU with bounds: values below `lower` continue with `slope`, unless it is 0. NaN propagates. The usual bounds take one
+// instruction each.
 __device__ __forceinline__ double rectified(double x, double lower, double upper, double slope) {
     return x < lower ? (slope == 0.0 ? lower : lower + slope * (x - lower)) : x > upper ? upper : x;
 }
 __device__ __forceinline__ float rectifiedf(float x, float lower, float upper, float slope) {
 #ifdef __CUDA_ARCH__
     if (slope == 0.0f && lower <= upper) {
-        // The lower one last: for 0 it becomes a part of the conversion to 16 bits.
+        // The lower bound comes last: max with 0 fuses with the conversion to 16 bits.
         if (upper < INFINITY) asm("min.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(upper));
         asm("max.NaN.f32 %0, %0, %1;" : "+f"(x) : "f"(lower));
         return x;

@@ -1,4 +1,4 @@
-// Halves that are at most `bound`, an instruction for two of them; NaN is handed on.
+// Clip halves to an upper bound, two with each instruction. NaN propagates.
 template <int V> __device__ __forceinline__ void clip_halves(half_t (&x)[V], unsigned short bound) {
     static_assert(V % 2 == 0, "pairs");
     #pragma unroll

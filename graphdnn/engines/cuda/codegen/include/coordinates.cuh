@@ -1,4 +1,4 @@
-// Where element `n` of an array is, whose axes lie in memory one within the other, the last one innermost.
+// Decode element number `n` of an array into coordinates, the last axis fastest.
 template <int RANK, class Count>
 __device__ __forceinline__ void coordinates_of(
     Count n, const long long (&size)[RANK], const long long (&magic)[RANK], int (&at)[RANK]

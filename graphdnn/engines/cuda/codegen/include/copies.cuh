@@ -1,4 +1,4 @@
-// Asynchronous copies from global into shared memory, 16 bytes each, in groups that complete in order.
+// cp.async of 16 bytes from global to shared memory, in groups that complete in order.
 
 __device__ __forceinline__ void copy_16(void* to, const void* from) {
 #ifdef __CUDA_ARCH__
@@ -17,7 +17,7 @@ __device__ __forceinline__ void end_group() {
 #endif
 }
 
-// All groups but the latest LEFT are complete.
+// Wait until at most the latest LEFT groups are incomplete.
 template <int LEFT> __device__ __forceinline__ void wait_for_groups() {
 #ifdef __CUDA_ARCH__
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");

@@ -1,5 +1,5 @@
-// Division of a 32-bit count by an extent known to the host: its multiplier in the low word, its shift in the high one
-// (quotient.py), exact for counts below 2^31. Longer counts divide.
+// Division of a 32-bit count by an extent that the host knows: `magic` has the multiplier in its low word and the shift in its
+// high word (fast_division.py). The quotient is exact for counts below 2^31. 64-bit counts use the division instruction.
 
 __device__ __forceinline__ unsigned int quotient(unsigned int n, long long, long long magic) {
     return (__umulhi(n, (unsigned int)magic) + n) >> (int)(magic >> 32);

@@ -1,7 +1,7 @@
-// A barrier among blocks that run at the same time, as a cooperative launch promises. `arrived` is a count that starts
-// at 0 and is used once. What the blocks wrote before it can be read, not through the read-only path, behind it.
+// A barrier among CTAs that run at the same time, as a cooperative launch guarantees. `arrived` is a counter that starts at 0 and
+// serves one barrier. After the barrier, other CTAs' earlier writes are visible, except through the read-only path.
 
-// The block has done its part. Every thread calls; nobody waits for other blocks.
+// Signal the arrival of this CTA, without waiting. Every thread of the CTA calls it.
 __device__ __forceinline__ void arrive(unsigned int* arrived) {
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -14,7 +14,7 @@ __device__ __forceinline__ void arrive(unsigned int* arrived) {
     }
 }
 
-// All `blocks` have. Every thread calls.
+// Wait until `blocks` CTAs have arrived. Every thread of the CTA calls it.
 __device__ __forceinline__ void wait_for(const unsigned int* arrived, unsigned int blocks) {
     if (threadIdx.x == 0) {
 #ifdef __CUDA_ARCH__

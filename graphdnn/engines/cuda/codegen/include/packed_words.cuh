@@ -1,5 +1,5 @@
-// What is kept of a pack while other work goes on: narrow elements in whole registers, as they lie in memory. As a
-// struct's fields each would take a register of its own.
+// Vectors that stay in registers during other work: narrow elements are packed into 32-bit words, as they lie in memory. As
+// fields of a struct each element would take a register of its own.
 
 template <class T, int N> struct __align__(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Words {
     static constexpr int OF_WORD = 4 / (int)sizeof(T);
@@ -18,7 +18,7 @@ template <class T, int N> __device__ __forceinline__ void keep_pack(const Vec<T,
     }
 }
 
-// In the arithmetic's type.
+// Convert the elements to the compute type.
 template <class T, int N> __device__ __forceinline__ void widen_pack(const Vec<T, N>& from, Compute (&to)[N]) {
     #pragma unroll
     for (int e = 0; e < N; ++e) to[e] = widen<Compute>(from.at[e]);
@@ -28,7 +28,7 @@ template <class T, int N> __device__ __forceinline__ void widen_pack(const Words
     #pragma unroll
     for (int e = 0; e < N; ++e) {
 #ifdef __CUDA_ARCH__
-        if constexpr (same<T, half_t> && same<Compute, float>) {  // the instruction picks its half
+        if constexpr (same<T, half_t> && same<Compute, float>) {  // cvt reads either half of a register
             if (e % 2 == 0)
                 asm("{.reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}"
                     : "=f"(to[e]), "=f"(to[e + 1]) : "r"(from.word[e / 2]));

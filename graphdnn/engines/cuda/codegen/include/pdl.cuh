@@ -1,6 +1,6 @@
-// A launch that starts before the one ahead of it in the stream is through (programmatic dependent launch): the one ahead
-// says when it may, and it waits for the other's end before it reads or writes what both know. Without such a launch
-// neither does anything.
+// Programmatic dependent launch: a kernel may start before the previous kernel of the stream has finished. The previous kernel
+// calls pdl_trigger to allow it, and the dependent kernel calls pdl_wait before it reads or writes memory that both use. In
+// an ordinary launch both functions do nothing.
 __device__ __forceinline__ void pdl_trigger() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

@@ -1,7 +1,6 @@
-// x^y of a pack. Where exponents are small the hardware's logarithm and exponential do: |y| <= 2 and |y log2 x| < 2
-// hold the error below 6 * 2^-23 of the result, by the bounds of the PTX manual (2^-22 each); an H200 stays below
-// 3 * 2^-23. All else is powf's, which an element gets or does not get whatever its neighbours are. One question for
-// the pack keeps the chains of its elements side by side.
+// x^y of a vector. Where exponents are small, the approximate log2 and exp2 instructions compute it: |y| <= 2 and |y log2 x| < 2
+// keep the error below 6 * 2^-23 of the result, by the bounds of the PTX manual (2^-22 each); an H200 stays below 3 * 2^-23.
+// Other elements use powf, whatever their neighbours are. One test for the whole vector keeps its elements independent.
 
 __device__ __forceinline__ float near_log2(float x) {
 #ifdef __CUDA_ARCH__

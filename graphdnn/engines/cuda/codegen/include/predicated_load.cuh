@@ -1,10 +1,10 @@
-// Loads that are done only where a condition holds. LOAD_IF_HINT is what they say besides of caches (whole_lines.cuh).
+// Predicated vector loads. LOAD_IF_HINT is a cache hint of the load instruction (whole_lines.cuh).
 
 #ifndef LOAD_IF_HINT
 #define LOAD_IF_HINT ""
 #endif
 
-// V elements, or zeros. One unit for the compiler: were the zeros written after the load, they would wait for it.
+// Load V elements, or zeros. One asm block writes the zeros before the load, so that nothing waits for the load.
 template <int V, class T> __device__ __forceinline__ void load_if(bool valid, const T* from, T (&to)[V]) {
     Vec<T, V> pack;
     constexpr int BYTES = V * (int)sizeof(T);
@@ -45,7 +45,7 @@ template <int V, class T> __device__ __forceinline__ void load_if(bool valid, co
     for (int e = 0; e < V; ++e) to[e] = pack.at[e];
 }
 
-// V elements, or what is there: zeros that are written once need no instruction again.
+// Load V elements, or keep the old contents of `to`, which the caller has cleared once.
 template <int V, class T> __device__ __forceinline__ void load_over_if(bool valid, const T* from, Vec<T, V>& to) {
 #ifdef __CUDA_ARCH__
     constexpr int BYTES = V * (int)sizeof(T);

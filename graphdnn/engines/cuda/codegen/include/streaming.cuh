@@ -1,11 +1,10 @@
-// Loads and stores that tell the second level of cache what becomes of their data; PAST_L1: the first one has no part in
-// loads.
+// Loads and stores with L2 cache policies. PAST_L1: loads do not allocate in L1.
 
 template <int V, class How, class T> __device__ __forceinline__ void load_plain(const T* from, How how, T (&to)[V]) {
     load<V>(from, how, to);
 }
 
-// How the second level of cache should treat what is read.
+// The L2 eviction policy of loads.
 struct Policy {
     unsigned long long word;
 
@@ -58,7 +57,7 @@ __device__ __forceinline__ Policy read_again() {
     return policy;
 }
 
-// Stores of results that nobody reads soon: they leave the second level of cache first.
+// Streaming stores, for results that no kernel reads soon: L2 evicts them first.
 
 #ifdef __CUDA_ARCH__
 __device__ __forceinline__ void store_word_streaming(uint4* to, uint4 x) {

@@ -1,3 +1,3 @@
-// Loads of predicated_load.cuh bring whole lines into the second level of cache: who reads the rest of a line comes soon.
+// Loads of predicated_load.cuh bring whole 128-byte lines into L2, because other threads soon read the rest of a line.
 
 #define LOAD_IF_HINT ".L2::128B"

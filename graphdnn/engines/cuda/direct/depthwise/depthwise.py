@@ -12,9 +12,9 @@ from functools import cached_property
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -54,7 +54,7 @@ class _Sides:
         return cls(roles, y, w, x) if roles.direction == "dgrad" else cls(roles, x, w, y)
 
     @cached_property
-    def space(self) -> Space:
+    def space(self) -> IndexSpace:
         return self.roles.space(self.gathered)
 
     @cached_property
@@ -74,16 +74,16 @@ class _Sides:
         )
 
 
-def _filter(sides: _Sides, tile: Tile, steps: Steps) -> tuple[TensorSpec, tuple[int, ...]]:
+def _filter(sides: _Sides, tile: Tile, steps: LaunchSequence) -> tuple[TensorSpec, tuple[int, ...]]:
     """The filter, and its strides along channels, planes, rows and columns; copied where the kernel cannot read it."""
     w, p = sides.filter, sides.roles.problem
     strides = sides.roles.space(w).strides(w)
     if is_addressable(w) and (tile.in_table or (sides.shape.along_columns and _is_linear(strides[3:], p.filter))):
         return w, (strides[0], *strides[3:])
     if tile.in_table or sides.shape.along_columns:
-        spec, channel, tap = steps.relaid(w), p.taps, 1
+        spec, channel, tap = steps.relayout(w), p.taps, 1
     else:  # neighbouring channels are read at once
-        spec, channel, tap = steps.relaid(w, _channels_inside(w, p.groups, p.spatial)), 1, p.groups
+        spec, channel, tap = steps.relayout(w, _channels_inside(w, p.groups, p.spatial)), 1, p.groups
     _, rows, columns = padded(p.filter, 1)
     return spec, (channel, rows * columns * tap, columns * tap, tap)
 
@@ -114,7 +114,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     sides = _Sides.of(op.anchor)
     roles, shape, p = sides.roles, sides.shape, sides.roles.problem
     tile, _ = _chosen(shape, device, knobs)
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     filter, filter_strides = _filter(sides, tile, steps)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
@@ -123,7 +123,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     width = width_for(out_space, steps.epilogue_tensors(), axis)
     while most % width:
         width //= 2
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=axis)
     steps.finish(body, "acc", compute)
 

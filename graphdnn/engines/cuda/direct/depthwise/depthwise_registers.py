@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from graphdnn.engines.cuda.codegen.fast_division import magic
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
@@ -60,7 +60,7 @@ def pitch(sides: Sides) -> int:
 def generate(
     op: FusedOp,
     sides: Sides,
-    steps: Steps,
+    steps: LaunchSequence,
     tile: Tile,
     kind: str,
     constants: Mapping[str, Any],
@@ -71,7 +71,7 @@ def generate(
     dgrad, distances = shape.is_dgrad, apart(p)
     filter = PackedFilter.of(sides, steps)
     compute = COMPUTE_TYPE[roles.op.compute_type]
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     out_space = image_space(roles, sides.output)
     width = min(tile.v, width_for(out_space, steps.epilogue_tensors(), 1))
     body = Program(

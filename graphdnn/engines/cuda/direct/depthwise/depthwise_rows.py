@@ -11,7 +11,7 @@ from math import ceil
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.direct.depthwise import depthwise_registers
 from graphdnn.engines.cuda.direct.depthwise.depthwise_registers import pitch
 from graphdnn.engines.cuda.direct.direct_access import apart
@@ -130,7 +130,7 @@ def seconds(shape: Shape, tile: Rows, device: DeviceSpec) -> float:
     return max(_LEAST, measured - START)
 
 
-def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Rows) -> DeviceKernel:
+def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Rows) -> DeviceKernel:
     shape, p = sides.shape, sides.roles.problem
     distances, lanes = apart(p), p.groups // tile.v
     safe = safe_places(sides, 0, tile.rows)

@@ -11,7 +11,7 @@ from math import ceil
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.direct.depthwise import depthwise_registers
 from graphdnn.engines.cuda.direct.direct_operands import Sides
 from graphdnn.engines.cuda.direct.direct_shape import Shape
@@ -110,6 +110,6 @@ def seconds(shape: Shape, tile: Strips, device: DeviceSpec) -> float:
     return max(_STARTING + rounds * (tile.rows + above) * row, memory)
 
 
-def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Strips) -> DeviceKernel:
+def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Strips) -> DeviceKernel:
     constants, fields = {"AHEAD": tile.ahead, "ASKED": _ASKED}, {"segment_rows": tile.rows}
     return depthwise_registers.generate(op, sides, steps, tile, "strips", constants, fields)

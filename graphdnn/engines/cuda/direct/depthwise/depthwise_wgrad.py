@@ -13,7 +13,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import device_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -161,9 +161,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     x, _, dy = anchor.roles
     tile = _choose(shape, knobs[_COLUMNS.type])
     parts = _parts(shape, tile, device)
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     compute = COMPUTE_TYPE[anchor.compute_type]
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
     steps.finish(body, "acc", compute)
 

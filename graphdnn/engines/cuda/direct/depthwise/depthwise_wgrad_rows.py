@@ -11,7 +11,7 @@ from math import ceil
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -177,7 +177,7 @@ def seconds(shape: Shape, tile: Rows, device: DeviceSpec) -> float:
     return _STARTING + both + (0.0 if tile.joined else _LAUNCHED)
 
 
-def generate(op: FusedOp, shape: Shape, steps: Steps, tile: Rows) -> DeviceKernel:
+def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: Rows) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ConvBackwardFilter)
     roles, p = Roles.of(anchor), anchor.problem
@@ -188,7 +188,7 @@ def generate(op: FusedOp, shape: Shape, steps: Steps, tile: Rows) -> DeviceKerne
     channel_blocks = -(-p.groups // channels)
     across, down = -(-shape.columns // tile.tw), -(-shape.rows // tile.rows)
 
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
     steps.finish(body, "acc", compute)
     parameters.tensor("gathered", x)

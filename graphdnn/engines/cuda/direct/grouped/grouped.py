@@ -12,7 +12,7 @@ from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, other
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -24,7 +24,7 @@ from graphdnn.engines.cuda.direct.grouped.grouped_requirements import grouped_ne
 from graphdnn.engines.cuda.direct.grouped.grouped_shape import CHUNK, Shape
 from graphdnn.engines.cuda.direct.grouped.grouped_tiles import IDLE, KNOBS, START, THREADS, Choice, choose
 from graphdnn.engines.engine import Cost, Knobs, Task
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.engines.operation_cost import bytes_moved
 from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -32,7 +32,7 @@ from graphdnn.operations import ConvBackwardData, ConvolutionOperation
 from graphdnn.tensors import TensorSpec
 
 
-@once
+@memoize
 def _shape(op: FusedOp) -> Shape:
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
@@ -43,7 +43,7 @@ def _choice(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Choice | None:
     return choose(_shape(op), device, knobs)
 
 
-def _filter(steps: Steps, roles: Roles, w: TensorSpec) -> TensorSpec:
+def _filter(steps: LaunchSequence, roles: Roles, w: TensorSpec) -> TensorSpec:
     """Channels next to each other, then taps, then filters, without gaps; copied where they do not lie so."""
     p = roles.problem
     height, width = p.filter
@@ -53,12 +53,12 @@ def _filter(steps: Steps, roles: Roles, w: TensorSpec) -> TensorSpec:
         lies = (strides[1], strides[2], strides[4] if height > 1 else wanted[2], strides[5] if width > 1 else wanted[3])
         if lies == wanted and strides[0] == p.k * wanted[0]:
             return w
-    return steps.relaid(w, wanted)
+    return steps.relayout(w, wanted)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     assert isinstance(op.anchor, ConvolutionOperation)
-    steps, roles, shape = Steps(op, device), Roles.of(op.anchor), _shape(op)
+    steps, roles, shape = LaunchSequence(op, device), Roles.of(op.anchor), _shape(op)
     p, is_dgrad = roles.problem, isinstance(op.anchor, ConvBackwardData)
     choice = _choice(op, device, knobs)
     assert choice is not None, "asked by the needs"
@@ -68,7 +68,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     image_in = p.output if is_dgrad else p.input
     filter = _filter(steps, roles, w)
 
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     out_space = image_space(roles, output)
     width = min(CHUNK, width_for(out_space, steps.epilogue_tensors(), 1))
     compute = COMPUTE_TYPE[roles.op.compute_type]

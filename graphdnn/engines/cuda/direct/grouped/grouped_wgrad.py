@@ -14,7 +14,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -27,7 +27,7 @@ from graphdnn.engines.cuda.direct.grouped.grouped_shape import Shape
 from graphdnn.engines.cuda.direct.grouped.grouped_wgrad_tiles import KNOBS, Choice, Tile, choose
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
 from graphdnn.engines.engine import Cost, Knobs, Task
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.engines.operation_cost import bytes_moved
 from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -45,7 +45,7 @@ _BY_THREADS = ("direct_grouped_wgrad_tile.cuh", "direct_grouped_wgrad.cu")
 _BY_BOXES = ("hopper_pipeline.cuh", "direct_grouped_wgrad_tile.cuh", "direct_grouped_wgrad_boxes.cu")
 
 
-@once
+@memoize
 def _shape(op: FusedOp) -> Shape:
     assert isinstance(op.anchor, ConvBackwardFilter)
     return Shape.of(op.anchor.problem, False, float(bytes_moved(op)))
@@ -95,14 +95,14 @@ def _step(distance: int) -> int:
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     assert isinstance(op.anchor, ConvBackwardFilter)
-    steps, roles, shape = Steps(op, device), Roles.of(op.anchor), _shape(op)
+    steps, roles, shape = LaunchSequence(op, device), Roles.of(op.anchor), _shape(op)
     p = roles.problem
     choice = _choice(op, device, knobs)
     assert choice is not None, "asked by the needs"
     tile = choice.tile
     x, _, dy = op.anchor.roles
 
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     space = roles.space(roles.output)
     width = min(_FOUR, width_for(space, steps.epilogue_tensors(), CHANNELS))
     body = Program(op, parameters, space, "t", width=width, vector_axis=CHANNELS)

@@ -6,7 +6,7 @@ The kernel is direct.cu: sums stay in registers while a block walks down the ima
 from __future__ import annotations
 
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -20,7 +20,7 @@ from graphdnn.fusion.fused_graph import FusedOp
 _STAGES_OF_TWO = 6  # steps in a ring that is long enough to use two at a time
 
 
-def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Tile) -> DeviceKernel:
+def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Tile) -> DeviceKernel:
     roles, shape, p = sides.roles, sides.shape, sides.roles.problem
     filter = PackedFilter.of(sides, steps)
     compute = COMPUTE_TYPE[roles.op.compute_type]
@@ -28,7 +28,7 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Tile) -> DeviceKerne
     channels_out = tile.lanes * tile.v
     channels_in = channels_out // shape.group_out * shape.group_in
 
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     width = min(tile.v, width_for(out_space, steps.epilogue_tensors(), 1))
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True)
     steps.finish(body, "acc", compute)

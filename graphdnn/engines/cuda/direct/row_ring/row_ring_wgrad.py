@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -21,7 +21,7 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter
 
 
-def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, tile: Tile) -> DeviceKernel:
+def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequence, tile: Tile) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ConvBackwardFilter)
     roles, p = Roles.of(anchor), anchor.problem
@@ -38,7 +38,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, tile: 
     parts = parts_of(items, channel_blocks, tile.blocks, device.sm_count)
     taps = p.taps * shape.group_in
 
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
     steps.finish(body, "acc", compute)
     parameters.tensor("gathered", x)

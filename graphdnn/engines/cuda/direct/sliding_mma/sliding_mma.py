@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.index_space import Space, is_addressable
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
@@ -77,8 +77,8 @@ def sole_output(op: FusedOp, sides: Sides) -> TensorSpec | None:
     return output if width_for(space, [output], 1) * element_bytes(output) == 16 else None
 
 
-def _space(sides: Sides, output: TensorSpec) -> Space:
-    return Space(output.extents, image_space(sides.roles, sides.output).axes)
+def _space(sides: Sides, output: TensorSpec) -> IndexSpace:
+    return IndexSpace(output.extents, image_space(sides.roles, sides.output).axes)
 
 
 def serves(op: FusedOp, sides: Sides) -> bool:
@@ -203,13 +203,13 @@ def seconds(shape: Shape, walk: Walk, device: DeviceSpec) -> float:
     return rows * warps * shape.out_rows * instructions / (0.6 * issue)
 
 
-def generate(op: FusedOp, sides: Sides, steps: Steps, walk: Walk) -> DeviceKernel:
+def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, walk: Walk) -> DeviceKernel:
     roles, shape, p = sides.roles, sides.shape, sides.roles.problem
     dgrad, output = shape.is_dgrad, sole_output(op, sides)
     assert output is not None
     filter = PackedFilter.of(sides, steps)
     in_space, out_space = image_space(roles, sides.gathered), image_space(roles, sides.output)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     width = min(2 * walk.pairs, width_for(out_space, steps.epilogue_tensors(), 1))
     clips = "clip_halves" if width % 2 == 0 else ""
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True, clips=clips)

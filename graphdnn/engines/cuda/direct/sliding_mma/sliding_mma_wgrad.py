@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -173,7 +173,7 @@ def seconds(shape: Shape, walk: Walk, device: DeviceSpec) -> float:
     return rows * warps * instructions / (0.5 * issue)
 
 
-def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: Walk) -> DeviceKernel:
+def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequence, walk: Walk) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ConvBackwardFilter)
     roles, p = Roles.of(anchor), anchor.problem
@@ -185,7 +185,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: 
     parts = parts_of(items, channel_blocks, walk.blocks, device.sm_count)
     taps = p.taps * shape.group_in
 
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
     steps.finish(body, "acc", "float")
     parameters.tensor("gathered", x)

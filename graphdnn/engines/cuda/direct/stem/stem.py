@@ -11,7 +11,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -84,11 +84,11 @@ def _warpgroups(
     return divide(p, plan.slices, plan.pitch, *sizes, knobs[_ROWS.type])
 
 
-def _as_halves(steps: Steps, spec: TensorSpec) -> TensorSpec:
+def _as_halves(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
     """A copy of bytes that tensor cores multiply as floats: sums stay below 2^24, so nothing is rounded."""
     update = {"uid": steps.new_uid(), "data_type": DataType.HALF, "byte_alignment": 16, "is_virtual": False}
     copy = spec.model_copy(update=update)
-    steps.copied(spec, copy)
+    steps.add_copy(spec, copy)
     return copy
 
 
@@ -125,7 +125,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     assert isinstance(anchor, ConvForward)
     roles, problem = Roles.of(anchor), anchor.problem
     p, slices = slices_of(problem)
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     w, strides = packed_filter(steps, roles, anchor.w)
     plan = Plan.of(problem, device, knobs[_ROWS.type])
     y_space, x_strides = image_space(roles, roles.output), image_space(roles, anchor.x).strides(anchor.x)
@@ -141,7 +141,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         is_shared = plan.weights(p) <= _HALF and not are_bytes
         block = _of_warps(plan, p, x, w, resident=knobs[_OCCUPANCY.type] if is_shared else 1)
 
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     width = min(block.own, width_for(y_space, steps.epilogue_tensors(), 1, 32))
     body = Program(op, parameters, y_space, "t", width=width, vector_axis=1, keeps=groups is not None)
     steps.finish(body, "acc", compute)

@@ -11,7 +11,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -105,7 +105,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     assert isinstance(anchor, ConvBackwardData)
     roles, p = Roles.of(anchor), anchor.problem
     _, w, dy = anchor.roles
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     plan = plan_of(p, device.shared_memory, knobs[_ROWS.type]) or plan_of(p, device.shared_memory, 0)
     assert plan is not None
     w, strides = packed_filter(steps, roles, w, any_order=True)
@@ -113,7 +113,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     dy_n, _, dy_h, dy_w = dy_space.strides(dy)
     chunk = copied_at_once(dy, 8, p.k, dy_n, dy_h, dy_w)
 
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, dx_space, "t")
     steps.finish(body, "acc", "float")
     rows = plan.rows * plan.row_parts

@@ -10,7 +10,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import device_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -105,11 +105,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     assert isinstance(anchor, ConvForward)
     roles, problem = Roles.of(anchor), anchor.problem
     p, slices = slices_of(problem)
-    x, steps = anchor.x, Steps(op, device)
+    x, steps = anchor.x, LaunchSequence(op, device)
     w, strides = packed_filter(steps, roles, anchor.w)
     plan = Plan.of(problem, device, knobs[_ROWS.type], knobs[_PIXELS.type])
     x_space, y_space = image_space(roles, x), image_space(roles, roles.output)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     width = min(4, width_for(y_space, steps.epilogue_tensors(), 1))
     body = Program(op, parameters, y_space, "t", width=width, vector_axis=1)
     steps.finish(body, "acc", "float")

@@ -11,7 +11,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     prologue_need,
     roles_of,
 )
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
 from graphdnn.engines.cuda.sm90.sm90_requirements import MOST_RESIDUES, product_needs, types_of, walk_needs
 from graphdnn.engines.engine import Task, need
@@ -30,7 +30,7 @@ def _is_gradient(task: Task) -> bool:
 
 
 def _is_one_product(task: Task) -> bool:
-    few = _is_gradient(task) and len(product_of(task.op).residues) <= MOST_RESIDUES
+    few = _is_gradient(task) and len(gemm_problem_of(task.op).residues) <= MOST_RESIDUES
     return few and roles_of(task).problem.groups == 1
 
 

@@ -14,15 +14,15 @@ from dataclasses import replace
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import device_cost, memory_seconds, other_seconds, where_idle
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.epilogue import ending_of
-from graphdnn.engines.cuda.codegen.index_space import Space
+from graphdnn.engines.cuda.codegen.epilogue import epilogue_of
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import OF_TF32
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, Roles
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
 from graphdnn.engines.cuda.sm90.flat_pixels import flat_space
@@ -49,21 +49,21 @@ def _operands(roles: Roles) -> tuple[Operand, Operand]:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, sizes = product_of(op), sizes_of(op)
+    product, sizes = gemm_problem_of(op), sizes_of(op)
     roles, choice = product.roles, choose(sizes, device, knobs, memory_seconds(Task(op, device)))
     tile = choice.tile
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     image, filter = (operand.prepared(steps) for operand in _operands(roles))
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
     walks = [walk_of(product, residue) for residue in product.residues]
-    gathered = image_map(image, roles.problem.spatial, walks[0], product.pixel_step, tile.pixels)
+    gathered = image_map(image, roles.problem.spatial, walks[0], product.traversal_stride, tile.pixels)
     parameters.maps("im2col_map", [(image.spec, replace(gathered, is_rounded=True))])
     panels = replace(filter_map(filter, _DEPTH), is_rounded=True)
     parameters.maps("dense_map", [(filter.spec, panels)])
 
-    ending = ending_of(steps, parameters, (_result_space,), CHANNELS, _NEIGHBOURS, compute)
+    ending = epilogue_of(steps, parameters, (_result_space,), CHANNELS, _NEIGHBOURS, compute)
     layout = Layout.of(sizes, tile.pixels, tile.channels)
     describe_work(parameters, product, sizes, layout, walks, -(-product.channels // _DEPTH))
     parameters.integer("splits", 1)
@@ -94,12 +94,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(name)
 
 
-def _result_space(op: FusedOp) -> Space:
+def _result_space(op: FusedOp) -> IndexSpace:
     return flat_space(result_space(op), is_plane=False)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    copying = sum(o.copying_seconds(task.device) for o in _operands(product_of(task.op).roles))
+    copying = sum(o.copying_seconds(task.device) for o in _operands(gemm_problem_of(task.op).roles))
     choice = choose(sizes_of(task.op), task.device, knobs, memory_seconds(task))
     cost = device_cost(task, choice.seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
     return where_idle(cost, task.device, choice.pieces, IDLE)

@@ -21,13 +21,13 @@ from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.epilogue import ending_of, text_of_images
-from graphdnn.engines.cuda.codegen.index_space import Space, axis_of
+from graphdnn.engines.cuda.codegen.epilogue import epilogue_of, text_of_images
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace, axis_of
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import (
@@ -40,7 +40,7 @@ from graphdnn.engines.cuda.codegen.tensor_cores import (
     TF32_PAIRS,
 )
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, gathered_and_plain, product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import depth_of_step, promoted, sizes_of, units_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import holds_residual, residual_map, streamed_residual
@@ -83,9 +83,9 @@ _CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
 _UNROLLED = 4  # steps
 
 
-def _result_space(op: FusedOp, is_turned: bool, of_all_images: bool) -> Space:
+def _result_space(op: FusedOp, is_turned: bool, of_all_images: bool) -> IndexSpace:
     """The result's coordinates; where pixels are columns, all of an image's are one axis, or those of all images."""
-    roles = product_of(op).roles
+    roles = gemm_problem_of(op).roles
     space = roles.space(roles.output)
     if not is_turned:
         return space
@@ -97,13 +97,13 @@ def _result_space(op: FusedOp, is_turned: bool, of_all_images: bool) -> Space:
     for j in joined:
         axes[j] = axis_of(1, axes[j].logical, axes[j].multiplier)
     axes[_LAST_PIXEL] = pixels
-    return Space(space.extents, tuple(axes))
+    return IndexSpace(space.extents, tuple(axes))
 
 
-@once_for_images
+@memoize_for_images
 def _pixels_of_image(op: FusedOp, are_joined: bool) -> int:
     """Of the result; of a line, where they are no single axis."""
-    roles = product_of(op).roles
+    roles = gemm_problem_of(op).roles
     return prod(roles.space(roles.output).sizes[3 if are_joined else _LAST_PIXEL :])
 
 
@@ -111,15 +111,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     turned = turned_result(op)
     if turned is None:
         return _product_kernel(op, device, knobs)
-    kernel, steps = _product_kernel(turned.op, device, knobs), Steps(op, device)
-    steps.places[turned.made.uid] = steps.allocate(turned.made.bytes)
+    kernel, steps = _product_kernel(turned.op, device, knobs), LaunchSequence(op, device)
+    steps.workspace_offsets[turned.made.uid] = steps.allocate(turned.made.bytes)
     steps.include(kernel)
     steps.moved(turned.made, turned.result)
     return steps.kernel(kernel.name)
 
 
 def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product = product_of(op)
+    product = gemm_problem_of(op)
     roles, p = product.roles, product.roles.problem
     sizes = sizes_of(op)
     choice = choose(sizes, device, knobs)
@@ -130,9 +130,9 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
     adding = Adding(layout.tiles * tile.padded, choice.parts, in_cluster=choice.in_cluster, overlaps=overlaps)
     stages = min(choice.stages, tile.stages(device.shared_memory, ROOM)) if overlaps else choice.stages
     is_split, is_turned = choice.parts > 1, sizes.is_turned or tile.is_turned
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     gathered, plain = prepared(op, steps)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
     across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
@@ -163,7 +163,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
         parameters.maps("residual", [(residual, residual_map(product, residual, sizes.sides(tile)[0]))])
     joins_pixels = is_turned or is_joined
     space = _result_space, joins_pixels, is_joined
-    ending = ending_of(steps, parameters, space, vector_axis, held, compute, residual=residual)
+    ending = epilogue_of(steps, parameters, space, vector_axis, held, compute, residual=residual)
     channels_held = PANEL if product.is_wgrad else depth_of_step(product)
     blocks = -(-product.channels // channels_held)
     pitch, units = (0, units_of(product)) if product.is_wgrad else (plain.tap_stride, 0)
@@ -248,9 +248,9 @@ def _maps(
     """Of the gathered operand for each residue, and of the other one. ``filter_rows`` and ``pixels`` are those of one
     copy; ``neighbours``: 0 where filters lie in their own order.
     """
-    product = product_of(op)
+    product = gemm_problem_of(op)
     spatial = product.roles.problem.spatial
-    images = [image_map(gathered, spatial, walk, product.pixel_step, pixels) for walk in walks_of(op)]
+    images = [image_map(gathered, spatial, walk, product.traversal_stride, pixels) for walk in walks_of(op)]
     if product.is_wgrad:
         still = Walk(*((0,) * SPATIAL,) * 4)
         other = image_map(plain, spatial, still, (1,) * SPATIAL, PANEL)
@@ -264,14 +264,14 @@ def _maps(
     return [replace(one, is_rounded=True) for one in images], replace(other, is_rounded=True)
 
 
-@once_for_images
+@memoize_for_images
 def _maps_as_they_lie(op: FusedOp, filter_rows: int, pixels: int, neighbours: int) -> tuple[list[TensorMap], TensorMap]:
     return _maps(op, *operands_of_images(op), filter_rows, pixels, neighbours)
 
 
-def _operand_types(product: Product, is_turned: bool) -> tuple[DataType, DataType]:
+def _operand_types(product: GemmProblem, is_turned: bool) -> tuple[DataType, DataType]:
     """Of rows and of columns."""
-    gathered, plain = gathered_and_plain(product.roles)
+    gathered, plain = im2col_and_dense(product.roles)
     pair = gathered.data_type, plain.data_type
     return pair[::-1] if product.is_wgrad or is_turned else pair
 

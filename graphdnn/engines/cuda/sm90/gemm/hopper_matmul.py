@@ -15,14 +15,14 @@ from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import counted_axis, images_of, once_for_images
+from graphdnn.engines.batch_invariance import counted_axis, images_of, memoize_for_images
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import staged
-from graphdnn.engines.cuda.codegen.epilogue import ending_of, text_of_images
-from graphdnn.engines.cuda.codegen.index_space import Axis, Space
+from graphdnn.engines.cuda.codegen.epilogue import epilogue_of, text_of_images
+from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters, Table
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import (
@@ -53,7 +53,7 @@ from graphdnn.engines.cuda.sm90.tile import LARGEST, PANEL, ROW, Tile
 from graphdnn.engines.cuda.sm90.tile_choice import PARTS, STAGES, TILE, choose
 from graphdnn.engines.cuda.sm90.wgmma_text import product_text, promoted_steps
 from graphdnn.engines.engine import Cost, Knobs, Task
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Matmul
@@ -118,27 +118,27 @@ class _Products:
             may_take_turns=self.rows_from.spec.data_type is DataType.FLOAT,  # with 16 bits power is what counts
         )
 
-    def space(self, op: FusedOp) -> Space:
+    def space(self, op: FusedOp) -> IndexSpace:
         """The result's coordinates: those of a convolution's, see epilogue_store.cuh."""
         rank = len(self.extents)
         stack = batch_space(op, self.written).axes[0] if self.batch else Axis(1, 0)
         column = Axis(self.stack.columns, rank - (2 if self.stack.swapped else 1))
         none = Axis(1, 0)
         axes = (none, stack, column, none, none, self.row)
-        return Space(self.extents, axes)
+        return IndexSpace(self.extents, axes)
 
 
-@once
+@memoize
 def _products(op: FusedOp) -> _Products:
     return _Products.of(op)
 
 
-@once
+@memoize
 def _joined(op: FusedOp) -> _Products:
     return _products(op).joined(op)
 
 
-@once
+@memoize
 def _sizes(op: FusedOp) -> Sizes:
     """The products as the choice of a tile sees them."""
     kept, n = _of_stack(op), _counted(op)
@@ -167,7 +167,7 @@ def _begin_between(op: FusedOp, count: int) -> bool:
     )
 
 
-@once_for_images
+@memoize_for_images
 def _of_stack(op: FusedOp) -> Sizes:
     """What the length of the counted axis does not change, of one; no groups where that is rows, or among them."""
     products, n = _joined(op), _counted(op)
@@ -184,7 +184,7 @@ def _counted(op: FusedOp) -> int:
     return 1 if images_of(op) is None else op.anchor.c.dims[counted_axis(op.anchor)]
 
 
-@once_for_images
+@memoize_for_images
 def _is_read_as_it_lies(op: FusedOp) -> bool:
     """Whether neither operand is computed ahead or copied."""
     products = _products(op)
@@ -192,7 +192,7 @@ def _is_read_as_it_lies(op: FusedOp) -> bool:
     return not any(op.leading_to(m.spec) or m.is_copied for m in operands)
 
 
-def _result_space(op: FusedOp) -> Space:
+def _result_space(op: FusedOp) -> IndexSpace:
     return _joined(op).space(op)
 
 
@@ -219,7 +219,7 @@ class _Maps(NamedTuple):
         return _Maps(rows, columns)
 
 
-@once_for_images
+@memoize_for_images
 def _maps_of_one(op: FusedOp, tile: Tile, held: int, filled: int) -> _Maps:
     """Of operands as they lie, where the counted axis has one step."""
     products, n = _joined(op), _counted(op)
@@ -239,14 +239,14 @@ def _maps_of_one(op: FusedOp, tile: Tile, held: int, filled: int) -> _Maps:
     return _Maps(of_one[0], of_one[1], (rows, columns))
 
 
-@once_for_images
+@memoize_for_images
 def _products_of_images(op: FusedOp) -> _Products:
     """Of some length of the counted axis."""
     return _joined(op)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     is_plain = _is_read_as_it_lies(op)
     products = _products_of_images(op) if is_plain else _staged(_products(op), op, steps)
     a, b = products.rows_from, products.columns_from
@@ -254,7 +254,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     choice = choose(sizes, device, knobs)
     tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
     is_split = choice.parts > 1
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[products.stack.op.compute_type]
     is_permuted = b.is_permutable(products.batch)
     widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
@@ -267,7 +267,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     sums = 0 if is_split else tile.sums
     space = (_result_space,) if is_plain else products.space(op)
-    ending = ending_of(steps, parameters, space, _COLUMN, held, compute, sums=sums)
+    ending = epilogue_of(steps, parameters, space, _COLUMN, held, compute, sums=sums)
     _describe(parameters, op, products, sizes, layout)
     parameters.integer("raster_width", _band(tile, device, layout))
     adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts)
@@ -317,7 +317,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(name)
 
 
-def _staged(products: _Products, op: FusedOp, steps: Steps) -> _Products:
+def _staged(products: _Products, op: FusedOp, steps: LaunchSequence) -> _Products:
     """With operands that launches compute or copy."""
     in_memory = [
         Matrices(replace(m.side, spec=staged(steps, m.spec))) for m in (products.rows_from, products.columns_from)

@@ -9,7 +9,7 @@ from math import prod
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.index_space import is_addressable, whole
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.simt.matmul_simt import Side
 from graphdnn.engines.cuda.sm90.tile import PANEL, ROW
 from graphdnn.engines.cuda.sm90.wgmma_text import ACROSS_K
@@ -61,7 +61,7 @@ class Matrices:
         apart = [s * self.size for j, s in enumerate(self._strides) if j != inner and spec.extents[j] > 1]
         return any(b <= 0 or b >= _LARGEST_STRIDE or b % ALIGNMENT for b in apart)
 
-    def prepared(self, steps: Steps) -> Matrices:
+    def prepared(self, steps: LaunchSequence) -> Matrices:
         """Itself, or a copy with neighbours along k, made by a launch."""
         if not self.is_copied:
             return self
@@ -72,7 +72,7 @@ class Matrices:
         for j in (self.side.outer, *range(self.spec.rank - 3, -1, -1)):
             strides[j] = pace
             pace *= extents[j]
-        return Matrices(replace(self.side, spec=steps.relaid(self.spec, tuple(strides))))
+        return Matrices(replace(self.side, spec=steps.relayout(self.spec, tuple(strides))))
 
     def joined(self, axes: tuple[int, ...]) -> Matrices | None:
         """The lines of a whole stack, whose ``axes`` follow each other in this order, as those of one matrix."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graphdnn.checks import Empty
-from graphdnn.engines.cuda.codegen.index_space import Axis, Space, collapsed
-from graphdnn.engines.cuda.codegen.pointwise_program import asked_indices
+from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, collapsed
+from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
 from graphdnn.engines.cuda.codegen.requirements import ROOM
 from graphdnn.engines.cuda.codegen.tensor_cores import Pairs
 from graphdnn.engines.cuda.sm90.gemm.matmul_operands import MOST_BATCH_AXES
@@ -28,18 +28,18 @@ def in_memory_order(written: TensorSpec, axes: tuple[int, ...]) -> tuple[int, ..
     return tuple(sorted(axes, key=stride_order(written.dims, written.strides).index))
 
 
-def batch_space(op: FusedOp, written: TensorSpec) -> Space:
+def batch_space(op: FusedOp, written: TensorSpec) -> IndexSpace:
     """The batch axes as every tensor that the result meets steps through them: one axis, where the engine serves it."""
     return joined(op, written, batch_axes(op, written))
 
 
-def joined(op: FusedOp, written: TensorSpec, axes: tuple[int, ...]) -> Space:
+def joined(op: FusedOp, written: TensorSpec, axes: tuple[int, ...]) -> IndexSpace:
     """Axes of the result, where they can be as one."""
     assert isinstance(op.anchor, Matmul)
     extents = op.anchor.c.extents
-    space = Space(extents, tuple(Axis(extents[j], j) for j in axes))
+    space = IndexSpace(extents, tuple(Axis(extents[j], j) for j in axes))
     met = [t for t in op.at_end() if not (t.is_by_value or t.is_constant)]
-    return collapsed(space, written, met, asked_indices(op.epilogue))
+    return collapsed(space, written, met, gen_index_axes(op.epilogue))
 
 
 def written_tensor(op: FusedOp) -> TensorSpec:

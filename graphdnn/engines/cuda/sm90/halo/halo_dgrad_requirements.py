@@ -13,7 +13,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     problem_of,
     prologue_need,
 )
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_shape import shape_of, walk_through
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import TILE, choose
 from graphdnn.engines.cuda.sm90.sm90_requirements import neighbours_need, product_needs, types_of
@@ -52,7 +52,7 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
     def _has_residues(task: Task) -> bool:
         if not (_is_gradient(task) and is_plane(task)) or problem_of(task).groups > 1:
             return False
-        return 1 < len(product_of(task.op).residues) <= _MOST_RESIDUES
+        return 1 < len(gemm_problem_of(task.op).residues) <= _MOST_RESIDUES
 
     return (
         *product_needs(prefix, pairs, _is_multiplied),
@@ -82,7 +82,7 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
         image_need(
             f"{prefix}.stride",
             "conv.filter_strides",
-            lambda task: len(product_of(task.op).residues),
+            lambda task: len(gemm_problem_of(task.op).residues),
             OneOf(*range(2, _MOST_RESIDUES + 1)),
             reason="residues of the positions modulo the stride share a piece of dy, and their sums are held at once",
             fix="nothing to do: another engine serves unit stride, and longer ones",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from graphdnn.checks import Equals, OneOf
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_convolution, prologue_need
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
 from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import PARTS, TILE, Shape, choose
 from graphdnn.engines.cuda.sm90.halo.shared_tile_requirements import is_one_walk, patch_needs
 from graphdnn.engines.cuda.sm90.sm90_requirements import capability_need, is_wgrad, types_and_sum, wgrad_need
 from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule
-from graphdnn.engines.memoization import once
+from graphdnn.engines.memoization import memoize
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.rules import Constraint
@@ -20,15 +20,15 @@ _TYPES = tuple((kind, kind, DataType.FLOAT) for kind in (DataType.HALF, DataType
 _SLICE, _LINE, _PIXEL = range(3)
 
 
-@once
+@memoize
 def shape_of(op: FusedOp) -> Shape:
-    product = product_of(op)
+    product = gemm_problem_of(op)
     (residue,) = product.residues
     return Shape(
         images=product.roles.problem.n * residue.pixels[_SLICE],
         pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]),
         taps=(residue.taps[_LINE], residue.taps[_PIXEL]),
-        step=(abs(product.tap_step[_LINE]), abs(product.tap_step[_PIXEL])),
+        step=(abs(product.dilation[_LINE]), abs(product.dilation[_PIXEL])),
         rows=product.outer_channels,
         channels=product.channels,
         result_bytes=sizes_of(op).result_bytes,

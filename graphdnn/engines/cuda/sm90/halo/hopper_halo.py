@@ -21,14 +21,14 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds, where_idle
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.epilogue import ending_of
+from graphdnn.engines.cuda.codegen.epilogue import epilogue_of
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_PAIRS, INTEGERS, OF_EXACT, OF_TF32, TF32_PAIRS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import residual_patch_map, streamed_residual
 from graphdnn.engines.cuda.sm90.flat_pixels import flat_map, flat_product, flat_space, is_flat
@@ -61,14 +61,14 @@ _FILES = ("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_stor
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, shape, sizes = product_of(op), shape_of(op), sizes_of(op)
+    product, shape, sizes = gemm_problem_of(op), shape_of(op), sizes_of(op)
     roles, choice = product.roles, choose(shape, device, knobs)
     assert choice is not None, "a rule asks for a patch that fits"
     tile, flat = choice.tile, is_flat(op)
     spatial = 3 if roles.problem.spatial == 3 and not flat else 2
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     image, filter = (operand.prepared(steps) for operand in operands(roles))
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
     across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
@@ -89,7 +89,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     if residual is not None:
         boxes = residual_patch_map(out_space, residual, tile.tall, tile.wide, spatial)
         parameters.maps("residual", [(residual, boxes)])
-    ending = ending_of(steps, parameters, out_space, CHANNELS, held, compute, residual=residual)
+    ending = epilogue_of(steps, parameters, out_space, CHANNELS, held, compute, residual=residual)
     groups, across = tile.groups_of_rows(shape), -(-shape.columns // tile.bn)
     layout = Layout.of(sizes, PANEL * groups * tile.consumers, tile.bn)
     walks = [walk_of(product, residue) for residue in product.residues]

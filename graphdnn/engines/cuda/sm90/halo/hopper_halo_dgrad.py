@@ -15,14 +15,14 @@ from typing import Any
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds, where_idle
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.epilogue import SUMS, ending_of
+from graphdnn.engines.cuda.codegen.epilogue import SUMS, epilogue_of
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import FLOAT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
 from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work
@@ -65,16 +65,16 @@ __device__ __forceinline__ void epilogue(
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, shape, sizes = product_of(op), shape_of(op), sizes_of(op)
+    product, shape, sizes = gemm_problem_of(op), shape_of(op), sizes_of(op)
     roles, choice = product.roles, choose(shape, device, knobs)
     assert choice is not None, "a rule asks for a tile that fits"
     tile, meetings = choice.tile, meetings_of(product)
     walked = walked_of(op, tile.is_apart)
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     image, filter = (operand.prepared(steps) for operand in operands(roles))
     kind, compute = image.spec.data_type, COMPUTE_TYPE[roles.op.compute_type]
     across_filter = not is_exchanged(roles)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     is_rounded = kind is DataType.FLOAT  # what tensor cores would only cut off
     walk = walk_through(op, tile.is_apart)
     pixels = image_map(image, 2, walk, (1, 1, 1), PANEL + tile.reach(shape))
@@ -90,7 +90,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     is_narrow = _leaves_rounded(op)
     leaving = STORAGE[roles.output.data_type] if is_narrow else compute
     taken = "const Rounded<{accumulator}, {width}>& acc" if is_narrow else SUMS
-    ending = ending_of(steps, parameters, (result_space,), CHANNELS, neighbours, leaving, taken=taken)
+    ending = epilogue_of(steps, parameters, (result_space,), CHANNELS, neighbours, leaving, taken=taken)
     layout = Layout.of(sizes, PANEL * tile.consumers, tile.bn)
     walks = [walk_of(product, residue) for residue in product.residues]
     describe_work(parameters, product, sizes, layout, walks, shape.blocks, 0 if across_filter else filter.tap_stride)
@@ -173,7 +173,7 @@ def _described(meetings: Meetings, is_apart: bool) -> str:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
     seconds = inf if choice is None else choice.seconds
-    copying = sum(o.copying_seconds(task.device) for o in operands(product_of(task.op).roles))
+    copying = sum(o.copying_seconds(task.device) for o in operands(gemm_problem_of(task.op).roles))
     cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
     if choice is None:
         return cost

@@ -13,13 +13,13 @@ from math import inf, prod
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.epilogue import ending_of
+from graphdnn.engines.cuda.codegen.epilogue import epilogue_of
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
@@ -46,19 +46,19 @@ _FILES = (
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, shape, sizes = product_of(op), shape_of(op), sizes_of(op)
+    product, shape, sizes = gemm_problem_of(op), shape_of(op), sizes_of(op)
     roles, choice = product.roles, choose(shape, device, knobs)
     assert choice is not None, "a rule asks for a patch that fits"
     tile, is_split = choice.tile, choice.parts > 1
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     image, gradient = (operand.prepared(steps) for operand in operands(roles))
     kind = image.spec.data_type
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     spatial, row = roles.problem.spatial, tile.channels * _BYTES
     parameters.maps("im2col_map", [(image.spec, patch_map(image, *tile.reached(shape), row, spatial))])
     parameters.maps("dense_map", [(gradient.spec, patch_map(gradient, tile.tall, tile.wide, spatial=spatial))])
 
-    ending = ending_of(steps, parameters, (result_space,), CHANNELS, _NEIGHBOURS, "float")
+    ending = epilogue_of(steps, parameters, (result_space,), CHANNELS, _NEIGHBOURS, "float")
     blocks, layout, taps = -(-shape.channels // PANEL), Layout.of(sizes, PANEL, PANEL), Taps.of(product)
     walks = [walk_of(product, residue) for residue in product.residues]
     describe_work(parameters, product, sizes, layout, walks, blocks, units=shape.deep * shape.tap_count * blocks)
@@ -113,7 +113,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
     seconds = inf if choice is None else choice.seconds
-    copied = [o.spec.bytes for o in operands(product_of(task.op).roles) if o.is_copied]
+    copied = [o.spec.bytes for o in operands(gemm_problem_of(task.op).roles) if o.is_copied]
     copying = sum(copying_seconds(size, task.device) for size in copied)
     return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copied else {})
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, Residue
-from graphdnn.engines.memoization import once_by_identity
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue
+from graphdnn.engines.memoization import memoize_by_identity
 
 _LINE, _PIXEL = 1, 2  # the spatial axes that there are, of three
 
@@ -58,16 +58,16 @@ class Meetings:
         return self.places if is_apart else tuple((line, self.pixel) for line in self.lines)
 
 
-@once_by_identity
-def meetings_of(product: Product) -> Meetings:
+@memoize_by_identity
+def meetings_of(product: GemmProblem) -> Meetings:
     *_, width = product.roles.space(product.roles.op.roles[1]).sizes
     taps = [tap for i, residue in enumerate(product.residues) for tap in _taps_of(product, residue, i, width)]
     return Meetings(tuple(sorted(taps)))
 
 
-def _taps_of(product: Product, residue: Residue, number: int, width: int) -> Iterator[Tap]:
+def _taps_of(product: GemmProblem, residue: Residue, number: int, width: int) -> Iterator[Tap]:
     for i in range(residue.taps[_LINE]):
         for j in range(residue.taps[_PIXEL]):
-            line, pixel = (residue.start[d] + t * product.tap_step[d] for d, t in ((_LINE, i), (_PIXEL, j)))
-            r, s = (residue.first_tap[d] + t * product.tap_pitch[d] for d, t in ((_LINE, i), (_PIXEL, j)))
+            line, pixel = (residue.start[d] + t * product.dilation[d] for d, t in ((_LINE, i), (_PIXEL, j)))
+            r, s = (residue.first_tap[d] + t * product.tap_stride[d] for d, t in ((_LINE, i), (_PIXEL, j)))
             yield Tap(line, pixel, number, r * width + s)

@@ -22,16 +22,16 @@ from __future__ import annotations
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds, overlapping
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.epilogue import ending_of
+from graphdnn.engines.cuda.codegen.epilogue import epilogue_of
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import Product, gathered_and_plain, product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
 from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work, taps_of
@@ -57,13 +57,13 @@ _SPLIT_SHARE = 0.5  # of the data sheet's bandwidth
 
 
 def _kind(op: FusedOp) -> Kind:
-    gathered, plain = gathered_and_plain(product_of(op).roles)
+    gathered, plain = im2col_and_dense(gemm_problem_of(op).roles)
     found = kind_of(gathered.data_type, plain.data_type, op.main.compute_type)
     assert found is not None
     return found
 
 
-def _sizes(op: FusedOp, product: Product, kind: Kind) -> Sizes:
+def _sizes(op: FusedOp, product: GemmProblem, kind: Kind) -> Sizes:
     blocks = -(-product.channels // kind.channels)
     products = []
     for residue in product.residues:
@@ -75,14 +75,14 @@ def _sizes(op: FusedOp, product: Product, kind: Kind) -> Sizes:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, kind = product_of(op), _kind(op)
+    product, kind = gemm_problem_of(op), _kind(op)
     roles, p = product.roles, product.roles.problem
     sizes = _sizes(op, product, kind)
     choice = choose(kind, sizes, device, knobs)
     tile = choice.tile
     layout = Layout.of(sizes, tile.bm, tile.bn)
     is_split = choice.parts > 1
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     compute = COMPUTE_TYPE[roles.op.compute_type]
     given, filter = operands(roles)
     image, plain = given.prepared(steps), filter.spec
@@ -91,14 +91,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     planes = FilterPlanes(roles, plain, kind)
     place = steps.allocate(planes.bytes)
     kept = plain.model_copy(update={"uid": steps.new_uid()})
-    steps.places[kept.uid] = place
+    steps.workspace_offsets[kept.uid] = place
     steps.add(_split(op, place, neighbours))
 
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     maps = _maps(op, image, tile.bm) if given.is_copied else _maps_as_they_lie(op, tile.bm)
     parameters.maps("im2col_map", [(image.spec, for_images(one, p.n)) for one in maps])
     parameters.maps("dense_map", [(kept, planes.map(tile.bn))])
-    ending = ending_of(steps, parameters, (result_space,), CHANNELS, neighbours, compute)
+    ending = epilogue_of(steps, parameters, (result_space,), CHANNELS, neighbours, compute)
     describe_work(parameters, product, sizes, layout, (), planes.blocks, known=taps_of(op))
     parameters.integer("filter_rows", planes.padded_rows)
     parameters.integer("image_pixels", 0)
@@ -155,26 +155,26 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 
 def _maps(op: FusedOp, image: Operand, pixels: int) -> list[TensorMap]:
-    product = product_of(op)
+    product = gemm_problem_of(op)
     spatial = product.roles.problem.spatial
-    return [image_map(image, spatial, walk, product.pixel_step, pixels) for walk in walks_of(op)]
+    return [image_map(image, spatial, walk, product.traversal_stride, pixels) for walk in walks_of(op)]
 
 
-@once_for_images
+@memoize_for_images
 def _maps_as_they_lie(op: FusedOp, pixels: int) -> list[TensorMap]:
     return _maps(op, operands_of_images(op)[0], pixels)
 
 
-@once_for_images
+@memoize_for_images
 def _split(op: FusedOp, offset: int, neighbours: int) -> Launch:
     """``offset``: of the planes in scratch memory; ``neighbours``: columns that a thread of the product stores."""
-    roles = product_of(op).roles
+    roles = gemm_problem_of(op).roles
     return FilterPlanes(roles, operands(roles)[1].spec, _kind(op)).split(offset, neighbours)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     op, device = task.op, task.device
-    product, kind = product_of(op), _kind(op)
+    product, kind = gemm_problem_of(op), _kind(op)
     choice = choose(kind, _sizes(op, product, kind), device, knobs)
     image, filter = operands(product.roles)
     planes = FilterPlanes(product.roles, filter.spec, kind)

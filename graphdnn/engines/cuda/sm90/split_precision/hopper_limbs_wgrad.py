@@ -16,13 +16,13 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.epilogue import ending_of
+from graphdnn.engines.cuda.codegen.epilogue import epilogue_of
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, SPATIAL
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import gathered_and_plain, product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
@@ -52,7 +52,7 @@ SchemeOf = Callable[[FusedOp], Scheme]
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf) -> DeviceKernel:
-    product, scheme = product_of(op), scheme_of(op)
+    product, scheme = gemm_problem_of(op), scheme_of(op)
     planes, compute = scheme.planes, COMPUTE_TYPE[scheme.compute]
     roles, p = product.roles, product.roles.problem
     sizes = sizes_of(op)
@@ -61,20 +61,21 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
     ((rows, _),) = sizes.products
     sizes = sizes._replace(products=((rows, -(-product.pixel_count(product.residues[0]) // choice.deep)),))
     is_split = choice.parts > 1
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     image, gradient = (ImagePlanes(operand.prepared(steps), planes) for operand in operands(roles))
     of_image, of_gradient = image.split(steps), gradient.split(steps)
 
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     (residue,) = product.residues
     walk, still = walk_of(product, residue), Walk(*((0,) * SPATIAL,) * 4)
     parameters.maps(
-        "im2col_map", [(one, image.map(one, p.spatial, walk, product.pixel_step, choice.deep)) for one in of_image]
+        "im2col_map",
+        [(one, image.map(one, p.spatial, walk, product.traversal_stride, choice.deep)) for one in of_image],
     )
     parameters.maps(
         "dense_map", [(one, gradient.map(one, p.spatial, still, (1,) * SPATIAL, choice.deep)) for one in of_gradient]
     )
-    ending = ending_of(steps, parameters, (result_space,), CHANNELS, _NEIGHBOURS, compute)
+    ending = epilogue_of(steps, parameters, (result_space,), CHANNELS, _NEIGHBOURS, compute)
     blocks = -(-product.channels // PANEL)
     describe_work(parameters, product, sizes, layout, [walk], blocks, 0, prod(residue.taps) * blocks)
     parameters.integer("image_pixels", result_space(op).sizes[-1])
@@ -120,7 +121,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
 
 
 def _cost(task: Task, knobs: Knobs, scheme_of: SchemeOf) -> Cost:
-    product, scheme, device = product_of(task.op), scheme_of(task.op), task.device
+    product, scheme, device = gemm_problem_of(task.op), scheme_of(task.op), task.device
     choice = choose(scheme, sizes_of(task.op), device, knobs)
     read = operands(product.roles)
     phases = {"split": sum(ImagePlanes(operand, scheme.planes).seconds(device) for operand in read)}
@@ -131,7 +132,7 @@ def _cost(task: Task, knobs: Knobs, scheme_of: SchemeOf) -> Cost:
 
 
 def _integers(op: FusedOp) -> Integers:
-    found = integers_of(*(t.data_type for t in gathered_and_plain(product_of(op).roles)), op.main.compute_type)
+    found = integers_of(*(t.data_type for t in im2col_and_dense(gemm_problem_of(op).roles)), op.main.compute_type)
     assert found is not None
     return found
 

@@ -8,7 +8,7 @@ from math import prod
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.sm90.tensor_maps import Walk, image_map
@@ -58,14 +58,14 @@ class ImagePlanes:
     def seconds(self, device: DeviceSpec) -> float:
         return device.launch + (self.image.spec.bytes + self.count * self.bytes) / (_PACE * device.bandwidth)
 
-    def split(self, steps: Steps) -> tuple[TensorSpec, ...]:
+    def split(self, steps: LaunchSequence) -> tuple[TensorSpec, ...]:
         """Adds the launch; returns the planes."""
         offset = steps.allocate(self.count * self.bytes)
         planes = []
         for i in range(self.count):
             planes.append(self._plane.model_copy(update={"uid": steps.new_uid()}))
-            steps.places[planes[-1].uid] = offset + i * self.bytes
-        parameters = Parameters(steps.places)
+            steps.workspace_offsets[planes[-1].uid] = offset + i * self.bytes
+        parameters = Parameters(steps.workspace_offsets)
         parameters.tensor("from", self.image.spec)
         parameters.scratch("planes", "unsigned int", offset)
         count = self._pixels * self._row // _TOGETHER

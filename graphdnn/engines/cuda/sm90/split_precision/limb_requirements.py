@@ -12,7 +12,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     problem_of,
     prologue_need,
 )
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.sm90_requirements import capability_need, is_wgrad, types_and_sum, types_of, walk_needs
 from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import Kind, kind_of
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
@@ -37,12 +37,12 @@ def _types(task: Task) -> str:
 def _crosses_groups(task: Task) -> bool:
     kind = _kind(task)
     assert kind is not None
-    return problem_of(task).groups > 1 and product_of(task.op).channels % kind.channels != 0
+    return problem_of(task).groups > 1 and gemm_problem_of(task.op).channels % kind.channels != 0
 
 
 def _begins_inside(task: Task) -> bool:
     """A group's channels begin between two of the copy unit's pieces."""
-    group = product_of(task.op).channels * ELEMENTS[types_of(task)[0]].bytes
+    group = gemm_problem_of(task.op).channels * ELEMENTS[types_of(task)[0]].bytes
     return problem_of(task).groups > 1 and group % ALIGNMENT != 0
 
 
@@ -58,7 +58,7 @@ def _groups_need(prefix: str, condition: Callable[[Task], bool], is_float: bool)
     return need(
         f"{prefix}.groups",
         "w.dims",
-        lambda task: product_of(task.op).channels,
+        lambda task: gemm_problem_of(task.op).channels,
         Equals(expected),
         reason=reason,
         fix="nothing to do: another engine serves narrow groups",

@@ -14,18 +14,18 @@ from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.batch_invariance import once_for_images
+from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds, where_idle
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.epilogue import ending_of, text_of_images
-from graphdnn.engines.cuda.codegen.index_space import Space
+from graphdnn.engines.cuda.codegen.epilogue import epilogue_of, text_of_images
+from graphdnn.engines.cuda.codegen.index_space import IndexSpace
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
-from graphdnn.engines.cuda.codegen.launch_sequence import Steps
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import product_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
 from graphdnn.engines.cuda.sm90.flat_pixels import flat_space
 from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work, last_slices, taps_of
@@ -53,13 +53,13 @@ _FILES = ("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_stor
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, sizes, shape = product_of(op), sizes_of(op), shape_of(op)
+    product, sizes, shape = gemm_problem_of(op), sizes_of(op), shape_of(op)
     roles, choice = product.roles, choose(shape, device, knobs)
     assert choice is not None, "a rule asks for filters that fit"
     tile = choice.tile
-    steps = Steps(op, device)
+    steps = LaunchSequence(op, device)
     image, filter = prepared(op, steps)
-    parameters = Parameters(steps.places)
+    parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
     permuted = neighbours_of(filter, max([ELEMENTS[t.data_type].bytes for t in op.outputs]))
@@ -69,7 +69,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters.maps("im2col_map", [(image.spec, for_images(pixels, roles.problem.n))])
     parameters.maps("dense_map", [(filter.spec, columns)])
 
-    ending = ending_of(steps, parameters, (_result_space,), CHANNELS, held, compute)
+    ending = epilogue_of(steps, parameters, (_result_space,), CHANNELS, held, compute)
     layout = Layout.of(sizes, PANEL, tile.bn)
     blocks = -(-product.channels * image.size // ROW)
     describe_work(parameters, product, sizes, layout, (), blocks, filter.tap_stride, known=taps_of(op))
@@ -112,20 +112,20 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(name)
 
 
-def _result_space(op: FusedOp) -> Space:
-    roles = product_of(op).roles
+def _result_space(op: FusedOp) -> IndexSpace:
+    roles = gemm_problem_of(op).roles
     space = roles.space(roles.output)
     return flat_space(space, is_plane=False) if sizes_of(op).may_be_turned else space
 
 
 def _maps(op: FusedOp, image: Operand, filter: Operand, rows: int, neighbours: int) -> tuple[TensorMap, TensorMap]:
     """``rows``: of the filter in one copy; ``neighbours``: 0 where it lies in its own order."""
-    product, (walk,) = product_of(op), walks_of(op)
+    product, (walk,) = gemm_problem_of(op), walks_of(op)
     columns = permuted_filter_map(filter, rows, neighbours) if neighbours else filter_map(filter, rows)
-    return image_map(image, product.roles.problem.spatial, walk, product.pixel_step, PANEL), columns
+    return image_map(image, product.roles.problem.spatial, walk, product.traversal_stride, PANEL), columns
 
 
-@once_for_images
+@memoize_for_images
 def _maps_as_they_lie(op: FusedOp, rows: int, neighbours: int) -> tuple[TensorMap, TensorMap]:
     return _maps(op, *operands_of_images(op), rows, neighbours)
 
