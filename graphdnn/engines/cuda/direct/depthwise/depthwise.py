@@ -145,7 +145,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "channels": p.groups, "filter_planes": planes, "filter_rows": filter_rows, "taps": p.taps,
         "stride_d": stride[0], "stride_h": stride[1], "dilation_d": dilation[0], "dilation_h": dilation[1],
         "pad_d": pad[0], "pad_h": pad[1],
-        "band_rows": tile.band, "table_bytes": table,
+        "halo_rows": tile.band, "table_bytes": table,
         "column_blocks": columns, "row_blocks": rows, "channel_blocks": channels,
     })  # fmt: skip
 

@@ -90,7 +90,7 @@ def generate(
         "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
         "in_row": sign * p.pre_padding[0], "in_column": sign * p.pre_padding[1], "images": p.n,
         "lanes": lanes, "lanes_magic": magic(lanes), "tiles": tiles, "tiles_magic": magic(tiles),
-        "row_blocks": row_blocks, "row_blocks_magic": magic(row_blocks), "nothing": 0, **fields,
+        "row_blocks": row_blocks, "row_blocks_magic": magic(row_blocks), "zero": 0, **fields,
     })  # fmt: skip
 
     safe = safe_places(sides, 1, tile.tw)

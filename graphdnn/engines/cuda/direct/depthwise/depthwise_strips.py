@@ -111,5 +111,5 @@ def seconds(shape: Shape, tile: Strips, device: DeviceSpec) -> float:
 
 
 def generate(op: FusedOp, sides: Sides, steps: Steps, tile: Strips) -> DeviceKernel:
-    constants, fields = {"AHEAD": tile.ahead, "ASKED": _ASKED}, {"segment_rows": tile.rows}
+    constants, fields = {"PREFETCH_ROWS": tile.ahead, "L2_PREFETCH_ROWS": _ASKED}, {"segment_rows": tile.rows}
     return depthwise_registers.generate(op, sides, steps, tile, "strips", constants, fields)

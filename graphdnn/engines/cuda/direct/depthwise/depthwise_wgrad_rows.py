@@ -200,7 +200,7 @@ def generate(op: FusedOp, shape: Shape, steps: Steps, tile: Rows) -> DeviceKerne
         "in_h": p.input[0], "in_w": p.input[1], "out_h": p.output[0], "out_w": p.output[1],
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1], "channels_out": p.groups,
         "tiles": p.n * across * down, "tiles_across": across, "tiles_down": down,
-        "parts": tile.parts, "padded_channels": channel_blocks * channels, "nothing": 0,
+        "splits": tile.parts, "padded_channels": channel_blocks * channels, "zero": 0,
     })  # fmt: skip
     if not tile.joined:
         parameters.scratch("partial", compute, steps.allocate(tile.parts * channel_blocks * tile.sums(shape)))
@@ -223,7 +223,7 @@ def generate(op: FusedOp, shape: Shape, steps: Steps, tile: Rows) -> DeviceKerne
         constants={
             "R": p.filter[0], "S": p.filter[1], "FLIP": p.flip,
             "V": tile.v, "TW": tile.tw, "ROWS": tile.rows, "LANES": tile.lanes, "TILES": tile.tiles,
-            "THREADS": tile.threads, "BLOCKS": tile.blocks, "AHEAD": tile.ahead,
+            "THREADS": tile.threads, "BLOCKS": tile.blocks, "PREFETCH_ROWS": tile.ahead,
             **({"CLUSTER": tile.parts} if tile.joined else {"SLICES": SLICES, "GROUP_IN": 1, "GROUP_OUT": 1}),
             "PITCH": x_strides[_ACROSS], "PLAIN_PITCH": dy_strides[_ACROSS],
             "SAFE_ROW_FROM": safe_rows[0], "SAFE_ROW_TO": safe_rows[1],

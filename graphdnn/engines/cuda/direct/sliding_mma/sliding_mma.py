@@ -233,7 +233,7 @@ def generate(op: FusedOp, sides: Sides, steps: Steps, walk: Walk) -> DeviceKerne
         "pad_h": p.pre_padding[0], "pad_w": p.pre_padding[1],
         **first_fields(p, is_dgrad=dgrad),
         "rows": shape.rows, "segments": segments, "segment_rows": walk.rows,
-        "channel_blocks": channel_blocks, "column_blocks": column_blocks, "nothing": 0,
+        "channel_blocks": channel_blocks, "column_blocks": column_blocks, "zero": 0,
     })  # fmt: skip
 
     how = f"r{p.filter[0]}s{p.filter[1]}c{walk.channels}x{walk.tiles}l{walk.lines}q{walk.pairs}"

@@ -196,7 +196,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: Steps, walk: 
         "in_h": p.input[0], "in_w": p.input[1], "out_w": p.output[1], "channels_out": shape.channels_out,
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
         "out_h": p.output[0], "segments": segments, "segment_rows": walk.rows,
-        "column_blocks": column_blocks, "items": items, "parts": parts,
+        "column_blocks": column_blocks, "items": items, "splits": parts,
         "padded_channels": channel_blocks * walk.channels,
     })  # fmt: skip
     parameters.scratch("partial", "float", steps.allocate(parts * taps * channel_blocks * walk.channels * 4))
