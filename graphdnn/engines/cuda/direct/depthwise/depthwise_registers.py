@@ -1,8 +1,8 @@
-"""Depthwise kernels without shared memory, fprop and dgrad with unit stride: what all of them are told.
+"""Constants and parameters that the register-only depthwise kernels share: fprop and dgrad with unit stride.
 
-A thread (depthwise_thread.cuh) owns a few channels of a few columns. Each kernel has its own use of rows (rows.py,
-strips.py). How far columns are apart is a number of the text: another batch, height or width compiles nothing, another
-number of channels does.
+A thread (depthwise_thread.cuh) owns a few channels of a few columns. The kernels (depthwise_rows.py,
+depthwise_strips.py) differ in their rows. The column stride is a compile-time constant, so another number of channels
+compiles another kernel, but another batch, height or width does not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Depthwise fprop and dgrad by short blocks without shared memory: which convolutions, how work is divided, the kernel.
+"""Depthwise fprop and dgrad by short CTAs without shared memory: supported convolutions, work partition, kernel.
 
-The kernel is depthwise_rows.cu. It begins and ends sooner than blocks that walk down an image, and keeps what
-is under way close together in memory; a thread's filters have to fit into registers.
+The kernel is depthwise_rows.cu. Its CTAs start and finish sooner than CTAs that slide down an image, and concurrent
+CTAs read neighbouring memory. A thread's filters have to fit into registers.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Engine ``cuda_depthwise_wgrad``: the filter gradient with one channel per group, for all that ``cuda_direct_wgrad``
-leaves: any dilation and stride, one to three spatial axes, channels last or first, long filters; in a fixed order.
+"""Engine ``cuda_depthwise_wgrad``: the filter gradient with one channel per group that ``cuda_direct_wgrad`` declines.
+
+It takes any dilation and stride, one to three spatial axes, channels last or first, and long filters. It is
+deterministic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The depthwise filter gradient by threads that share no memory: which convolutions, how work is divided, the kernel.
+"""The depthwise filter gradient with accumulators in registers: supported convolutions, work partition, kernel.
 
-The kernel is depthwise_wgrad_rows.cu. A thread owns a tile of an image and the sums of all taps. The blocks of a
-cluster add the sums of few blocks; a second kernel adds the sums of many.
+The kernel is depthwise_wgrad_rows.cu. A thread owns a tile of an image and the accumulators of all taps. A cluster
+adds the sums of few CTAs; a second launch adds the sums of many.
 """
 
 from __future__ import annotations

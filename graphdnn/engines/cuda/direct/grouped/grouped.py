@@ -1,8 +1,8 @@
-"""Engine ``cuda_grouped``: groups of 8 to 64 channels on tensor cores of warps, channels last.
+"""Engine ``cuda_grouped``: convolution with groups of 8 to 64 channels on tensor cores (mma.sync), channels last.
 
-Such groups are too narrow for products of 64 columns: with zeros between them most of the work is zeros. Here a
-product is 16 pixels by 8 channels of one group, a patch of the image in shared memory serves all taps, and a block's
-filters stay (direct_grouped.cu). Data gradients of unit stride are the same with filters transposed as they are read.
+Such groups are narrower than the 64 columns of a wgmma tile, which would multiply mostly zeros. Here an MMA tile is
+16 pixels by 8 channels of one group. One halo tile in shared memory serves all taps, and the filters of a CTA stay in
+shared memory (direct_grouped.cu). A data gradient of unit stride transposes the filters as it reads them.
 """
 
 from __future__ import annotations

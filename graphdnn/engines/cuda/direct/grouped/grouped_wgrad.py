@@ -1,8 +1,8 @@
-"""Engine ``cuda_grouped_wgrad``: filter gradients of groups of 8 to 64 channels on tensor cores, channels last.
+"""Engine ``cuda_grouped_wgrad``: filter gradient with groups of 8 to 64 channels on tensor cores, channels last.
 
-What groups have in common with each other is never multiplied, where other engines join them with zeros. A block keeps
-the sums of some groups and goes through its share of the pixels (direct_grouped_wgrad.cu); a second launch adds what
-blocks leave, in their order.
+The engine computes no products between groups, which other engines compute and discard. A CTA keeps the accumulators of
+some groups and goes through a range of the pixels (direct_grouped_wgrad.cu). A second launch adds the partial sums of
+the CTAs in a fixed order.
 """
 
 from __future__ import annotations

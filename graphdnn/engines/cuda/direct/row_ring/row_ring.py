@@ -1,6 +1,6 @@
-"""fprop and dgrad by multiply-adds, for any channels of a group: rows pass through a ring in shared memory.
+"""fprop and dgrad on CUDA cores, for any channels of a group: rows pass through a ring in shared memory.
 
-The kernel is direct.cu: sums stay in registers while a block walks down the image.
+The kernel is direct.cu. Accumulators stay in registers while a CTA slides down the image.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Filter gradients by multiply-adds, for any channels of a group: rows of x and dy pass through rings in shared memory.
+"""Filter gradients on CUDA cores, for any channels of a group: rows of x and dy pass through rings in shared memory.
 
-Sums stay in registers (direct_wgrad.cu); those of blocks that share channels are added in their order.
+The kernel is direct_wgrad.cu. Accumulators stay in registers, and a second launch adds the CTAs' sums in a fixed order.
 """
 
 from __future__ import annotations

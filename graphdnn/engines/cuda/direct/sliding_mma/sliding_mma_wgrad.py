@@ -1,6 +1,6 @@
-"""The filter gradient of narrow groups on tensor cores: which convolutions, how the work is divided, and the kernel.
+"""Filter gradient of small groups on tensor cores: the supported convolutions, the work partition, the kernel.
 
-The kernel is direct_sliding_mma_wgrad.cu. Of its products with 8 by 8 channels only those within a group are used.
+The kernel is direct_sliding_mma_wgrad.cu. An MMA computes 8 by 8 channels, and only products within a group are used.
 """
 
 from __future__ import annotations
