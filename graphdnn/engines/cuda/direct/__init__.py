@@ -1,1 +1,1 @@
-"""Engines that convolve directly: depthwise, narrow groups, first layers."""
+"""Direct convolution engines: depthwise, few channels per group, first layers."""

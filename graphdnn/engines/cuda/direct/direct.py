@@ -1,9 +1,9 @@
 """Engine ``cuda_direct``: fprop and dgrad with few channels per group (depthwise, small groups), channels last.
 
-Such convolutions do a few operations for each byte, so kernels are built around moving bytes once. One serves them all:
-rows pass through a ring in shared memory, sums stay in registers while blocks walk down the image (ring.py). Small
-depthwise filters have short blocks instead (rows.py), 5 x 5 strips in registers (strips.py), larger ones tensor cores
-(walk.py).
+Such convolutions do a few operations for each byte, so the kernels read each byte once. The general kernel passes rows
+through a ring in shared memory and keeps accumulators in registers while a CTA slides down the image (row_ring.py).
+Small depthwise filters use short CTAs (depthwise_rows.py), 5 x 5 filters use strips in registers
+(depthwise_strips.py), and larger filters use tensor cores (sliding_mma.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the tensors of direct convolutions lie, and how many neighbours a thread may copy at once."""
+"""Memory access of the direct convolutions: layouts, and the vector width of copies."""
 
 from __future__ import annotations
 

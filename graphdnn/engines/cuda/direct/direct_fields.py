@@ -1,4 +1,4 @@
-"""Fields of the parameters of direct convolutions, in the words that their kernels share."""
+"""Kernel parameters that the direct convolutions share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A direct convolution, fprop or dgrad, as its kernels see it: a gathered image, a filter, an output."""
+"""The operands of a direct convolution, fprop or dgrad: a gathered image, a filter, an output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the direct convolutions need: few channels in a group, channels last."""
+"""Requirements of the direct convolutions: few channels in a group, channels last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A direct convolution without its addresses, as tiles and their models see it."""
+"""The shape of a direct convolution without addresses, for its tiles and their cost models."""
 
 from __future__ import annotations
 

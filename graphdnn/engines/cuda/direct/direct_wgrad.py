@@ -1,7 +1,7 @@
-"""Engine ``cuda_direct_wgrad``: the filter gradient with few channels per group, channels last, in a fixed order.
+"""Engine ``cuda_direct_wgrad``: the filter gradient with few channels per group, channels last, deterministic.
 
-Rows pass through rings in shared memory (wgrad_ring.py), large filters are added by tensor cores (wgrad_walk.py), and
-small depthwise ones by threads without shared memory (wgrad_rows.py).
+Rows pass through rings in shared memory (row_ring_wgrad.py). Large filters use tensor cores (sliding_mma_wgrad.py).
+Small depthwise filters use threads without shared memory (depthwise_wgrad_rows.py).
 """
 
 from __future__ import annotations

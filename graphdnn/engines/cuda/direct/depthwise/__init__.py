@@ -1,1 +1,1 @@
-"""One channel per group: any layout, and kernels that keep rows in registers."""
+"""Depthwise convolutions: any layout, and kernels that keep rows in registers."""

@@ -1,7 +1,7 @@
-"""Engine ``cuda_depthwise``: fprop and dgrad with one channel per group, for all that ``cuda_direct`` leaves.
+"""Engine ``cuda_depthwise``: fprop and dgrad with one channel per group, where ``cuda_direct`` declines.
 
-Any filter, dilation and stride, one to three spatial axes, channels last or first. What neighbouring threads share they
-find in the cache, or among the rows that their block has copied to shared memory (direct_depthwise.cu).
+It takes any filter, dilation and stride, one to three spatial axes, channels last or first. Neighbouring threads share
+elements through the L1 cache, or through a halo tile in shared memory (direct_depthwise.cu).
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "channels": p.groups, "filter_planes": planes, "filter_rows": filter_rows, "taps": p.taps,
         "stride_d": stride[0], "stride_h": stride[1], "dilation_d": dilation[0], "dilation_h": dilation[1],
         "pad_d": pad[0], "pad_h": pad[1],
-        "band_rows": tile.band, "table_bytes": table,
+        "halo_rows": tile.band, "table_bytes": table,
         "column_blocks": columns, "row_blocks": rows, "channel_blocks": channels,
     })  # fmt: skip
 

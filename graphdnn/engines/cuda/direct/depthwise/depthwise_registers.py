@@ -1,8 +1,8 @@
-"""Depthwise kernels without shared memory, fprop and dgrad with unit stride: what all of them are told.
+"""Constants and parameters that the register-only depthwise kernels share: fprop and dgrad with unit stride.
 
-A thread (depthwise_thread.cuh) owns a few channels of a few columns. Each kernel has its own use of rows (rows.py,
-strips.py). How far columns are apart is a number of the text: another batch, height or width compiles nothing, another
-number of channels does.
+A thread (depthwise_thread.cuh) owns a few channels of a few columns. The kernels (depthwise_rows.py,
+depthwise_strips.py) differ in their rows. The column stride is a compile-time constant, so another number of channels
+compiles another kernel, but another batch, height or width does not.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def generate(
         "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
         "in_row": sign * p.pre_padding[0], "in_column": sign * p.pre_padding[1], "images": p.n,
         "lanes": lanes, "lanes_magic": magic(lanes), "tiles": tiles, "tiles_magic": magic(tiles),
-        "row_blocks": row_blocks, "row_blocks_magic": magic(row_blocks), "nothing": 0, **fields,
+        "row_blocks": row_blocks, "row_blocks_magic": magic(row_blocks), "zero": 0, **fields,
     })  # fmt: skip
 
     safe = safe_places(sides, 1, tile.tw)

@@ -1,4 +1,4 @@
-"""What the depthwise convolutions of any filter need, in all directions; ids begin with the engine's name."""
+"""Requirements of the general depthwise engines, in all directions. Rule ids begin with the engine's name."""
 
 from __future__ import annotations
 

@@ -1,18 +1,23 @@
-// Depthwise convolution with unit stride, channels last, fprop and dgrad: short blocks without shared memory.
+// Depthwise convolution with unit stride, channels last, fprop and dgrad: short CTAs without shared memory.
 //
-// A thread (depthwise_thread.cuh) has ROWS rows. All rows that it reads are written out in the text, so that the compiler has
-// loads of later rows under way while it adds those of earlier ones. Blocks follow each other in memory, few rows apart,
-// and leave soon.
+// Tile:       a thread (depthwise_thread.cuh) owns ROWS rows of V channels and TW columns.
+// Pipeline:   the loop over rows is fully unrolled, and loads run PREFETCH_ROWS rows ahead of the arithmetic.
+// Scheduling: consecutive CTAs are neighbours in memory and finish soon, which keeps their reads in the L2 cache. The first
+//             CTAs prefetch into L2 while the previous launch still runs (programmatic dependent launch).
+//
+// Required constants (from the generator), besides those of depthwise_thread.cuh: ROWS, PREFETCH_ROWS: see above.
+// SAFE_ROW_FROM, SAFE_ROW_TO: rows inside the image in every tile. WHOLE: tiles divide the rows. PREFETCHES_L2: the first CTAs
+// prefetch. SPAN: columns that they prefetch. BLOCKS: CTAs of a multiprocessor.
 
 constexpr int IH = ROWS + R - 1;
 
-// The row that a block reads first, brought into the second level of cache while the launch before may still run: what
-// that one writes passes the same cache, so nothing is read here. `line`: where the row begins, in the first column of the
-// block's first thread, which asks for as many as the block has. More rows take memory's time from the launch before.
-__device__ __forceinline__ void ask_for_row(const Params& p, Offset line, int row, int first_column) {
+// Prefetches the CTA's first row into L2 while the previous launch may still run. The previous launch writes through the same
+// L2, so a prefetch cannot return stale data. `line` is the offset of the row at the column of the first thread. Prefetching
+// more rows would take bandwidth from the previous launch.
+__device__ __forceinline__ void prefetch_row(const Params& p, Offset line, int row, int first_column) {
     if (threadIdx.x != 0 || (unsigned int)row >= (unsigned int)p.in_h) return;
-    const int from = first_column > 0 ? first_column : 0, left = (int)p.in_w - from, columns = left < SPAN ? left : SPAN;
-    const Gathered* const start = p.gathered + (line + (from - first_column) * (Offset)PITCH);
+    const int first = first_column > 0 ? first_column : 0, left = (int)p.in_w - first, columns = left < SPAN ? left : SPAN;
+    const Gathered* const start = p.gathered + (line + (first - first_column) * (Offset)PITCH);
     if (columns <= 0) return;
     const int bytes = columns * PITCH * (int)sizeof(Gathered);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -24,54 +29,53 @@ __device__ __forceinline__ void ask_for_row(const Params& p, Offset line, int ro
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_rows(const __grid_constant__ Params p) {
     pdl_trigger();
-    const Place place(p, ROWS);
-    if (!place.is_there(p)) return;
+    const ThreadTile tile(p, ROWS);
+    if (!tile.is_valid(p)) return;
 
-    // 32-bit places where the image allows them: a thread holds half as many registers of them.
-    Offset line = place.n * (Offset)p.gathered_n +
-        (place.first_row * DILATION_H + place.down.met) * (Offset)p.gathered_h +
-        (place.first_column * DILATION_W + place.across.met) * (Offset)PITCH + place.channel;
-    // From column to column is a number of the text: columns of a row then share one address, and loads say how much further.
+    // Offset is 32 bits wide where the image allows it, which saves registers.
+    Offset line = tile.n * (Offset)p.gathered_n +
+        (tile.first_row * DILATION_H + tile.phase_h.gathered_phase) * (Offset)p.gathered_h +
+        (tile.first_column * DILATION_W + tile.phase_w.gathered_phase) * (Offset)PITCH + tile.channel;
+    // The column stride is a compile-time constant, so the loads of a row share one address register.
     const Offset next_row = (Offset)p.gathered_h * DILATION_H;
     constexpr Offset next_column = (Offset)PITCH * DILATION_W;
-    // Of the rows and columns, those that every tile has are not asked for.
-    const unsigned int inside = place.inside();
+    // Rows and columns that lie inside the image in every tile need no test.
+    const unsigned int inside = tile.inside();
 
-    if (ASKS && blockIdx.x < (unsigned int)p.first_blocks)
-        ask_for_row(p, line - place.channel, place.first_row, place.first_column);
+    if (PREFETCHES_L2 && blockIdx.x < (unsigned int)p.first_blocks)
+        prefetch_row(p, line - tile.channel, tile.first_row, tile.first_column);
     pdl_wait();
-    // Never true. Loads of the read-only path, which the compiler takes to be of constants, would pass the wait; none passes
-    // a place where threads may end.
-    if (p.nothing != 0) return;
+    // Never true. The compiler may hoist read-only loads above pdl_wait, but not above a point where threads may exit.
+    if (p.zero != 0) return;
 
-    Gathered pack[AHEAD + 1][IW][V];  // rows under way
-    auto fetch = [&](int i) {
+    Gathered x_rows[PREFETCH_ROWS + 1][IW][V];  // rows in flight
+    auto load_row = [&](int i) {
         const bool is_row =
-            (SAFE_ROW_FROM <= i && i < SAFE_ROW_TO) || (unsigned int)(place.first_row + i) < (unsigned int)place.in_h;
+            (SAFE_ROW_FROM <= i && i < SAFE_ROW_TO) || (unsigned int)(tile.first_row + i) < (unsigned int)tile.in_h;
         #pragma unroll
         for (int c = 0; c < IW; ++c) {
             const bool is_column = (SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0;
-            load_if<V>(is_row && is_column, p.gathered + (line + c * next_column), pack[i % (AHEAD + 1)][c]);
+            load_if<V>(is_row && is_column, p.gathered + (line + c * next_column), x_rows[i % (PREFETCH_ROWS + 1)][c]);
         }
         line += next_row;
     };
     #pragma unroll
-    for (int i = 0; i < AHEAD && i < IH; ++i) fetch(i);
+    for (int i = 0; i < PREFETCH_ROWS && i < IH; ++i) load_row(i);
 
     Accum weight[R][S][V];
-    load_filters(p, place.channel, weight);
-    ColumnOperands kept[V / WIDTH];
-    keep_all(p, place, kept);
+    load_filters(p, tile.channel, weight);
+    ColumnOperands column_operands[V / WIDTH];
+    load_operands(p, tile, column_operands);
 
-    Accum sum[R][TW][V];
+    Accum accum[R][TW][V];
     #pragma unroll
     for (int i = 0; i < IH; ++i) {
-        if (i + AHEAD < IH) fetch(i + AHEAD);
+        if (i + PREFETCH_ROWS < IH) load_row(i + PREFETCH_ROWS);
         #pragma unroll
         for (int c = 0; c < IW; ++c) {
             Accum x[V];
             #pragma unroll
-            for (int v = 0; v < V; ++v) x[v] = widen<Accum>(pack[i % (AHEAD + 1)][c][v]);
+            for (int v = 0; v < V; ++v) x[v] = widen<Accum>(x_rows[i % (PREFETCH_ROWS + 1)][c][v]);
             #pragma unroll
             for (int r = 0; r < R; ++r)
                 #pragma unroll
@@ -80,13 +84,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_rows(con
                     if (s < 0 || s >= S || out < 0 || out >= ROWS) continue;
                     #pragma unroll
                     for (int v = 0; v < V; ++v) {
-                        if (r == 0 && s == 0) sum[out % R][t][v] = (Accum)0;
-                        multiply_add(sum[out % R][t][v], x[v], weight[r][s][v]);
+                        if (r == 0 && s == 0) accum[out % R][t][v] = (Accum)0;
+                        multiply_add(accum[out % R][t][v], x[v], weight[r][s][v]);
                     }
                 }
         }
-        const int out = i - (R - 1), row = place.row0 + out;
-        if (out < 0 || (!WHOLE && row >= place.out_h)) continue;  // no branch where all rows are there: loads pass each other
-        leave(p, place, kept, row, sum[out % R]);
+        const int out = i - (R - 1), row = tile.row0 + out;
+        if (out < 0 || (!WHOLE && row >= tile.out_h)) continue;  // no branch where all rows exist, so that the compiler can reorder loads
+        store_row(p, tile, column_operands, row, accum[out % R]);
     }
 }

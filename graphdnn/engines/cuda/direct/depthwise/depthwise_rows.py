@@ -1,7 +1,7 @@
-"""Depthwise fprop and dgrad by short blocks without shared memory: which convolutions, how work is divided, the kernel.
+"""Depthwise fprop and dgrad by short CTAs without shared memory: supported convolutions, work partition, kernel.
 
-The kernel is depthwise_rows.cu. It begins and ends sooner than blocks that walk down an image, and keeps what
-is under way close together in memory; a thread's filters have to fit into registers.
+The kernel is depthwise_rows.cu. Its CTAs start and finish sooner than CTAs that slide down an image, and concurrent
+CTAs read neighbouring memory. A thread's filters have to fit into registers.
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Rows) -> De
     safe = safe_places(sides, 0, tile.rows)
     out_h = (p.input if shape.is_dgrad else p.output)[0]
     constants = {
-        "ROWS": tile.rows, "AHEAD": tile.ahead, "SAFE_ROW_FROM": safe[0], "SAFE_ROW_TO": safe[1],
+        "ROWS": tile.rows, "PREFETCH_ROWS": tile.ahead, "SAFE_ROW_FROM": safe[0], "SAFE_ROW_TO": safe[1],
         "WHOLE": out_h % (tile.rows * distances[0]) == 0,
-        "ASKS": set(distances) == {1} and shape.in_piece == _WHOLE_PIECE and pitch(sides) == p.groups,
+        "PREFETCHES_L2": set(distances) == {1} and shape.in_piece == _WHOLE_PIECE and pitch(sides) == p.groups,
         "SPAN": -(-tile.threads // lanes) * tile.tw + p.filter[1] - 1,
     }  # fmt: skip
     fields = {"first_blocks": steps.device.sm_count * tile.blocks}

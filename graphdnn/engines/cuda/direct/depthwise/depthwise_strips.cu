@@ -1,93 +1,95 @@
-// Depthwise convolution with unit stride, channels last, fprop and dgrad: strips of an image, rows in registers.
+// Depthwise convolution with unit stride, channels last, fprop and dgrad: sliding window in registers, no shared memory.
 //
-// A thread (depthwise_thread.cuh) walks down the image and keeps a window of sums: it adds every product that a row takes part
-// in, and stores a row when its last one has come. AHEAD rows are on their way into its registers while it adds one, and
-// ASKED rows further its part of a row is brought into the second level of cache. There is no shared memory, and nobody
-// waits for anybody.
+// Tile:       a thread (depthwise_thread.cuh) slides down a segment of rows with V channels and TW columns. It keeps R output rows as
+//             accumulators, adds all products of each row, and stores an output row after its last contribution.
+// Pipeline:   PREFETCH_ROWS rows are in flight to registers, and L2_PREFETCH_ROWS rows ahead are prefetched into L2. Threads
+//             never synchronize.
+//
+// Required constants (from the generator), besides those of depthwise_thread.cuh: PREFETCH_ROWS, L2_PREFETCH_ROWS: see
+// above. BLOCKS: CTAs of a multiprocessor.
 
-constexpr int EXTRA = R - 1;  // steps before the first row is complete
+constexpr int WARMUP_STEPS = R - 1;  // steps before the first output row is complete
 
-// What `from` points to is wanted in the second level of cache.
-__device__ __forceinline__ void ask_for(const Gathered* from) {
+// Prefetches the line at `source` into L2.
+__device__ __forceinline__ void prefetch_l2(const Gathered* source) {
 #ifdef __CUDA_ARCH__
-    asm volatile("prefetch.global.L2 [%0];" :: "l"(from));
+    asm volatile("prefetch.global.L2 [%0];" :: "l"(source));
 #endif
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_strips(const __grid_constant__ Params p) {
     pdl_trigger();
-    const Place place(p, (int)p.segment_rows);
-    if (!place.is_there(p)) return;
+    const ThreadTile tile(p, (int)p.segment_rows);
+    if (!tile.is_valid(p)) return;
 
-    const int last = place.row0 + (int)p.segment_rows < place.out_h ? place.row0 + (int)p.segment_rows : place.out_h;
-    // Steps whose rows lie above the image add nothing to empty sums, those below it only let rows leave.
-    const int steps = last - place.row0 + EXTRA, first = place.first_row < 0 ? -place.first_row : 0;
-    const int start = first < EXTRA ? first : EXTRA;
-    const int stop = place.in_h - place.first_row < steps ? place.in_h - place.first_row : steps;
-    const unsigned int inside = place.inside();
-    // From column to column is a number of the text: columns of a row share one address, and loads say how much further.
+    const int last = tile.row0 + (int)p.segment_rows < tile.out_h ? tile.row0 + (int)p.segment_rows : tile.out_h;
+    // Steps above the image contribute nothing, so the loop skips them. Steps below the image only store rows.
+    const int steps = last - tile.row0 + WARMUP_STEPS, first = tile.first_row < 0 ? -tile.first_row : 0;
+    const int start = first < WARMUP_STEPS ? first : WARMUP_STEPS;
+    const int stop = tile.in_h - tile.first_row < steps ? tile.in_h - tile.first_row : steps;
+    const unsigned int inside = tile.inside();
+    // The column stride is a compile-time constant, so the loads of a row share one address register.
     constexpr int next_column = PITCH * DILATION_W;
-    const Gathered* const row = p.gathered + place.n * p.gathered_n +
-        ((place.first_row + start) * DILATION_H + place.down.met) * p.gathered_h + place.across.met * (long long)PITCH;
-    const Gathered* from = row + place.first_column * (long long)next_column + place.channel;
-    // Of the tile's own columns threads that are neighbours ask for as many bytes as they store.
-    const int lane = place.channel / V, column = place.column0 + lane % TW;
-    const Gathered* asked = row + (column < place.in_w ? column : place.in_w - 1) * (long long)next_column + lane / TW * (V * TW);
+    const Gathered* const row = p.gathered + tile.n * p.gathered_n +
+        ((tile.first_row + start) * DILATION_H + tile.phase_h.gathered_phase) * p.gathered_h + tile.phase_w.gathered_phase * (long long)PITCH;
+    const Gathered* source = row + tile.first_column * (long long)next_column + tile.channel;
+    // Neighbouring threads prefetch as many bytes of the tile's own columns as they store.
+    const int lane = tile.channel / V, column = tile.column0 + lane % TW;
+    const Gathered* prefetch_source = row + (column < tile.in_w ? column : tile.in_w - 1) * (long long)next_column + lane / TW * (V * TW);
     const long long next_row = p.gathered_h * DILATION_H;
 
     pdl_wait();
-    // Never true. Loads of the read-only path, which the compiler takes to be of constants, would pass the wait; none passes
-    // a place where threads may end.
-    if (p.nothing != 0) return;
+    // Never true. The compiler may hoist read-only loads above pdl_wait, but not above a point where threads may exit.
+    if (p.zero != 0) return;
 
-    Vec<Gathered, V> coming[AHEAD][IW];  // rows under way; what lies beside the image is zero from the start
+    Vec<Gathered, V> x_rows[PREFETCH_ROWS][IW];  // rows in flight; columns outside the image stay zero
     #pragma unroll
-    for (int i = 0; i < AHEAD; ++i)
+    for (int i = 0; i < PREFETCH_ROWS; ++i)
         #pragma unroll
         for (int c = 0; c < IW; ++c)
             #pragma unroll
-            for (int v = 0; v < V; ++v) coming[i][c].at[v] = Gathered();
-    auto fetch = [&](int slot, int c) {
-        load_over_if<V>((SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0, from + c * next_column, coming[slot][c]);
+            for (int v = 0; v < V; ++v) x_rows[i][c].at[v] = Gathered();
+    auto load_column = [&](int buffer, int c) {
+        load_over_if<V>((SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0, source + c * next_column, x_rows[buffer][c]);
     };
-    // Behind the last row that one is read again.
+    // After the last row, the loads repeat the last row.
     #pragma unroll
-    for (int i = 0; i < AHEAD; ++i) {
+    for (int i = 0; i < PREFETCH_ROWS; ++i) {
         if (start < stop)
             #pragma unroll
-            for (int c = 0; c < IW; ++c) fetch(i, c);
-        if (start + i + 1 < stop && i + 1 < AHEAD) from += next_row;
+            for (int c = 0; c < IW; ++c) load_column(i, c);
+        if (start + i + 1 < stop && i + 1 < PREFETCH_ROWS) source += next_row;
     }
     #pragma unroll
-    for (int i = 0; i < ASKED; ++i) {
-        if (AHEAD <= i && start + i < stop) ask_for(asked);
-        asked += next_row;
+    for (int i = 0; i < L2_PREFETCH_ROWS; ++i) {
+        if (PREFETCH_ROWS <= i && start + i < stop) prefetch_l2(prefetch_source);
+        prefetch_source += next_row;
     }
 
     Accum weight[R][S][V];
-    load_filters(p, place.channel, weight);
-    ColumnOperands kept[V / WIDTH];
-    keep_all(p, place, kept);
+    load_filters(p, tile.channel, weight);
+    ColumnOperands column_operands[V / WIDTH];
+    load_operands(p, tile, column_operands);
 
-    Accum sum[R][TW][V];
+    Accum accum[R][TW][V];
     #pragma unroll
     for (int k = 0; k < R; ++k)
         #pragma unroll
         for (int t = 0; t < TW; ++t)
             #pragma unroll
-            for (int v = 0; v < V; ++v) sum[k][t][v] = (Accum)0;
+            for (int v = 0; v < V; ++v) accum[k][t][v] = (Accum)0;
 
-    // The products of a row; each of its columns makes room for that of a later row.
-    auto add = [&](int slot, int step) {
-        if (step + AHEAD < stop) from += next_row;
-        if (ASKED > 0 && step + ASKED < stop) ask_for(asked);
-        asked += next_row;
+    // Adds the products of a row. Each column is reloaded from a later row as soon as it has been read.
+    auto multiply_row = [&](int buffer, int step) {
+        if (step + PREFETCH_ROWS < stop) source += next_row;
+        if (L2_PREFETCH_ROWS > 0 && step + L2_PREFETCH_ROWS < stop) prefetch_l2(prefetch_source);
+        prefetch_source += next_row;
         #pragma unroll
         for (int c = 0; c < IW; ++c) {
             Accum x[V];
             #pragma unroll
-            for (int v = 0; v < V; ++v) x[v] = widen<Accum>(coming[slot][c].at[v]);
-            fetch(slot, c);
+            for (int v = 0; v < V; ++v) x[v] = widen<Accum>(x_rows[buffer][c].at[v]);
+            load_column(buffer, c);
             #pragma unroll
             for (int k = 0; k < R; ++k)
                 #pragma unroll
@@ -95,32 +97,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_strips(c
                     const int s = c - t;
                     if (s < 0 || s >= S) continue;
                     #pragma unroll
-                    for (int v = 0; v < V; ++v) multiply_add(sum[k][t][v], x[v], weight[R - 1 - k][s][v]);
+                    for (int v = 0; v < V; ++v) multiply_add(accum[k][t][v], x[v], weight[R - 1 - k][s][v]);
                 }
         }
     };
-    auto move = [&]() {
+    auto shift_window = [&]() {
         #pragma unroll
         for (int k = 0; k < R; ++k)
             #pragma unroll
             for (int t = 0; t < TW; ++t)
                 #pragma unroll
-                for (int v = 0; v < V; ++v) sum[k][t][v] = k + 1 < R ? sum[k + 1 < R ? k + 1 : 0][t][v] : (Accum)0;
+                for (int v = 0; v < V; ++v) accum[k][t][v] = k + 1 < R ? accum[k + 1 < R ? k + 1 : 0][t][v] : (Accum)0;
     };
-    auto finish = [&](int step) { leave(p, place, kept, place.row0 + step - EXTRA, sum[0]); };
+    auto finish_row = [&](int step) { store_row(p, tile, column_operands, tile.row0 + step - WARMUP_STEPS, accum[0]); };
 
     #pragma unroll 1
-    for (int turn = start; turn < stop; turn += AHEAD)
+    for (int iteration = start; iteration < stop; iteration += PREFETCH_ROWS)
         #pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
-            if (i > 0 && turn + i >= stop) break;
-            add(i, turn + i);
-            if (turn + i >= EXTRA) finish(turn + i);
-            move();
+        for (int i = 0; i < PREFETCH_ROWS; ++i) {
+            if (i > 0 && iteration + i >= stop) break;
+            multiply_row(i, iteration + i);
+            if (iteration + i >= WARMUP_STEPS) finish_row(iteration + i);
+            shift_window();
         }
     #pragma unroll 1
     for (int step = start < stop ? stop : start; step < steps; ++step) {
-        if (step >= EXTRA) finish(step);
-        move();
+        if (step >= WARMUP_STEPS) finish_row(step);
+        shift_window();
     }
 }

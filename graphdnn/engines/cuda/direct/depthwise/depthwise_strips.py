@@ -1,7 +1,7 @@
-"""Depthwise fprop and dgrad by threads that walk down strips of an image: which convolutions, how work is divided.
+"""Depthwise fprop and dgrad by a sliding window in registers: the supported convolutions and the work partition.
 
-The kernel is depthwise_strips.cu (threads.py): multiply-adds and little beside them. Its warps are few, so they have to
-fill the device evenly, and to ask early for what they will read.
+The kernel is depthwise_strips.cu. It issues little besides multiply-adds. It has few warps, so the warps have to fill
+the device evenly and prefetch early.
 """
 
 from __future__ import annotations
@@ -111,5 +111,5 @@ def seconds(shape: Shape, tile: Strips, device: DeviceSpec) -> float:
 
 
 def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Strips) -> DeviceKernel:
-    constants, fields = {"AHEAD": tile.ahead, "ASKED": _ASKED}, {"segment_rows": tile.rows}
+    constants, fields = {"PREFETCH_ROWS": tile.ahead, "L2_PREFETCH_ROWS": _ASKED}, {"segment_rows": tile.rows}
     return depthwise_registers.generate(op, sides, steps, tile, "strips", constants, fields)

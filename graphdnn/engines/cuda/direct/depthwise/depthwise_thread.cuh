@@ -1,59 +1,63 @@
-// A thread of the depthwise kernels without shared memory, unit stride, channels last, fprop and dgrad: it owns V channels
-// of TW columns, and what neighbouring threads read as well comes from the cache of their multiprocessor.
+// The thread tile of the depthwise kernels that keep rows in registers: unit stride, channels last, fprop and dgrad. A
+// thread owns V channels of TW columns. Elements that neighbouring threads also read come from the L1 cache.
+//
+// Required constants: R, S, DILATION_H, DILATION_W, DGRAD, FLIP: the filter and the direction. V, TW, THREADS: see above.
+// FILTER_R, FILTER_S, FILTER_CHUNK: strides of a filter and elements of a load. WIDTH: channels of an epilogue call.
+// EXACT: tiles divide the columns. PITCH: elements between pixels. SAFE_FROM, SAFE_TO: columns inside the image in every tile.
 
-constexpr int IW = TW + S - 1;            // gathered columns of a thread
-constexpr bool BACKWARD = DGRAD != FLIP;  // the filter meets the image turned over
-static_assert(V % WIDTH == 0 && V * R * S % FILTER_CHUNK == 0, "whole packs");
+constexpr int IW = TW + S - 1;            // gathered columns that a thread reads
+constexpr bool BACKWARD = DGRAD != FLIP;  // the filter is flipped
+static_assert(V % WIDTH == 0 && V * R * S % FILTER_CHUNK == 0, "whole vectors");
 
-// Where its results begin and what it gathers for them, in places of its part of a dilated image. Threads count lanes,
-// then tiles of columns, blocks of `rows` rows, parts of a dilated image, and images.
-struct Place {
+// The thread's output and gathered origin, as indices within a dilation phase. Threads enumerate channel lanes, then column
+// tiles, blocks of `rows` rows, dilation phases, and images.
+struct ThreadTile {
     int n, channel, row0, column0, first_row, first_column;
-    Remainder down, across;
+    DilationPhase phase_h, phase_w;
     int in_h, in_w, out_h, out_w;
 
-    __device__ __forceinline__ Place(const Params& p, int rows) {
+    __device__ __forceinline__ ThreadTile(const Params& p, int rows) {
         const unsigned int thread = blockIdx.x * THREADS + threadIdx.x;
         const unsigned int by_tile = quotient(thread, p.lanes, p.lanes_magic);
         channel = (int)(thread - by_tile * (unsigned int)p.lanes) * V;
         const unsigned int by_rows = quotient(by_tile, p.tiles, p.tiles_magic);
         column0 = (int)(by_tile - by_rows * (unsigned int)p.tiles) * TW;
-        unsigned int rest = quotient(by_rows, p.row_blocks, p.row_blocks_magic);
-        row0 = (int)(by_rows - rest * (unsigned int)p.row_blocks) * rows;
-        down = remainder_of((int)(rest % DILATION_H), (int)p.in_row, DILATION_H);
-        rest /= DILATION_H;
-        across = remainder_of((int)(rest % DILATION_W), (int)p.in_column, DILATION_W);
-        n = (int)(rest / DILATION_W);
-        in_h = places((int)p.in_h, down.met, DILATION_H), in_w = places((int)p.in_w, across.met, DILATION_W);
-        out_h = places((int)p.out_h, down.own, DILATION_H), out_w = places((int)p.out_w, across.own, DILATION_W);
-        first_row = row0 + down.shift - (DGRAD ? R - 1 : 0);
-        first_column = column0 + across.shift - (DGRAD ? S - 1 : 0);
+        unsigned int rem = quotient(by_rows, p.row_blocks, p.row_blocks_magic);
+        row0 = (int)(by_rows - rem * (unsigned int)p.row_blocks) * rows;
+        phase_h = dilation_phase((int)(rem % DILATION_H), (int)p.in_row, DILATION_H);
+        rem /= DILATION_H;
+        phase_w = dilation_phase((int)(rem % DILATION_W), (int)p.in_column, DILATION_W);
+        n = (int)(rem / DILATION_W);
+        in_h = phase_extent((int)p.in_h, phase_h.gathered_phase, DILATION_H), in_w = phase_extent((int)p.in_w, phase_w.gathered_phase, DILATION_W);
+        out_h = phase_extent((int)p.out_h, phase_h.out_phase, DILATION_H), out_w = phase_extent((int)p.out_w, phase_w.out_phase, DILATION_W);
+        first_row = row0 + phase_h.shift - (DGRAD ? R - 1 : 0);
+        first_column = column0 + phase_w.shift - (DGRAD ? S - 1 : 0);
     }
 
-    // The last block may have threads too many.
-    __device__ __forceinline__ bool is_there(const Params& p) const { return n < (int)p.images; }
+    // False for spare threads of the last CTA.
+    __device__ __forceinline__ bool is_valid(const Params& p) const { return n < (int)p.images; }
 
-    // Which of the gathered columns lie in the image, a bit for each.
+    // Bit c: gathered column c lies inside the image.
     __device__ __forceinline__ unsigned int inside() const {
-        unsigned int found = 0;
+        unsigned int mask = 0;
         #pragma unroll
         for (int c = 0; c < IW; ++c)
-            if ((unsigned int)(first_column + c) < (unsigned int)in_w) found |= 1u << c;
-        return found;
+            if ((unsigned int)(first_column + c) < (unsigned int)in_w) mask |= 1u << c;
+        return mask;
     }
 
-    // Results' coordinates, as the epilogue takes them: channel `v` and column `t` of the thread, `row` of the part.
-    __device__ __forceinline__ void at(int v, int row, int t, int (&to)[4]) const {
-        to[0] = n, to[1] = channel + v, to[2] = row * DILATION_H + down.own, to[3] = (column0 + t) * DILATION_W + across.own;
+    // Output coordinates for the epilogue: channel `v` and column `t` of the thread, `row` of the phase.
+    __device__ __forceinline__ void coord(int v, int row, int t, int (&result)[4]) const {
+        result[0] = n, result[1] = channel + v, result[2] = row * DILATION_H + phase_h.out_phase, result[3] = (column0 + t) * DILATION_W + phase_w.out_phase;
     }
 };
 
-// Its channels' filters, row by row.
+// Loads the filters of the thread's channels.
 __device__ __forceinline__ void load_filters(const Params& p, int channel, Accum (&weight)[R][S][V]) {
-    const Filter* const from = p.filter + channel * (R * S);
-    Vec<Filter, FILTER_CHUNK> piece[V * R * S / FILTER_CHUNK];
+    const Filter* const source = p.filter + channel * (R * S);
+    Vec<Filter, FILTER_CHUNK> vecs[V * R * S / FILTER_CHUNK];
     #pragma unroll
-    for (int i = 0; i < V * R * S / FILTER_CHUNK; ++i) piece[i] = load_vec_read_only<FILTER_CHUNK>(from + i * FILTER_CHUNK);
+    for (int i = 0; i < V * R * S / FILTER_CHUNK; ++i) vecs[i] = load_vec_read_only<FILTER_CHUNK>(source + i * FILTER_CHUNK);
     #pragma unroll
     for (int r = 0; r < R; ++r)
         #pragma unroll
@@ -61,34 +65,34 @@ __device__ __forceinline__ void load_filters(const Params& p, int channel, Accum
             #pragma unroll
             for (int v = 0; v < V; ++v) {
                 const int at = v * (R * S) + (BACKWARD ? R - 1 - r : r) * FILTER_R + (BACKWARD ? S - 1 - s : s) * FILTER_S;
-                weight[r][s][v] = widen<Accum>(piece[at / FILTER_CHUNK].at[at % FILTER_CHUNK]);
+                weight[r][s][v] = widen<Accum>(vecs[at / FILTER_CHUNK].at[at % FILTER_CHUNK]);
             }
 }
 
-// What the epilogue reads for its channels, before there are results.
-__device__ __forceinline__ void keep_all(const Params& p, const Place& place, ColumnOperands (&kept)[V / WIDTH]) {
+// Loads the epilogue's column operands before the main loop.
+__device__ __forceinline__ void load_operands(const Params& p, const ThreadTile& tile, ColumnOperands (&column_operands)[V / WIDTH]) {
     #pragma unroll
     for (int v = 0; v < V; v += WIDTH) {
-        const int at[4] = {place.n, place.channel + v, 0, place.column0 * DILATION_W + place.across.own};
-        load_column_operands(p, at, kept[v / WIDTH]);
+        const int coord[4] = {tile.n, tile.channel + v, 0, tile.column0 * DILATION_W + tile.phase_w.out_phase};
+        load_column_operands(p, coord, column_operands[v / WIDTH]);
     }
 }
 
-// A finished row of sums through the epilogue.
-__device__ __forceinline__ void leave(
-    const Params& p, const Place& place, const ColumnOperands (&kept)[V / WIDTH], int row, const Accum (&sum)[TW][V]
+// Stores a finished row through the epilogue.
+__device__ __forceinline__ void store_row(
+    const Params& p, const ThreadTile& tile, const ColumnOperands (&column_operands)[V / WIDTH], int row, const Accum (&accum)[TW][V]
 ) {
     #pragma unroll
     for (int t = 0; t < TW; ++t) {
-        if (!EXACT && place.column0 + t >= place.out_w) continue;
+        if (!EXACT && tile.column0 + t >= tile.out_w) continue;
         #pragma unroll
         for (int v = 0; v < V; v += WIDTH) {
-            int at[4];
-            place.at(v, row, t, at);
+            int coord[4];
+            tile.coord(v, row, t, coord);
             Accum acc[WIDTH];
             #pragma unroll
-            for (int e = 0; e < WIDTH; ++e) acc[e] = sum[t][v + e];
-            epilogue(p, at, kept[v / WIDTH], acc);
+            for (int e = 0; e < WIDTH; ++e) acc[e] = accum[t][v + e];
+            epilogue(p, coord, column_operands[v / WIDTH], acc);
         }
     }
 }

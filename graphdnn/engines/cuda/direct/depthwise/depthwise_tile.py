@@ -1,4 +1,4 @@
-"""Tiles of ``cuda_depthwise``: what a thread and a block compute, and what that takes."""
+"""Tiles of ``cuda_depthwise``: the work of a thread and of a CTA, and their resources and time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Engine ``cuda_depthwise_wgrad``: the filter gradient with one channel per group, for all that ``cuda_direct_wgrad``
-leaves: any dilation and stride, one to three spatial axes, channels last or first, long filters; in a fixed order.
+"""Engine ``cuda_depthwise_wgrad``: the filter gradient with one channel per group that ``cuda_direct_wgrad`` declines.
+
+It takes any dilation and stride, one to three spatial axes, channels last or first, and long filters. It is
+deterministic.
 """
 
 from __future__ import annotations
@@ -179,7 +181,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "in_d": in_d, "in_h": in_h, "in_w": in_w, "out_d": out_d, "out_h": out_h, "out_w": out_w,
         "channels": p.groups, "filter_rows": rows, "row_taps": _lines(p), "taps": p.taps,
         "stride_d": stride[0], "stride_h": stride[1], "dilation_d": dilation[0], "dilation_h": dilation[1],
-        "pad_d": pad[0], "pad_h": pad[1], "tiles": -(-out_w // tile.tw), "items": _items(p, tile.tw), "parts": parts,
+        "pad_d": pad[0], "pad_h": pad[1], "tiles": -(-out_w // tile.tw), "items": _items(p, tile.tw), "splits": parts,
         "padded_channels": channel_blocks * tile.lanes * tile.v,
     })  # fmt: skip
     parameters.scratch("partial", compute, steps.allocate(parts * p.taps * channel_blocks * tile.lanes * tile.v * 4))
@@ -194,7 +196,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "ALONG_COLUMNS": shape.along_columns, "FLIP": p.flip,
             "S": s, "STRIDE": stride[2], "DILATION": dilation[2], "PAD": pad[2],
             "V": tile.v, "TW": tile.tw, "VEC": tile.vec, "OUT_VEC": tile.out_vec, "ROW_TAPS": tile.row_taps,
-            "LANES": tile.lanes, "PLACES": tile.places,
+            "LANES": tile.lanes, "THREAD_SLOTS": tile.places,
             "THREADS": tile.threads, "SLICES": SLICES, "EXACT": out_w % tile.tw == 0,
             "Offset": "int" if max(x.span, dy.span) < 2**31 else "long long",
             "Gathered": STORAGE[x.data_type],

@@ -1,21 +1,24 @@
-// Depthwise filter gradient with unit stride, channels last: for each tap, a sum over pixels of products of x and dy,
-// without shared memory until the end.
+// Depthwise filter gradient with unit stride, channels last: dw[tap] is the sum over pixels of x * dy.
 //
-// A thread owns V channels of a tile of TW columns and ROWS rows of dy, and the sums of all taps. All rows that it reads are
-// written out in the text, so that loads of later rows are under way while those of earlier ones are added; what
-// neighbouring threads read as well comes from the cache. Then it takes the next of its tiles. In the end the block's sums
-// meet in shared memory. They are one part of the whole: parts are added by blocks of a cluster (depthwise_wgrad_cluster.cuh)
-// or by a second kernel (depthwise_wgrad_workspace.cuh), in a fixed order.
+// Tile:       a thread owns V channels of TW columns and ROWS rows of dy, and the accumulators of all taps. A CTA goes
+//             through its tiles with TILES tiles at a time.
+// Pipeline:   the loop over rows is fully unrolled, and loads run PREFETCH_ROWS rows ahead. Elements that neighbouring threads
+//             also read come from the L1 cache. The main loop uses no shared memory.
+// Epilogue:   the CTA's accumulators are one split. A cluster (depthwise_wgrad_cluster.cuh) or a second launch
+//             (depthwise_wgrad_workspace.cuh) adds the splits in a fixed order.
+// NaN:        pixels outside the image are zeros here, but 0 * inf is NaN. A CTA that finds NaN recomputes its sums.
 //
-// Pixels that are not there are zeros here, but 0 times infinity is not: a block that finds NaN among its sums computes them
-// again, from those that are there.
+// Required constants (from the generator): R, S, FLIP: the filter. V, TW, ROWS, LANES, TILES, THREADS, PREFETCH_ROWS: see
+// above; LANES is the threads along the channels. PITCH, PLAIN_PITCH: elements between pixels of x and of dy. SAFE_ROW_FROM,
+// SAFE_ROW_TO, SAFE_FROM, SAFE_TO: rows and columns of x inside the image in every tile. EXACT, WHOLE, WHOLE_CHANNELS: tiles
+// divide the columns, rows, channels. CLUSTER: splits, or SLICES: warps of a CTA of the second launch. BLOCKS.
 
-constexpr int CHANNELS_OUT = LANES * V;      // of a block
-constexpr int SUMS = R * S * CHANNELS_OUT;   // likewise: [r][s][channel]
-constexpr int IW = TW + S - 1;               // columns of x of a tile
+constexpr int CHANNELS_OUT = LANES * V;      // channels of a CTA
+constexpr int SUMS = R * S * CHANNELS_OUT;   // sums of a CTA: [r][s][channel]
+constexpr int IW = TW + S - 1;               // columns of x that a tile reads
 constexpr int IH = ROWS + R - 1;
 
-// Where a tile's dy and x begin.
+// The origins of a tile in dy and in x.
 struct Tile {
     int n, row, column, x_row, x_column;
 
@@ -28,16 +31,16 @@ struct Tile {
     }
 };
 
-// A block's sum for one filter element, the plain way.
-__device__ __forceinline__ Accum exact_sum(const Params& p, int part, int channel, int r, int s) {
-    Accum sum = (Accum)0;
+// Computes a CTA's sum for one filter element without padding.
+__device__ __forceinline__ Accum exact_sum(const Params& p, int split, int channel, int r, int s) {
+    Accum accum = (Accum)0;
     #pragma unroll 1
-    for (int number = part * TILES; number < (int)p.tiles; number += (int)p.parts * TILES)
+    for (int number = split * TILES; number < (int)p.tiles; number += (int)p.splits * TILES)
         #pragma unroll 1
         for (int i = 0; i < TILES * ROWS * TW; ++i) {
-            const int own = number + i / (ROWS * TW), row = i / TW % ROWS, column = i % TW;
-            if (own >= (int)p.tiles) break;
-            const Tile tile(p, own);
+            const int tile_number = number + i / (ROWS * TW), row = i / TW % ROWS, column = i % TW;
+            if (tile_number >= (int)p.tiles) break;
+            const Tile tile(p, tile_number);
             const int h = tile.x_row + row + r, w = tile.x_column + column + s;
             if (tile.row + row >= (int)p.out_h || tile.column + column >= (int)p.out_w ||
                 (unsigned int)h >= (unsigned int)p.in_h || (unsigned int)w >= (unsigned int)p.in_w)
@@ -46,36 +49,35 @@ __device__ __forceinline__ Accum exact_sum(const Params& p, int part, int channe
             const long long plain_at =
                 tile.n * p.plain_n + (tile.row + row) * p.plain_h + (tile.column + column) * (long long)PLAIN_PITCH;
             multiply_add(
-                sum, widen<Accum>(p.gathered[at + channel]), widen<Accum>(p.plain[plain_at + channel])
+                accum, widen<Accum>(p.gathered[at + channel]), widen<Accum>(p.plain[plain_at + channel])
             );
         }
-    return sum;
+    return accum;
 }
 
-extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS)
+extern "C" __global__ void SPLIT_CLUSTER __launch_bounds__(THREADS, BLOCKS)
 depthwise_wgrad_rows(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
-    const int part = part_of_block(p), channel_block = channels_of_block(p);
-    // Threads behind the last tile do the first one's work once more and keep it to themselves: one path for all.
-    const int place = (int)threadIdx.x % (LANES * TILES), of_block = place / LANES;
-    const int local = (place - of_block * LANES) * V, channel = channel_block * CHANNELS_OUT + local;
-    const bool mine = (int)threadIdx.x < LANES * TILES, is_there = channel < (int)p.channels_out;
-    greet_parts();
+    const int split = split_index(p), channel_block = channel_block_index(p);
+    // Spare threads repeat the work of the first tile and discard it, so that all threads follow one path.
+    const int thread_slot = (int)threadIdx.x % (LANES * TILES), thread_tile = thread_slot / LANES;
+    const int local = (thread_slot - thread_tile * LANES) * V, channel = channel_block * CHANNELS_OUT + local;
+    const bool owns_tile = (int)threadIdx.x < LANES * TILES, is_channel = channel < (int)p.channels_out;
+    arrive_splits();
     pdl_wait();
-    // Never true. Loads of the read-only path, which the compiler takes to be of constants, would pass the wait; none passes
-    // a place where threads may end.
-    if (p.nothing != 0) return;
+    // Never true. The compiler may hoist read-only loads above pdl_wait, but not above a point where threads may exit.
+    if (p.zero != 0) return;
 
-    Accum sum[R][S][V];
+    Accum accum[R][S][V];
     #pragma unroll
     for (int r = 0; r < R; ++r)
         #pragma unroll
         for (int s = 0; s < S; ++s)
             #pragma unroll
-            for (int v = 0; v < V; ++v) sum[r][s][v] = (Accum)0;
+            for (int v = 0; v < V; ++v) accum[r][s][v] = (Accum)0;
 
     #pragma unroll 1
-    for (int number = part * TILES + of_block; number < (int)p.tiles; number += (int)p.parts * TILES) {
+    for (int number = split * TILES + thread_tile; number < (int)p.tiles; number += (int)p.splits * TILES) {
         const Tile tile(p, number);
         unsigned int inside = 0, plain_inside = 0;
         #pragma unroll
@@ -88,43 +90,43 @@ depthwise_wgrad_rows(const __grid_constant__ Params p) {
             tile.x_column * (long long)PITCH + channel;
         const Plain* plain = p.plain + tile.n * p.plain_n + tile.row * p.plain_h + tile.column * (long long)PLAIN_PITCH + channel;
 
-        Gathered pack[AHEAD + 1][IW][V];  // rows under way
-        Plain plain_pack[AHEAD + 1][TW][V];
-        auto fetch = [&](int i) {
-            const bool is_row = (WHOLE_CHANNELS || is_there) &&
+        Gathered x_rows[PREFETCH_ROWS + 1][IW][V];  // rows in flight
+        Plain dy_rows[PREFETCH_ROWS + 1][TW][V];
+        auto load_row = [&](int i) {
+            const bool is_row = (WHOLE_CHANNELS || is_channel) &&
                 ((SAFE_ROW_FROM <= i && i < SAFE_ROW_TO) || (unsigned int)(tile.x_row + i) < (unsigned int)p.in_h);
             #pragma unroll
             for (int c = 0; c < IW; ++c) {
                 const bool is_column = (SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0;
-                load_if<V>(is_row && is_column, from + c * PITCH, pack[i % (AHEAD + 1)][c]);
+                load_if<V>(is_row && is_column, from + c * PITCH, x_rows[i % (PREFETCH_ROWS + 1)][c]);
             }
             from += p.gathered_h;
             if (i >= ROWS) return;
-            const bool is_plain = (WHOLE_CHANNELS || is_there) && (WHOLE || tile.row + i < (int)p.out_h);
+            const bool is_plain = (WHOLE_CHANNELS || is_channel) && (WHOLE || tile.row + i < (int)p.out_h);
             #pragma unroll
             for (int t = 0; t < TW; ++t)
                 load_if<V>(
-                    is_plain && (EXACT || (plain_inside >> t & 1u) != 0), plain + t * PLAIN_PITCH, plain_pack[i % (AHEAD + 1)][t]
+                    is_plain && (EXACT || (plain_inside >> t & 1u) != 0), plain + t * PLAIN_PITCH, dy_rows[i % (PREFETCH_ROWS + 1)][t]
                 );
             plain += p.plain_h;
         };
         #pragma unroll
-        for (int i = 0; i < AHEAD && i < IH; ++i) fetch(i);
+        for (int i = 0; i < PREFETCH_ROWS && i < IH; ++i) load_row(i);
 
         Accum dy[R][TW][V];
         #pragma unroll
         for (int i = 0; i < IH; ++i) {
-            if (i + AHEAD < IH) fetch(i + AHEAD);
+            if (i + PREFETCH_ROWS < IH) load_row(i + PREFETCH_ROWS);
             if (i < ROWS)
                 #pragma unroll
                 for (int t = 0; t < TW; ++t)
                     #pragma unroll
-                    for (int v = 0; v < V; ++v) dy[i % R][t][v] = widen<Accum>(plain_pack[i % (AHEAD + 1)][t][v]);
+                    for (int v = 0; v < V; ++v) dy[i % R][t][v] = widen<Accum>(dy_rows[i % (PREFETCH_ROWS + 1)][t][v]);
             Accum x[IW][V];
             #pragma unroll
             for (int c = 0; c < IW; ++c)
                 #pragma unroll
-                for (int v = 0; v < V; ++v) x[c][v] = widen<Accum>(pack[i % (AHEAD + 1)][c][v]);
+                for (int v = 0; v < V; ++v) x[c][v] = widen<Accum>(x_rows[i % (PREFETCH_ROWS + 1)][c][v]);
             #pragma unroll
             for (int t = 0; t < TW; ++t)
                 #pragma unroll
@@ -133,33 +135,33 @@ depthwise_wgrad_rows(const __grid_constant__ Params p) {
                     #pragma unroll
                     for (int s = 0; s < S; ++s)
                         #pragma unroll
-                        for (int v = 0; v < V; ++v) multiply_add(sum[r][s][v], x[t + s][v], dy[(i - r) % R][t][v]);
+                        for (int v = 0; v < V; ++v) multiply_add(accum[r][s][v], x[t + s][v], dy[(i - r) % R][t][v]);
                 }
         }
     }
 
     pdl_trigger();
     Accum* const shared = (Accum*)memory;  // [tile][r][s][channel]
-    bool strange = false;
-    if (mine)
+    bool has_nan = false;
+    if (owns_tile)
         #pragma unroll
         for (int r = 0; r < R; ++r)
             #pragma unroll
             for (int s = 0; s < S; ++s)
                 #pragma unroll
                 for (int v = 0; v < V; ++v) {
-                    strange |= sum[r][s][v] != sum[r][s][v];
-                    shared[of_block * SUMS + (r * S + s) * CHANNELS_OUT + local + v] = sum[r][s][v];
+                    has_nan |= accum[r][s][v] != accum[r][s][v];
+                    shared[thread_tile * SUMS + (r * S + s) * CHANNELS_OUT + local + v] = accum[r][s][v];
                 }
-    if (__syncthreads_or(strange)) {
+    if (__syncthreads_or(has_nan)) {
         #pragma unroll 1
         for (int i = threadIdx.x; i < SUMS; i += THREADS) {
             const int at = channel_block * CHANNELS_OUT + i % CHANNELS_OUT, tap = i / CHANNELS_OUT;
             #pragma unroll 1
             for (int j = 0; j < TILES; ++j)
-                shared[j * SUMS + i] = j == 0 && at < (int)p.channels_out ? exact_sum(p, part, at, tap / S, tap % S) : (Accum)0;
+                shared[j * SUMS + i] = j == 0 && at < (int)p.channels_out ? exact_sum(p, split, at, tap / S, tap % S) : (Accum)0;
         }
         __syncthreads();
     }
-    leave_part(p, shared, part, channel_block);
+    store_split(p, shared, split, channel_block);
 }

@@ -1,7 +1,7 @@
-"""The depthwise filter gradient by threads that share no memory: which convolutions, how work is divided, the kernel.
+"""The depthwise filter gradient with accumulators in registers: supported convolutions, work partition, kernel.
 
-The kernel is depthwise_wgrad_rows.cu. A thread owns a tile of an image and the sums of all taps. The blocks of a
-cluster add the sums of few blocks; a second kernel adds the sums of many.
+The kernel is depthwise_wgrad_rows.cu. A thread owns a tile of an image and the accumulators of all taps. A cluster
+adds the sums of few CTAs; a second launch adds the sums of many.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: Rows) -> De
         "in_h": p.input[0], "in_w": p.input[1], "out_h": p.output[0], "out_w": p.output[1],
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1], "channels_out": p.groups,
         "tiles": p.n * across * down, "tiles_across": across, "tiles_down": down,
-        "parts": tile.parts, "padded_channels": channel_blocks * channels, "nothing": 0,
+        "splits": tile.parts, "padded_channels": channel_blocks * channels, "zero": 0,
     })  # fmt: skip
     if not tile.joined:
         parameters.scratch("partial", compute, steps.allocate(tile.parts * channel_blocks * tile.sums(shape)))
@@ -223,7 +223,7 @@ def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: Rows) -> De
         constants={
             "R": p.filter[0], "S": p.filter[1], "FLIP": p.flip,
             "V": tile.v, "TW": tile.tw, "ROWS": tile.rows, "LANES": tile.lanes, "TILES": tile.tiles,
-            "THREADS": tile.threads, "BLOCKS": tile.blocks, "AHEAD": tile.ahead,
+            "THREADS": tile.threads, "BLOCKS": tile.blocks, "PREFETCH_ROWS": tile.ahead,
             **({"CLUSTER": tile.parts} if tile.joined else {"SLICES": SLICES, "GROUP_IN": 1, "GROUP_OUT": 1}),
             "PITCH": x_strides[_ACROSS], "PLAIN_PITCH": dy_strides[_ACROSS],
             "SAFE_ROW_FROM": safe_rows[0], "SAFE_ROW_TO": safe_rows[1],

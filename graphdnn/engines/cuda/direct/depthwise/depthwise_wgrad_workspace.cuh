@@ -1,20 +1,20 @@
-// Parts of a depthwise filter gradient by way of memory: a second kernel adds them (direct_wgrad_sum.cuh).
+// Split reduction of a depthwise filter gradient through the workspace: a second launch adds the splits (direct_wgrad_sum.cuh).
 
-#define IN_CLUSTERS
+#define SPLIT_CLUSTER
 
-__device__ __forceinline__ int part_of_block(const Params&) { return (int)blockIdx.y; }
-__device__ __forceinline__ int channels_of_block(const Params&) { return (int)blockIdx.x; }
-__device__ __forceinline__ void greet_parts() {}
+__device__ __forceinline__ int split_index(const Params&) { return (int)blockIdx.y; }
+__device__ __forceinline__ int channel_block_index(const Params&) { return (int)blockIdx.x; }
+__device__ __forceinline__ void arrive_splits() {}
 
-// The sums of the block's tiles, [tile][tap][channel].
-__device__ __forceinline__ void leave_part(const Params& p, const Accum* shared, int part, int channel_block) {
+// `shared` is [tile][tap][channel].
+__device__ __forceinline__ void store_split(const Params& p, const Accum* shared, int split, int channel_block) {
     constexpr int CHANNELS = LANES * V, COUNT = R * S * CHANNELS;
     #pragma unroll 1
     for (int i = threadIdx.x; i < COUNT; i += THREADS) {
-        Accum all = shared[i];
+        Accum total = shared[i];
         #pragma unroll
-        for (int j = 1; j < TILES; ++j) all = wrapping_sum(all, shared[j * COUNT + i]);
-        const long long tap = (long long)part * (R * S) + i / CHANNELS;
-        p.partial[tap * p.padded_channels + channel_block * CHANNELS + i % CHANNELS] = all;
+        for (int j = 1; j < TILES; ++j) total = wrapping_sum(total, shared[j * COUNT + i]);
+        const long long tap = (long long)split * (R * S) + i / CHANNELS;
+        p.partial[tap * p.padded_channels + channel_block * CHANNELS + i % CHANNELS] = total;
     }
 }

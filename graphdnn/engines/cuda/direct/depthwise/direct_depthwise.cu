@@ -1,30 +1,34 @@
 // Depthwise convolution, fprop and dgrad: any filter, dilation and stride, one to three axes, either layout.
 //
-// A thread owns V neighbouring channels of TW neighbouring columns of one row and adds tap after tap; neighbours read the
-// same elements at nearly the same time, so all but the first of them find them in the cache of their multiprocessor.
-// STAGED: what a block reads goes to shared memory first, all at once.
-// Along the columns every tap is known when the text is compiled, UNIT taps at a time; rows and planes are counted when it
-// runs. Channels lie next to each other (V of them are one access), or else columns do (VEC of them are).
+// Tile:       a thread owns V contiguous channels of TW neighbouring columns of one row. Neighbouring threads read the
+//             same elements at nearly the same time, so most reads hit the L1 cache.
+// Staging:    where STAGED, a CTA first copies its halo tile to shared memory.
+// Taps:       column taps are compile-time constants, UNIT taps at a time. Rows and planes of taps are run-time loops.
+// Layout:     channels are contiguous, with V channels in a load, or columns are (ALONG_COLUMNS), with VEC columns in a load.
+//
+// Required constants (from the generator): ALONG_COLUMNS, DGRAD, FLIP, STAGED, IN_TABLE (filters lie in shared memory). S,
+// UNIT, STRIDE, DILATION, PAD: taps along the columns. V, TW, VEC, LANES, TILES, ROWS, THREADS: tiles. CHUNK: elements of a
+// copy. WIDTH: elements of an epilogue call.
 
-constexpr int CHANNELS = LANES * V;  // of a block
+constexpr int CHANNELS = LANES * V;  // channels of a CTA
 constexpr int NONE = -(1 << 30);
 constexpr int STEP = DGRAD ? TW / STRIDE : TW * STRIDE;  // gathered columns from one thread's tile to the next
 static_assert(!DGRAD || TW % STRIDE == 0, "a tile of dgrad starts at a multiple of the stride");
 
 constexpr __host__ __device__ int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
 
-// Columns that a block's tiles read, counted from the first tile's own.
+// The columns that a CTA's tiles read, relative to the first tile's own column.
 constexpr int LOWEST = DGRAD ? floor_div(PAD - (S - 1) * DILATION, STRIDE) : -PAD;
 constexpr int HIGHEST = DGRAD ? floor_div(TW - 1 + PAD, STRIDE) : (TW - 1) * STRIDE + (S - 1) * DILATION - PAD;
-constexpr int BAND_FIRST = floor_div(LOWEST, VEC) * VEC;
-constexpr int BAND_COLUMNS = ((TILES - 1) * STEP + HIGHEST - BAND_FIRST + VEC) / VEC * VEC;
-constexpr int COLUMN_PACE = ALONG_COLUMNS ? 1 : CHANNELS;  // elements between neighbouring columns there
+constexpr int HALO_FIRST = floor_div(LOWEST, VEC) * VEC;
+constexpr int HALO_COLUMNS = ((TILES - 1) * STEP + HIGHEST - HALO_FIRST + VEC) / VEC * VEC;
+constexpr int COLUMN_STRIDE = ALONG_COLUMNS ? 1 : CHANNELS;  // elements between neighbouring columns of the halo tile
 
-// The gathered column that tap `s` of column `t` reads, counted from the tile's own.
+// The gathered column that tap `s` of column `t` reads, relative to the tile's own column.
 constexpr __host__ __device__ int column_of(int t, int s) {
     if (!DGRAD) return t * STRIDE + s * DILATION - PAD;
-    const int twice = t + PAD - s * DILATION;
-    return twice - floor_div(twice, STRIDE) * STRIDE == 0 ? floor_div(twice, STRIDE) : NONE;
+    const int numerator = t + PAD - s * DILATION;
+    return numerator - floor_div(numerator, STRIDE) * STRIDE == 0 ? floor_div(numerator, STRIDE) : NONE;
 }
 constexpr __host__ __device__ int lowest(int taps) {
     int low = 1 << 30;
@@ -47,84 +51,84 @@ constexpr __host__ __device__ bool is_read(int column, int taps) {
     return false;
 }
 
-// Taps of the filter as the kernel counts them: in the order of correlation.
+// The stored index of a tap. The kernel counts taps in the order of correlation.
 __device__ __forceinline__ int stored_tap(int tap, int taps) { return FLIP ? taps - 1 - tap : tap; }
 
-// Adds the products of TAPS taps of a row; `line` is the row's first column, `base` the tile's own column, moved by the
-// taps before these.
-template <int TAPS> __device__ __forceinline__ void add(
+// Adds the products of TAPS taps of a row. `line` is the row's first column. `base` is the tile's own column, advanced past
+// the taps that have been added.
+template <int TAPS> __device__ __forceinline__ void multiply_row(
     const Params& p, const Gathered* line, int base, const Accum* table, const Filter* filter, int tap,
-    Accum (&sum)[TW][V]
+    Accum (&accum)[TW][V]
 ) {
     constexpr int LOW = lowest(TAPS), HIGH = highest(TAPS), FIRST = floor_div(LOW, VEC) * VEC;
-    constexpr int PACKS = (HIGH - FIRST + VEC) / VEC;
+    constexpr int ROW_VECS = (HIGH - FIRST + VEC) / VEC;
     if constexpr (HIGH >= LOW) {
-        constexpr int EACH = ALONG_COLUMNS ? VEC : V;  // elements of an access
-        Vec<Gathered, EACH> pack[PACKS];
+        constexpr int LOAD_ELEMS = ALONG_COLUMNS ? VEC : V;  // elements of a load
+        Vec<Gathered, LOAD_ELEMS> vec[ROW_VECS];
         #pragma unroll
-        for (int i = 0; i < PACKS; ++i) {
+        for (int i = 0; i < ROW_VECS; ++i) {
             const int column = base + FIRST + i * VEC;
-            bool used = false;
+            bool is_used = false;
             #pragma unroll
-            for (int e = 0; e < VEC; ++e) used |= is_read(FIRST + i * VEC + e, TAPS);
-            if (!used) continue;
+            for (int e = 0; e < VEC; ++e) is_used |= is_read(FIRST + i * VEC + e, TAPS);
+            if (!is_used) continue;
             if constexpr (STAGED) {
-                pack[i] = load_vec<EACH>(line + column * COLUMN_PACE);
+                vec[i] = load_vec<LOAD_ELEMS>(line + column * COLUMN_STRIDE);
             } else {
                 #pragma unroll
-                for (int e = 0; e < EACH; ++e) pack[i].at[e] = Gathered();
+                for (int e = 0; e < LOAD_ELEMS; ++e) vec[i].at[e] = Gathered();
                 if ((unsigned int)column < (unsigned int)p.in_w)
-                    pack[i] = load_vec_read_only<EACH>(
+                    vec[i] = load_vec_read_only<LOAD_ELEMS>(
                         line + (ALONG_COLUMNS ? (Offset)column : column * (Offset)p.gathered_w));
             }
         }
-        Accum x[PACKS * VEC][V];
+        Accum x[ROW_VECS * VEC][V];
         #pragma unroll
-        for (int i = 0; i < PACKS * VEC; ++i)
+        for (int i = 0; i < ROW_VECS * VEC; ++i)
             if (is_read(FIRST + i, TAPS)) {
                 #pragma unroll
                 for (int v = 0; v < V; ++v)
-                    x[i][v] = widen<Accum>(pack[i / VEC].at[ALONG_COLUMNS ? i % VEC : v]);
+                    x[i][v] = widen<Accum>(vec[i / VEC].at[ALONG_COLUMNS ? i % VEC : v]);
             }
         #pragma unroll
         for (int s = 0; s < TAPS; ++s) {
             Accum w[V];
             if constexpr (IN_TABLE) {
-                const Vec<Accum, V> pack = load_vec<V>(table + (tap + s) * CHANNELS);
+                const Vec<Accum, V> vec = load_vec<V>(table + (tap + s) * CHANNELS);
                 #pragma unroll
-                for (int v = 0; v < V; ++v) w[v] = pack.at[v];
+                for (int v = 0; v < V; ++v) w[v] = vec.at[v];
             } else {
                 const int stored = stored_tap(tap + s, (int)p.taps);
-                const Vec<Filter, V> pack = load_vec_read_only<V>(filter + stored * (int)p.filter_tap);
+                const Vec<Filter, V> vec = load_vec_read_only<V>(filter + stored * (int)p.filter_tap);
                 #pragma unroll
-                for (int v = 0; v < V; ++v) w[v] = widen<Accum>(pack.at[v]);
+                for (int v = 0; v < V; ++v) w[v] = widen<Accum>(vec.at[v]);
             }
             #pragma unroll
             for (int t = 0; t < TW; ++t)
                 if (column_of(t, s) != NONE) {
                     #pragma unroll
-                    for (int v = 0; v < V; ++v) multiply_add(sum[t][v], x[column_of(t, s) - FIRST][v], w[v]);
+                    for (int v = 0; v < V; ++v) multiply_add(accum[t][v], x[column_of(t, s) - FIRST][v], w[v]);
                 }
         }
     }
 }
 
-// A row or plane of the gathered image that tap `r` of output `o` reads; false where it lies outside or between.
-__device__ __forceinline__ bool find(int o, int r, int stride, int dilation, int pad, int size, int& found) {
-    found = DGRAD ? o + pad - r * dilation : o * stride + r * dilation - pad;
+// Computes the gathered row or plane that tap `r` of output `o` reads. False if it lies outside the image or between strides.
+__device__ __forceinline__ bool gathered_index(int o, int r, int stride, int dilation, int pad, int size, int& index) {
+    index = DGRAD ? o + pad - r * dilation : o * stride + r * dilation - pad;
     if (DGRAD && stride > 1) {
-        const int whole = found / stride;  // a negative one is outside either way
-        if (found < 0 || whole * stride != found) return false;
-        found = whole;
+        const int quotient_index = index / stride;  // the test below rejects negative indices
+        if (index < 0 || quotient_index * stride != index) return false;
+        index = quotient_index;
     }
-    return (unsigned int)found < (unsigned int)size;
+    return (unsigned int)index < (unsigned int)size;
 }
 
-// The first row of the image that a block's rows read.
+// The first image row that a CTA reads.
 __device__ __forceinline__ int first_row(const Params& p, int row) {
     const int reach = ((int)p.filter_rows - 1) * (int)p.dilation_h;
     const int first = DGRAD ? (row + (int)p.pad_h - reach) / (int)p.stride_h : row * (int)p.stride_h - (int)p.pad_h;
-    return first > 0 ? first : 0;  // one of a negative number is rounded up, to 0 at most
+    return first > 0 ? first : 0;  // division rounds a negative numerator up, to 0 at most
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const __grid_constant__ Params p) {
@@ -144,12 +148,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
     const int n = (int)(block / (unsigned int)p.channel_blocks);
 
     const int rows = (int)p.filter_rows, planes = (int)p.filter_planes;
-    const int band_row = first_row(p, row_block * ROWS);
-    Gathered* const band = (Gathered*)(memory + (IN_TABLE ? (int)p.table_bytes : 0));
+    const int halo_row = first_row(p, row_block * ROWS);
+    Gathered* const halo_tile = (Gathered*)(memory + (IN_TABLE ? (int)p.table_bytes : 0));
     if constexpr (STAGED) {
-        constexpr int ACROSS = ALONG_COLUMNS ? BAND_COLUMNS / VEC : BAND_COLUMNS * (CHANNELS / CHUNK);  // copies for a row
-        const int stop = band_row + (int)p.band_rows, count = (stop < (int)p.in_h ? stop : (int)p.in_h) - band_row;
-        const int first = column_block * TILES * STEP + BAND_FIRST;
+        constexpr int ACROSS = ALONG_COLUMNS ? HALO_COLUMNS / VEC : HALO_COLUMNS * (CHANNELS / CHUNK);  // copies of a row
+        const int stop = halo_row + (int)p.halo_rows, count = (stop < (int)p.in_h ? stop : (int)p.in_h) - halo_row;
+        const int first = column_block * TILES * STEP + HALO_FIRST;
         #pragma unroll 4
         for (int i = (int)threadIdx.x; i < (ALONG_COLUMNS ? LANES : 1) * count * ACROSS; i += THREADS) {
             const int at = i % ACROSS, lines = i / ACROSS, l = ALONG_COLUMNS && LANES > 1 ? lines / count : 0;
@@ -157,10 +161,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
             const int column = ALONG_COLUMNS ? at * VEC : at / (CHANNELS / CHUNK);
             const int c = ALONG_COLUMNS ? l : at % (CHANNELS / CHUNK) * CHUNK;
             const bool inside = channel0 + c < (int)p.channels && (unsigned int)(first + column) < (unsigned int)p.in_w;
-            Gathered* const to = band + ((l * (int)p.band_rows + line) * BAND_COLUMNS + column) * COLUMN_PACE;
+            Gathered* const destination = halo_tile + ((l * (int)p.halo_rows + line) * HALO_COLUMNS + column) * COLUMN_STRIDE;
             copy_async<CHUNK * (int)sizeof(Gathered)>(
-                to + (ALONG_COLUMNS ? 0 : c),
-                p.gathered + n * p.gathered_n + (channel0 + c) * p.gathered_c + (band_row + line) * p.gathered_h +
+                destination + (ALONG_COLUMNS ? 0 : c),
+                p.gathered + n * p.gathered_n + (channel0 + c) * p.gathered_c + (halo_row + line) * p.gathered_h +
                     (first + column) * p.gathered_w,
                 inside
             );
@@ -181,31 +185,31 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
 
     const int thread = (int)threadIdx.x;
     const int lane = ALONG_COLUMNS ? thread / (TILES * ROWS) : thread % LANES;
-    const int place = ALONG_COLUMNS ? thread % (TILES * ROWS) : thread / LANES;
-    const int tile = column_block * TILES + place % TILES, row = row_block * ROWS + place / TILES;
+    const int thread_slot = ALONG_COLUMNS ? thread % (TILES * ROWS) : thread / LANES;
+    const int tile = column_block * TILES + thread_slot % TILES, row = row_block * ROWS + thread_slot / TILES;
     const int channel = channel0 + lane * V, column0 = tile * TW;
-    if (lane >= LANES || place >= TILES * ROWS || row >= (int)p.out_h || column0 >= (int)p.out_w || channel >= (int)p.channels)
+    if (lane >= LANES || thread_slot >= TILES * ROWS || row >= (int)p.out_h || column0 >= (int)p.out_w || channel >= (int)p.channels)
         return;
 
     const Gathered* const image = p.gathered + n * p.gathered_n + channel * p.gathered_c;
     const Filter* const filter = p.filter + channel * (Offset)p.filter_c;
-    Accum sum[TW][V];
+    Accum accum[TW][V];
     #pragma unroll
     for (int t = 0; t < TW; ++t)
         #pragma unroll
-        for (int v = 0; v < V; ++v) sum[t][v] = (Accum)0;
+        for (int v = 0; v < V; ++v) accum[t][v] = (Accum)0;
 
     #pragma unroll 1
     for (int d = 0; d < planes; ++d) {
         int depth;
-        if (!find(plane, d, (int)p.stride_d, (int)p.dilation_d, (int)p.pad_d, (int)p.in_d, depth)) continue;
+        if (!gathered_index(plane, d, (int)p.stride_d, (int)p.dilation_d, (int)p.pad_d, (int)p.in_d, depth)) continue;
         #pragma unroll 1
         for (int r = 0; r < rows; ++r) {
             int height;
-            if (!find(row, r, (int)p.stride_h, (int)p.dilation_h, (int)p.pad_h, (int)p.in_h, height)) continue;
+            if (!gathered_index(row, r, (int)p.stride_h, (int)p.dilation_h, (int)p.pad_h, (int)p.in_h, height)) continue;
             const Gathered* const line = STAGED
-                ? band + ((ALONG_COLUMNS ? lane * (int)p.band_rows : 0) + height - band_row) * (BAND_COLUMNS * COLUMN_PACE) -
-                    (column_block * TILES * STEP + BAND_FIRST) * COLUMN_PACE + (ALONG_COLUMNS ? 0 : lane * V)
+                ? halo_tile + ((ALONG_COLUMNS ? lane * (int)p.halo_rows : 0) + height - halo_row) * (HALO_COLUMNS * COLUMN_STRIDE) -
+                    (column_block * TILES * STEP + HALO_FIRST) * COLUMN_STRIDE + (ALONG_COLUMNS ? 0 : lane * V)
                 : image + depth * p.gathered_d + height * p.gathered_h;
             const int tap = (d * rows + r) * S;
             int base = tile * STEP;
@@ -213,12 +217,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
                 constexpr int ADVANCE = DGRAD ? -(UNIT * DILATION / STRIDE) : UNIT * DILATION;
                 #pragma unroll 1
                 for (int s = 0; s < S / UNIT; ++s, base += ADVANCE)
-                    add<UNIT>(p, line, base, table + lane * V, filter, tap + s * UNIT, sum);
+                    multiply_row<UNIT>(p, line, base, table + lane * V, filter, tap + s * UNIT, accum);
             } else {
-                add<UNIT>(p, line, base, table + lane * V, filter, tap, sum);
+                multiply_row<UNIT>(p, line, base, table + lane * V, filter, tap, accum);
             }
             if constexpr (S % UNIT != 0 && S > UNIT)
-                add<S % UNIT>(p, line, base, table + lane * V, filter, tap + S / UNIT * UNIT, sum);
+                multiply_row<S % UNIT>(p, line, base, table + lane * V, filter, tap + S / UNIT * UNIT, accum);
         }
     }
 
@@ -229,7 +233,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
             const int at[6] = {n, channel, 0, plane, row, column0 + t};
             Accum acc[WIDTH];
             #pragma unroll
-            for (int e = 0; e < WIDTH; ++e) acc[e] = sum[t + e][0];
+            for (int e = 0; e < WIDTH; ++e) acc[e] = accum[t + e][0];
             epilogue(p, at, acc);
         }
     } else {
@@ -241,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
                 const int at[6] = {n, channel + v, 0, plane, row, column0 + t};
                 Accum acc[WIDTH];
                 #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) acc[e] = sum[t][v + e];
+                for (int e = 0; e < WIDTH; ++e) acc[e] = accum[t][v + e];
                 epilogue(p, at, acc);
             }
         }

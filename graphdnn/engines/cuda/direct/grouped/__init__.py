@@ -1,1 +1,1 @@
-"""Groups of 8 to 64 channels on tensor cores of warps."""
+"""Convolutions with groups of 8 to 64 channels on tensor cores (mma.sync)."""

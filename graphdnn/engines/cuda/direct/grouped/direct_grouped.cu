@@ -1,86 +1,92 @@
-// Groups of 8 to 64 channels on tensor cores of warps, fprop and, for unit stride, dgrad.
+// Convolution with groups of 8 to 64 channels on tensor cores (mma.sync), fprop and, for unit stride, dgrad.
 //
-// A block takes the channels of GROUPS groups and keeps their filters; patches of images arrive in shared memory, the next
-// one while a block multiplies. A product's rows are 16 pixels, its columns 8 output channels, and its depth two chunks of 8
-// channels of one tap or two: the sum runs over (tap, chunk), all of which is there. Nothing is multiplied with another
-// group's channels, so nothing of it, infinity or NaN, reaches a result.
+// Tile:       a CTA owns the channels of GROUPS groups and tiles of tile_h x tile_w pixels of tile_images images. A job of a
+//             warp is 16 * ROWS pixels and GROUPS_PER_JOB groups.
+// MMA:        M is 16 pixels, N is 8 output channels, K is two chunks of 8 channels of one or two taps. A product never
+//             mixes groups, so inf and NaN do not leak between groups.
+// Pipeline:   filters stay in shared memory. cp.async loads the next halo tile during the MMAs (STAGES is 2).
+// Epilogue:   accumulators pass through shared memory, so that stores are contiguous along the channels.
+//
+// Required constants (from the generator): R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, DGRAD, FLIP: filter and
+// direction. IN, OUT: channels of a group in the gathered operand and in the result. GROUPS, ROWS, GROUPS_PER_JOB, STAGES, THREADS:
+// see above. WIDTH: channels of an epilogue call. BLOCKS: CTAs of a multiprocessor.
 
 constexpr int IN_CHUNKS = IN / 8, OUT_CHUNKS = OUT / 8, CHUNKS = R * S * IN_CHUNKS;
-constexpr int TURNS = S * IN_CHUNKS % 2 == 0 ? R : 1;  // a row of taps at a time, where it is whole steps
-constexpr int TURN = CHUNKS / TURNS, STEPS = (TURN + 1) / 2;
-constexpr int WIDE = GROUPS * IN_CHUNKS;               // chunks of a pixel
-constexpr int PIXEL = PIXEL_BYTES<WIDE>;
-constexpr int LINE = (CHUNKS | 1) * 16;                // of a line of filters
-constexpr int FILTER_BYTES = GROUPS * OUT * LINE + 16; // behind the last line a chunk is read that counts nothing
-constexpr int TOGETHER = JOINED * OUT;                 // channels of a job: those of some groups, for long pieces of memory
-constexpr int HALL_PITCH = TOGETHER + (TOGETHER % 16 ? 0 : 8);
-constexpr int HALL = 16 * HALL_PITCH;                  // floats of a warp
-constexpr int PACKS = TOGETHER / WIDTH;
+constexpr int K_PASSES = S * IN_CHUNKS % 2 == 0 ? R : 1;  // one row of taps in a pass, if it is whole K steps
+constexpr int PASS_CHUNKS = CHUNKS / K_PASSES, MMA_STEPS = (PASS_CHUNKS + 1) / 2;
+constexpr int PIXEL_CHUNKS = GROUPS * IN_CHUNKS;               // chunks of 8 channels of a pixel
+constexpr int PIXEL = PIXEL_BYTES<PIXEL_CHUNKS>;
+constexpr int FILTER_PITCH = (CHUNKS | 1) * 16;                // bytes of a row of filters
+constexpr int FILTER_BYTES = GROUPS * OUT * FILTER_PITCH + 16; // an unused chunk is read after the last row
+constexpr int JOB_CHANNELS = GROUPS_PER_JOB * OUT;                 // channels of a job; several groups make stores longer
+constexpr int EPILOGUE_PITCH = JOB_CHANNELS + (JOB_CHANNELS % 16 ? 0 : 8);
+constexpr int EPILOGUE_FLOATS = 16 * EPILOGUE_PITCH;                  // floats of a warp's staging buffer
+constexpr int JOB_VECS = JOB_CHANNELS / WIDTH;
 constexpr int WARPS = THREADS / 32;
-static_assert(WIDE <= 32 && GROUPS % JOINED == 0 && sizeof(Element) == 2, "whole jobs of 16-bit floats");
+static_assert(PIXEL_CHUNKS <= 32 && GROUPS % GROUPS_PER_JOB == 0 && sizeof(Element) == 2, "whole jobs of 16-bit floats");
 
-// Where a pixel of the tile begins in the patch, in bytes, and its place: image, row and column, ten bits each.
-struct __align__(8) Place {
-    int from;
-    unsigned int at;
+// A pixel of the tile: its byte offset in the halo tile, and its image, row and column, ten bits each.
+struct __align__(8) PixelSlot {
+    int offset;
+    unsigned int coord;
 };
 
-// Filters lie as [k][tap][c]. Here a line has an output channel's (fprop), or eight lines have the matrices of eight output
-// channels, a line for each k (dgrad); along a line go the chunks in the order of the sum.
-__device__ __forceinline__ void fetch_filters(const Params& p, unsigned char* to, int slab) {
-    constexpr int NEAR = DGRAD ? OUT_CHUNKS : IN_CHUNKS, LINES = GROUPS * (DGRAD ? IN : OUT), FAR = DGRAD ? IN : OUT;
-    const Element* const from = p.filter + (long long)slab * (LINES * R * S * NEAR * 8);
-    for (int i = (int)threadIdx.x; i < LINES * R * S * NEAR; i += THREADS) {
-        const int k = i / (R * S * NEAR), rest = i - k * (R * S * NEAR), read = rest / NEAR, c = rest - read * NEAR;
-        const int tap = FLIP ? R * S - 1 - read : read;
-        const int group = k / FAR, lane = k - group * FAR;
+// Loads the filters, which lie in memory as [k][tap][c]. A row of shared memory has the filter of one output channel (fprop), or
+// eight rows have the 8x8 matrices of eight output channels, one row for each k (dgrad). Chunks of a row are in the order of K.
+__device__ __forceinline__ void load_filters(const Params& p, unsigned char* to, int group_block) {
+    constexpr int INNER_CHUNKS = DGRAD ? OUT_CHUNKS : IN_CHUNKS, LINES = GROUPS * (DGRAD ? IN : OUT), OUTER = DGRAD ? IN : OUT;
+    const Element* const from = p.filter + (long long)group_block * (LINES * R * S * INNER_CHUNKS * 8);
+    for (int i = (int)threadIdx.x; i < LINES * R * S * INNER_CHUNKS; i += THREADS) {
+        const int k = i / (R * S * INNER_CHUNKS), rem = i - k * (R * S * INNER_CHUNKS), stored_tap = rem / INNER_CHUNKS, c = rem - stored_tap * INNER_CHUNKS;
+        const int tap = FLIP ? R * S - 1 - stored_tap : stored_tap;
+        const int group = k / OUTER, lane = k - group * OUTER;
         const int line = DGRAD ? (group * OUT_CHUNKS + c) * 8 + lane % 8 : k;
         const int chunk = tap * IN_CHUNKS + (DGRAD ? lane / 8 : c);
-        copy_async<16>(to + line * LINE + chunk * 16, from + i * 8, true);
+        copy_async<16>(to + line * FILTER_PITCH + chunk * 16, from + i * 8, true);
     }
 }
 
-__device__ __forceinline__ void fetch_patch(const Params& p, unsigned char* to, const Corner& corner, int slab) {
-    const Image image{p.gathered + slab * (GROUPS * IN), p.gathered_n,  p.gathered_h, p.gathered_w,
+__device__ __forceinline__ void load_halo_tile(const Params& p, unsigned char* to, const TileCoord& tile_origin, int group_block) {
+    const Image image{p.gathered + group_block * (GROUPS * IN), p.gathered_n,  p.gathered_h, p.gathered_w,
                       (int)p.images,                     (int)p.in_h,   (int)p.in_w};
-    const Cut cut{corner.n, corner.row * STRIDE_H + (int)p.in_row, corner.column * STRIDE_W + (int)p.in_column,
-                  (int)p.tile_images, (int)p.patch_h, (int)p.patch_w};
-    fetch_lines<WIDE, STRIDE_W, WARPS>(image, cut, (int)p.patch_apart, to);
+    const Box box{tile_origin.n, tile_origin.row * STRIDE_H + (int)p.in_row, tile_origin.column * STRIDE_W + (int)p.in_column,
+                  (int)p.tile_images, (int)p.halo_h, (int)p.halo_w};
+    load_lines<PIXEL_CHUNKS, STRIDE_W, WARPS>(image, box, (int)p.residue_columns, to);
 }
 
-// The products of a turn: `a` and `b` are where its first chunks lie.
+// The MMAs of one pass. `a` and `b` are the offsets of its first chunks.
 __device__ __forceinline__ void multiply(
-    const unsigned char* patch, const int (&a)[ROWS], const unsigned char* filters, int b, int last, int pitch, int apart,
-    float (&sum)[ROWS][OUT_CHUNKS][4]
+    const unsigned char* halo_tile, const int (&a)[ROWS], const unsigned char* filters, int b, int last, int pitch, int residue_stride,
+    float (&accum)[ROWS][OUT_CHUNKS][4]
 ) {
     const bool is_high = (int)threadIdx.x % 32 >= 16;
     #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
+    for (int step = 0; step < MMA_STEPS; ++step) {
         const auto place = [&](int chunk) {
             const int column = chunk / IN_CHUNKS % S * DILATION_W;
-            return column / STRIDE_W * PIXEL + column % STRIDE_W * apart + chunk % IN_CHUNKS * 16;
+            return column / STRIDE_W * PIXEL + column % STRIDE_W * residue_stride + chunk % IN_CHUNKS * 16;
         };
-        const int low = 2 * step, high = low + 1 < TURN ? low + 1 : low;
+        const int low = 2 * step, high = low + 1 < PASS_CHUNKS ? low + 1 : low;
         const int down_low = low / (S * IN_CHUNKS) * DILATION_H, down_high = high / (S * IN_CHUNKS) * DILATION_H;
         const int offset = is_high ? place(high) + down_high * pitch : place(low) + down_low * pitch;
         unsigned int x[ROWS][4];
         #pragma unroll
-        for (int m = 0; m < ROWS; ++m) load_matrices<false>(x[m], patch, a[m] + offset);
+        for (int m = 0; m < ROWS; ++m) load_matrices<false>(x[m], halo_tile, a[m] + offset);
         #pragma unroll
         for (int j = 0; j < OUT_CHUNKS; j += 2) {
             unsigned int w[4];
-            load_matrices<DGRAD>(w, filters, (j + 1 < OUT_CHUNKS ? b : last) + j * 8 * LINE + 2 * step * 16);
+            load_matrices<DGRAD>(w, filters, (j + 1 < OUT_CHUNKS ? b : last) + j * 8 * FILTER_PITCH + 2 * step * 16);
             #pragma unroll
             for (int m = 0; m < ROWS; ++m)
                 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
                     if (j + half >= OUT_CHUNKS) continue;
-                    if (low + 1 < TURN)
+                    if (low + 1 < PASS_CHUNKS)
                         warp_product<Element, true>(
-                            sum[m][j + half], x[m][0], x[m][1], x[m][2], x[m][3], w[2 * half], w[2 * half + 1]
+                            accum[m][j + half], x[m][0], x[m][1], x[m][2], x[m][3], w[2 * half], w[2 * half + 1]
                         );
                     else
-                        warp_product<Element, false>(sum[m][j + half], x[m][0], x[m][1], 0, 0, w[2 * half], 0);
+                        warp_product<Element, false>(accum[m][j + half], x[m][0], x[m][1], 0, 0, w[2 * half], 0);
                 }
         }
     }
@@ -90,23 +96,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
     extern __shared__ __align__(16) unsigned char memory[];
     pdl_trigger();
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
-    const unsigned int slabs = (unsigned int)p.slabs;
-    const int slab = (int)(blockIdx.x % slabs);
-    const int pixels = (int)p.tile_pixels, apart = (int)p.patch_apart * PIXEL, pitch = apart * STRIDE_W;
-    float* const hall = (float*)(memory + FILTER_BYTES) + warp * HALL;
-    Place* const places = (Place*)(memory + FILTER_BYTES + WARPS * HALL * 4);
-    const int patches = FILTER_BYTES + WARPS * HALL * 4 + (int)p.table_bytes;
+    const unsigned int group_blocks = (unsigned int)p.group_blocks;
+    const int group_block = (int)(blockIdx.x % group_blocks);
+    const int pixels = (int)p.tile_pixels, residue_stride = (int)p.residue_columns * PIXEL, pitch = residue_stride * STRIDE_W;
+    float* const epilogue_smem = (float*)(memory + FILTER_BYTES) + warp * EPILOGUE_FLOATS;
+    PixelSlot* const pixel_slots = (PixelSlot*)(memory + FILTER_BYTES + WARPS * EPILOGUE_FLOATS * 4);
+    const int halo_tiles = FILTER_BYTES + WARPS * EPILOGUE_FLOATS * 4 + (int)p.table_bytes;
 
     for (int i = (int)threadIdx.x; i < (int)p.table_bytes / 8; i += THREADS) {
         const int pixel = i < pixels ? i : pixels - 1, area = (int)p.tile_h * (int)p.tile_w;
-        const int image = pixel / area, rest = pixel - image * area, h = rest / (int)p.tile_w, w = rest - h * (int)p.tile_w;
-        const int line = image * (int)p.patch_h + h * STRIDE_H;
-        places[i] = {line * pitch + w * PIXEL, i < pixels ? (unsigned int)(image << 20 | h << 10 | w) : ~0u};
+        const int image = pixel / area, rem = pixel - image * area, h = rem / (int)p.tile_w, w = rem - h * (int)p.tile_w;
+        const int line = image * (int)p.halo_h + h * STRIDE_H;
+        pixel_slots[i] = {line * pitch + w * PIXEL, i < pixels ? (unsigned int)(image << 20 | h << 10 | w) : ~0u};
     }
     pdl_wait();
-    unsigned int tile = blockIdx.x / slabs;
-    fetch_filters(p, memory, slab);
-    if (tile < (unsigned int)p.tiles) fetch_patch(p, memory + patches, corner_of(p, tile), slab);
+    unsigned int tile = blockIdx.x / group_blocks;
+    load_filters(p, memory, group_block);
+    if (tile < (unsigned int)p.tiles) load_halo_tile(p, memory + halo_tiles, tile_coord(p, tile), group_block);
     commit_copies();
 
     int slot = 0;
@@ -115,87 +121,87 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
         const unsigned int next = tile + (unsigned int)p.tile_step;
         if constexpr (STAGES > 1) {
             if (next < (unsigned int)p.tiles)
-                fetch_patch(p, memory + patches + (slot ^ 1) * (int)p.patch_bytes, corner_of(p, next), slab);
+                load_halo_tile(p, memory + halo_tiles + (slot ^ 1) * (int)p.halo_bytes, tile_coord(p, next), group_block);
             commit_copies();
         }
         await_copies<STAGES - 1>();
         __syncthreads();
-        const Corner corner = corner_of(p, tile);
-        const int patch = patches + slot * (int)p.patch_bytes;
-        const int jobs = (pixels + 16 * ROWS - 1) / (16 * ROWS) * (GROUPS / JOINED);
+        const TileCoord tile_origin = tile_coord(p, tile);
+        const int halo_tile = halo_tiles + slot * (int)p.halo_bytes;
+        const int jobs = (pixels + 16 * ROWS - 1) / (16 * ROWS) * (GROUPS / GROUPS_PER_JOB);
         #pragma unroll 1
         for (int job = warp; job < jobs; job += WARPS) {
-            const int block = job / (GROUPS / JOINED), group = (job - block * (GROUPS / JOINED)) * JOINED;
+            const int block = job / (GROUPS / GROUPS_PER_JOB), group = (job - block * (GROUPS / GROUPS_PER_JOB)) * GROUPS_PER_JOB;
             const int first = block * (16 * ROWS);
-            const int channel0 = (slab * GROUPS + group) * OUT;
-            ColumnOperands kept;
-            if constexpr (32 % PACKS == 0) {
-                const int at[4] = {corner.n, channel0 + lane % PACKS * WIDTH, corner.row, corner.column};
-                load_column_operands(p, at, kept);
+            const int channel0 = (group_block * GROUPS + group) * OUT;
+            ColumnOperands column_operands;
+            if constexpr (32 % JOB_VECS == 0) {
+                const int coord[4] = {tile_origin.n, channel0 + lane % JOB_VECS * WIDTH, tile_origin.row, tile_origin.column};
+                load_column_operands(p, coord, column_operands);
             }
             int a[ROWS];
             #pragma unroll
-            for (int m = 0; m < ROWS; ++m) a[m] = patch + places[first + m * 16 + lane % 16].from + group * (IN * 2);
+            for (int m = 0; m < ROWS; ++m) a[m] = halo_tile + pixel_slots[first + m * 16 + lane % 16].offset + group * (IN * 2);
             const int line = group * OUT + lane % 8;
-            int last = line * LINE + lane / 8 % 2 * 16, b = last + lane / 16 * 8 * LINE;
-            float sum[JOINED][ROWS][OUT_CHUNKS][4];
+            int last = line * FILTER_PITCH + lane / 8 % 2 * 16, b = last + lane / 16 * 8 * FILTER_PITCH;
+            float accum[GROUPS_PER_JOB][ROWS][OUT_CHUNKS][4];
             #pragma unroll
-            for (int q = 0; q < JOINED; ++q)
+            for (int q = 0; q < GROUPS_PER_JOB; ++q)
                 #pragma unroll
                 for (int m = 0; m < ROWS; ++m)
                     #pragma unroll
                     for (int j = 0; j < OUT_CHUNKS; ++j)
                         #pragma unroll
-                        for (int e = 0; e < 4; ++e) sum[q][m][j][e] = 0.0f;
+                        for (int e = 0; e < 4; ++e) accum[q][m][j][e] = 0.0f;
             #pragma unroll 1
-            for (int pipe = 0; pipe < TURNS; ++pipe) {
+            for (int k_pass = 0; k_pass < K_PASSES; ++k_pass) {
                 #pragma unroll
-                for (int q = 0; q < JOINED; ++q)
-                    multiply(memory + q * (IN * 2), a, memory + q * (OUT * LINE), b, last, pitch, apart, sum[q]);
+                for (int q = 0; q < GROUPS_PER_JOB; ++q)
+                    multiply(memory + q * (IN * 2), a, memory + q * (OUT * FILTER_PITCH), b, last, pitch, residue_stride, accum[q]);
                 #pragma unroll
                 for (int m = 0; m < ROWS; ++m) a[m] += DILATION_H * pitch;
-                b += TURN * 16, last += TURN * 16;
+                b += PASS_CHUNKS * 16, last += PASS_CHUNKS * 16;
             }
 
             #pragma unroll
             for (int m = 0; m < ROWS; ++m) {
                 #pragma unroll
-                for (int q = 0; q < JOINED; ++q)
+                for (int q = 0; q < GROUPS_PER_JOB; ++q)
                     #pragma unroll
                     for (int j = 0; j < OUT_CHUNKS; ++j)
                         #pragma unroll
                         for (int half = 0; half < 2; ++half) {
-                            Vec<float, 2> pack;
-                            pack[0] = sum[q][m][j][2 * half];
-                            pack[1] = sum[q][m][j][2 * half + 1];
-                            float* const to = hall + (half * 8 + lane / 4) * HALL_PITCH + q * OUT + j * 8 + lane % 4 * 2;
-                            *(Vec<float, 2>*)to = pack;
+                            Vec<float, 2> vec;
+                            vec[0] = accum[q][m][j][2 * half];
+                            vec[1] = accum[q][m][j][2 * half + 1];
+                            float* const to = epilogue_smem + (half * 8 + lane / 4) * EPILOGUE_PITCH + q * OUT + j * 8 + lane % 4 * 2;
+                            *(Vec<float, 2>*)to = vec;
                         }
                 __syncwarp();
                 #pragma unroll
-                for (int i = 0; i < (16 * PACKS + 31) / 32; ++i) {
-                    const int item = i * 32 + lane, row = item / PACKS, column = item % PACKS * WIDTH;
-                    if (16 * PACKS % 32 != 0 && row >= 16) continue;
-                    const unsigned int place = places[first + m * 16 + row].at;
-                    const int n = corner.n + (int)(place >> 20), h = corner.row + (int)(place >> 10 & 1023u);
-                    const int w = corner.column + (int)(place & 1023u);
+                for (int i = 0; i < (16 * JOB_VECS + 31) / 32; ++i) {
+                    const int item = i * 32 + lane, row = item / JOB_VECS, column = item % JOB_VECS * WIDTH;
+                    if (16 * JOB_VECS % 32 != 0 && row >= 16) continue;
+                    const unsigned int place = pixel_slots[first + m * 16 + row].coord;
+                    const int n = tile_origin.n + (int)(place >> 20), h = tile_origin.row + (int)(place >> 10 & 1023u);
+                    const int w = tile_origin.column + (int)(place & 1023u);
                     if (place == ~0u || n >= (int)p.images || h >= (int)p.out_h || w >= (int)p.out_w) continue;
-                    const int at[4] = {n, channel0 + column, h, w};
-                    if constexpr (32 % PACKS != 0) load_column_operands(p, at, kept);
-                    const Vec<float, WIDTH> pack = load_vec<WIDTH>(hall + row * HALL_PITCH + column);
+                    const int coord[4] = {n, channel0 + column, h, w};
+                    if constexpr (32 % JOB_VECS != 0) load_column_operands(p, coord, column_operands);
+                    const Vec<float, WIDTH> vec = load_vec<WIDTH>(epilogue_smem + row * EPILOGUE_PITCH + column);
                     float acc[WIDTH];
                     #pragma unroll
-                    for (int e = 0; e < WIDTH; ++e) acc[e] = pack.at[e];
-                    epilogue(p, at, kept, acc);
+                    for (int e = 0; e < WIDTH; ++e) acc[e] = vec.at[e];
+                    epilogue(p, coord, column_operands, acc);
                 }
                 __syncwarp();
             }
         }
-        __syncthreads();  // the patch is overwritten next
+        __syncthreads();  // the halo tile is overwritten next
         if constexpr (STAGES > 1) {
             slot ^= 1;
         } else {
-            if (next < (unsigned int)p.tiles) fetch_patch(p, memory + patches, corner_of(p, next), slab);
+            if (next < (unsigned int)p.tiles) load_halo_tile(p, memory + halo_tiles, tile_coord(p, next), group_block);
             commit_copies();
         }
     }

@@ -1,8 +1,8 @@
-"""Engine ``cuda_grouped``: groups of 8 to 64 channels on tensor cores of warps, channels last.
+"""Engine ``cuda_grouped``: convolution with groups of 8 to 64 channels on tensor cores (mma.sync), channels last.
 
-Such groups are too narrow for products of 64 columns: with zeros between them most of the work is zeros. Here a
-product is 16 pixels by 8 channels of one group, a patch of the image in shared memory serves all taps, and a block's
-filters stay (direct_grouped.cu). Data gradients of unit stride are the same with filters transposed as they are read.
+Such groups are narrower than the 64 columns of a wgmma tile, which would multiply mostly zeros. Here an MMA tile is
+16 pixels by 8 channels of one group. One halo tile in shared memory serves all taps, and the filters of a CTA stay in
+shared memory (direct_grouped.cu). A data gradient of unit stride transposes the filters as it reads them.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "in_row": -before[0], "in_column": -before[1],
         "tiles": tiles, "tiles_h": counted[1], "tiles_w": counted[2], "tile_step": sharing,
         "tile_images": tile.images, "tile_h": tile.high, "tile_w": tile.wide, "tile_pixels": tile.pixels,
-        "patch_h": patch[0], "patch_w": patch[1], "patch_apart": -(-patch[1] // p.stride[1]),
-        "patch_bytes": tile.patch_bytes(shape), "table_bytes": tile.table_bytes, "slabs": slabs,
+        "halo_h": patch[0], "halo_w": patch[1], "residue_columns": -(-patch[1] // p.stride[1]),
+        "halo_bytes": tile.patch_bytes(shape), "table_bytes": tile.table_bytes, "group_blocks": slabs,
     })  # fmt: skip
     how = f"c{shape.channels_in}k{shape.channels_out}g{tile.groups}m{tile.rows}s{tile.stages}"
     name = f"conv_{roles.direction}__grouped_{how}__{op.name}"
@@ -109,7 +109,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1],
             "DGRAD": is_dgrad, "FLIP": p.flip != is_dgrad,
             "IN": shape.channels_in, "OUT": shape.channels_out, "GROUPS": tile.groups,
-            "ROWS": tile.rows, "JOINED": tile.joined(shape),
+            "ROWS": tile.rows, "GROUPS_PER_JOB": tile.joined(shape),
             "THREADS": THREADS, "STAGES": tile.stages, "BLOCKS": choice.resident, "WIDTH": width,
             "Element": STORAGE[gathered.data_type],
         },

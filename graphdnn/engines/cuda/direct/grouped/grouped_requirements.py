@@ -1,4 +1,4 @@
-"""What the products of narrow groups need: whole chunks of channels in a group, channels last."""
+"""Requirements of ``cuda_grouped`` and ``cuda_grouped_wgrad``: groups of whole 8-channel chunks, channels last."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions of narrow groups as their tiles see them: pixels in patches, whichever direction is computed."""
+"""The shape of a grouped convolution as its tiles need it: pixels of halo tiles, for either direction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiles of the products of narrow groups, and the choice of one: a model of what a multiprocessor does for a tile."""
+"""Tiles of convolutions with groups of 8 to 64 channels, and their choice by a model of a multiprocessor."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Engine ``cuda_grouped_wgrad``: filter gradients of groups of 8 to 64 channels on tensor cores, channels last.
+"""Engine ``cuda_grouped_wgrad``: filter gradient with groups of 8 to 64 channels on tensor cores, channels last.
 
-What groups have in common with each other is never multiplied, where other engines join them with zeros. A block keeps
-the sums of some groups and goes through its share of the pixels (direct_grouped_wgrad.cu); a second launch adds what
-blocks leave, in their order.
+The engine computes no products between groups, which other engines compute and discard. A CTA keeps the accumulators of
+some groups and goes through a range of the pixels (direct_grouped_wgrad.cu). A second launch adds the partial sums of
+the CTAs in a fixed order.
 """
 
 from __future__ import annotations
@@ -125,11 +125,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
         "tiles": tiles, "tiles_h": counted[1], "tiles_w": counted[2], "tile_step": choice.parts,
         "tile_images": tile.images, "tile_h": tile.high, "tile_w": tile.wide,
-        "patch_h": patch[0], "patch_w": patch[1], "patch_apart": tile.columns(shape),
-        "patch_bytes": tile.patch_bytes(shape), "stage_bytes": tile.stage_bytes(shape), "slabs": slabs,
-        "apart_bytes": tile.apart(shape), "patch_half": tile.patch_half(shape), "results_half": tile.results_box(shape),
-        "landing": tile.landing(shape),
-        "channels": channels, "parts": choice.parts,
+        "halo_h": patch[0], "halo_w": patch[1], "residue_columns": tile.columns(shape),
+        "halo_bytes": tile.patch_bytes(shape), "stage_bytes": tile.stage_bytes(shape), "group_blocks": slabs,
+        "residue_bytes": tile.apart(shape), "x_slice_bytes": tile.patch_half(shape),
+        "dy_slice_bytes": tile.results_box(shape), "tx_bytes": tile.landing(shape),
+        "channels": channels, "splits": choice.parts,
     })  # fmt: skip
     parameters.scratch("partial", "float", steps.allocate(choice.parts * channels * window * 4))
     how = f"c{p.c}k{p.k}g{tile.groups}s{tile.shares}t{tile.turns}p{tile.stages}{'l' if tile.walks else ''}"
@@ -143,9 +143,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1], "FLIP": p.flip,
-            "IN": p.c, "OUT": p.k, "GROUPS": tile.groups, "SHARES": tile.shares,
-            "LINES": tile.lines(shape), "TURNS": tile.turns,
-            "PIXEL": tile.row(p.c).pitch, "RESULT": tile.row(p.k).pitch, "EXCHANGED": tile.is_boxed,
+            "IN": p.c, "OUT": p.k, "GROUPS": tile.groups, "WARPS_M": tile.shares,
+            "SLIDING_ROWS": tile.lines(shape), "WARPS_K": tile.turns,
+            "PIXEL": tile.row(p.c).pitch, "DY_PIXEL": tile.row(p.k).pitch, "SWIZZLED": tile.is_boxed,
             "STAGES": tile.stages, "BLOCKS": choice.resident, "SLICES": slices, "WIDTH": width,
             "Element": STORAGE[x.data_type],
         },

@@ -1,4 +1,4 @@
-"""Tiles of the filter gradient of narrow groups, and the choice of one: a model of what a multiprocessor does."""
+"""Tiles of the filter gradient with groups of 8 to 64 channels, and their choice by a model of a multiprocessor."""
 
 from __future__ import annotations
 

@@ -1,19 +1,20 @@
-// Dilated filters: a filter meets every DILATION-th pixel only, so those whose coordinates leave the same remainder are an
-// image of their own, in which taps are neighbours. Of an axis without dilation there is one, and all of this is constant.
+// Dilation phases. A filter with dilation D reads every D-th pixel, so the pixels with equal coordinate modulo D form
+// an image of their own, and the taps are neighbours in that image. An axis without dilation has one phase, and the
+// compiler folds this code to constants.
 
-// What a part's coordinates along an axis are. `own`: the side that sums or dy belong to; `met`: the gathered one.
-struct Remainder {
-    int own, met;  // a coordinate is its place in the part, times the dilation, and this more
-    int shift;     // places from one on the own side to the first gathered one: padding is in it
+// One axis. coordinate = index within the phase * dilation + phase, for the output (or dy) and for the gathered operand.
+struct DilationPhase {
+    int out_phase, gathered_phase;  // coordinates modulo the dilation
+    int shift;     // first gathered index minus the output index; it includes the padding
 };
 
-__device__ __forceinline__ Remainder remainder_of(int own, int padding, int dilation) {
-    const int first = own + padding;
+__device__ __forceinline__ DilationPhase dilation_phase(int out_phase, int padding, int dilation) {
+    const int first = out_phase + padding;
     const int shift = first >= 0 ? first / dilation : -((dilation - 1 - first) / dilation);
-    return {own, first - shift * dilation, shift};
+    return {out_phase, first - shift * dilation, shift};
 }
 
-// Places of a part along an axis of `size` pixels.
-__device__ __forceinline__ int places(int size, int remainder, int dilation) {
-    return (size - remainder + dilation - 1) / dilation;
+// The number of pixels of a phase along an axis of `size` pixels.
+__device__ __forceinline__ int phase_extent(int size, int phase, int dilation) {
+    return (size - phase + dilation - 1) / dilation;
 }

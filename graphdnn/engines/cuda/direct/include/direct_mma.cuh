@@ -1,38 +1,38 @@
-// The warp's 16x8 product of 16-bit floats with fp32 sums, 16 or 8 deep.
+// mma.sync of 16-bit floats with fp32 accumulators: m16n8k16 or m16n8k8, and ldmatrix.trans.
 //
-// Lane 4 * g + j holds, as pairs of neighbours along k: A rows g and g + 8 at k = 2j, and again at k = 8 + 2j (deep
-// one only); B column g at the same k; of the sums rows g and g + 8, columns 2j and 2j + 1.
+// Lane 4 * g + j holds pairs along k: A rows g and g + 8 at k = 2j, and for m16n8k16 also at k = 8 + 2j; B column g at
+// the same k; accumulators of rows g and g + 8, columns 2j and 2j + 1.
 
 #ifndef __CUDA_ARCH__
-struct Product {
-    const float* sum;
+struct EmulatedMma {
+    const float* accum;
     float result[4];
     unsigned int a[4], b[2];
     bool is_half;
 };
 
-inline float emulated_element(const Product& of, unsigned int pair, int which) {
+inline float emulated_element(const EmulatedMma& operands_of, unsigned int pair, int which) {
     const unsigned short bits = (unsigned short)(pair >> 16 * which);
-    return of.is_half ? value_of(half_t{bits}) : value_of(bfloat_t{bits});
+    return operands_of.is_half ? value_of(half_t{bits}) : value_of(bfloat_t{bits});
 }
 
 inline void emulated_product(void** places, unsigned) {
-    const auto of = [&](int lane) -> Product& { return *(Product*)places[lane]; };
+    const auto operands_of = [&](int lane) -> EmulatedMma& { return *(EmulatedMma*)places[lane]; };
     for (int lane = 0; lane < 32; ++lane)
         for (int e = 0; e < 4; ++e) {
             const int row = lane / 4, column = lane % 4 * 2 + e % 2;
-            float sum = of(lane).sum[e];
+            float accum = operands_of(lane).accum[e];
             for (int k = 0; k < 16; ++k) {
-                const Product &a = of(row * 4 + k % 8 / 2), &b = of(column * 4 + k % 8 / 2);
-                sum += emulated_element(a, a.a[k / 8 * 2 + e / 2], k % 2) * emulated_element(b, b.b[k / 8], k % 2);
+                const EmulatedMma &a = operands_of(row * 4 + k % 8 / 2), &b = operands_of(column * 4 + k % 8 / 2);
+                accum += emulated_element(a, a.a[k / 8 * 2 + e / 2], k % 2) * emulated_element(b, b.b[k / 8], k % 2);
             }
-            of(lane).result[e] = sum;
+            operands_of(lane).result[e] = accum;
         }
 }
 #endif
 
 #ifndef __CUDA_ARCH__
-struct Matrices {
+struct MatrixRows {
     const unsigned short* row;
     unsigned int result[4];
 };
@@ -41,51 +41,51 @@ inline void emulated_matrices(void** places, unsigned) {
     for (int lane = 0; lane < 32; ++lane)
         for (int i = 0; i < 4; ++i) {
             const auto at = [&](int row) -> unsigned int {
-                return ((Matrices*)places[8 * i + row])->row[lane / 4];
+                return ((MatrixRows*)places[8 * i + row])->row[lane / 4];
             };
-            ((Matrices*)places[lane])->result[i] = at(lane % 4 * 2) | at(lane % 4 * 2 + 1) << 16;
+            ((MatrixRows*)places[lane])->result[i] = at(lane % 4 * 2) | at(lane % 4 * 2 + 1) << 16;
         }
 }
 #endif
 
-// Four 8x8 matrices of 16-bit elements from shared memory. Lane 8 * i + r gives the address of row r of matrix i, 16
-// bytes; lane 4 * g + j gets, of each, column g of rows 2j and 2j + 1.
+// Loads four transposed 8x8 matrices of 16-bit elements (ldmatrix.x4.trans). Lane 8 * i + r passes the address of row r
+// of matrix i, 16 bytes. Lane 4 * g + j receives column g of rows 2j and 2j + 1 of each matrix.
 __device__ __forceinline__ void load_transposed(unsigned int (&to)[4], const void* row) {
 #ifdef __CUDA_ARCH__
     const unsigned int from = (unsigned int)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(from) : "memory");
 #else
-    Matrices mine{(const unsigned short*)row, {}};
-    emulated_together(32, &mine, emulated_matrices);
-    for (int i = 0; i < 4; ++i) to[i] = mine.result[i];
+    MatrixRows request{(const unsigned short*)row, {}};
+    emulated_together(32, &request, emulated_matrices);
+    for (int i = 0; i < 4; ++i) to[i] = request.result[i];
 #endif
 }
 
 template <class T, bool DEEP>
 __device__ __forceinline__ void warp_product(
-    float (&sum)[4], unsigned int a0, unsigned int a1, unsigned int a2, unsigned int a3, unsigned int b0, unsigned int b1
+    float (&accum)[4], unsigned int a0, unsigned int a1, unsigned int a2, unsigned int a3, unsigned int b0, unsigned int b1
 ) {
 #ifdef __CUDA_ARCH__
     if constexpr (DEEP && same<T, half_t>)
         asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "+f"(accum[0]), "+f"(accum[1]), "+f"(accum[2]), "+f"(accum[3])
             : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
     else if constexpr (DEEP)
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "+f"(accum[0]), "+f"(accum[1]), "+f"(accum[2]), "+f"(accum[3])
             : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
     else if constexpr (same<T, half_t>)
         asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "+f"(accum[0]), "+f"(accum[1]), "+f"(accum[2]), "+f"(accum[3])
             : "r"(a0), "r"(a1), "r"(b0));
     else
         asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "+f"(accum[0]), "+f"(accum[1]), "+f"(accum[2]), "+f"(accum[3])
             : "r"(a0), "r"(a1), "r"(b0));
 #else
-    Product mine{sum, {}, {a0, a1, DEEP ? a2 : 0u, DEEP ? a3 : 0u}, {b0, DEEP ? b1 : 0u}, same<T, half_t>};
-    emulated_together(32, &mine, emulated_product);
-    for (int e = 0; e < 4; ++e) sum[e] = mine.result[e];
+    EmulatedMma request{accum, {}, {a0, a1, DEEP ? a2 : 0u, DEEP ? a3 : 0u}, {b0, DEEP ? b1 : 0u}, same<T, half_t>};
+    emulated_together(32, &request, emulated_product);
+    for (int e = 0; e < 4; ++e) accum[e] = request.result[e];
 #endif
 }

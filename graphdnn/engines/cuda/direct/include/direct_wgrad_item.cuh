@@ -1,27 +1,28 @@
-// An item of a filter gradient: a piece of an image. A block walks down one after the other.
+// A work item of a filter gradient: a segment of rows and a block of columns of one image. A CTA slides down its work
+// items one after the other.
 
-// An image's rows first .. last - 1 of dy. A turn is ROWS steps.
-template <int ROWS> struct Item {
-    int n, column_block, first, last, turns;
-    Remainder down, across;
-    int in_h, in_w, out_w;  // of the part
+// Rows first .. last - 1 of dy. An iteration of the main loop is ROWS steps.
+template <int ROWS> struct WorkItem {
+    int n, column_block, first, last, iterations;
+    DilationPhase phase_h, phase_w;
+    int in_h, in_w, out_w;  // extents of the dilation phase
 
-    __device__ __forceinline__ Item(const Params& p, unsigned int index) {
+    __device__ __forceinline__ WorkItem(const Params& p, unsigned int index) {
         column_block = (int)(index % (unsigned int)p.column_blocks);
         index /= (unsigned int)p.column_blocks;
         first = (int)(index % (unsigned int)p.segments * (unsigned int)p.segment_rows);
         index /= (unsigned int)p.segments;
-        down = remainder_of((int)(index % DILATION_H), (int)p.in_row, DILATION_H);
-        across = remainder_of((int)(index / DILATION_H % DILATION_W), (int)p.in_column, DILATION_W);
+        phase_h = dilation_phase((int)(index % DILATION_H), (int)p.in_row, DILATION_H);
+        phase_w = dilation_phase((int)(index / DILATION_H % DILATION_W), (int)p.in_column, DILATION_W);
         n = (int)(index / (DILATION_H * DILATION_W));
-        in_h = places((int)p.in_h, down.met, DILATION_H);
-        in_w = places((int)p.in_w, across.met, DILATION_W);
-        out_w = places((int)p.out_w, across.own, DILATION_W);
-        const int out_h = places((int)p.out_h, down.own, DILATION_H);
+        in_h = phase_extent((int)p.in_h, phase_h.gathered_phase, DILATION_H);
+        in_w = phase_extent((int)p.in_w, phase_w.gathered_phase, DILATION_W);
+        out_w = phase_extent((int)p.out_w, phase_w.out_phase, DILATION_W);
+        const int out_h = phase_extent((int)p.out_h, phase_h.out_phase, DILATION_H);
         last = first + (int)p.segment_rows < out_h ? first + (int)p.segment_rows : out_h;
-        // Steps whose rows of x all lie below the image add nothing.
-        const int inside = (in_h - first * IN_ROWS - down.shift + IN_ROWS - 1) / IN_ROWS;
-        const int steps = last - first + EXTRA < inside ? last - first + EXTRA : inside > 0 ? inside : 0;
-        turns = (steps + ROWS - 1) / ROWS;
+        // Steps whose rows of x all lie below the image contribute nothing.
+        const int inside = (in_h - first * IN_ROWS - phase_h.shift + IN_ROWS - 1) / IN_ROWS;
+        const int steps = last - first + WARMUP_STEPS < inside ? last - first + WARMUP_STEPS : inside > 0 ? inside : 0;
+        iterations = (steps + ROWS - 1) / ROWS;
     }
 };

@@ -1,40 +1,40 @@
-// The items of a filter gradient (direct_wgrad_item.cuh) on their way through shared memory: rows of the next one are under
-// way while those of the last are added.
+// The load pipeline of a filter gradient (direct_wgrad_item.cuh). Rows of the next work item arrive in shared memory
+// while the CTA still multiplies rows of the current one.
 
-// Both operands' rings. BEFORE_TILE: columns of dy before the block's first that are there too.
-template <class Images, class Gradients, int ROWS, int BEFORE_TILE> struct Items {
-    Images images;
-    Gradients gradients;
-    int channel_in, channel_out;         // the block's first
-    unsigned int coming = blockIdx.y;    // the item whose rows are fetched
-    int left = 0, target = 0;            // its turns that are not, and the slot for the next
+// The rings of both operands. HALO_COLUMNS: columns of dy to the left of the CTA's first column that it also loads.
+template <class XRing, class DyRing, int ROWS, int HALO_COLUMNS> struct WorkItemLoader {
+    XRing x_ring;
+    DyRing dy_ring;
+    int channel_in, channel_out;         // the CTA's first channels
+    unsigned int next_item = blockIdx.y;    // the work item after the one that is being loaded
+    int remaining = 0, load_stage = 0;            // iterations that are not loaded yet, and the stage for the next one
 
-    __device__ __forceinline__ Items(unsigned char* memory, int channel_in, int channel_out)
-        : images(memory), gradients(memory + Images::BYTES), channel_in(channel_in), channel_out(channel_out) {}
+    __device__ __forceinline__ WorkItemLoader(unsigned char* memory, int channel_in, int channel_out)
+        : x_ring(memory), dy_ring(memory + XRing::BYTES), channel_in(channel_in), channel_out(channel_out) {}
 
-    // Begins the copy of the next turn.
-    __device__ __forceinline__ void fetch(const Params& p, int channels_in) {
-        while (left == 0 && coming < (unsigned int)p.items) {
-            const Item<ROWS> item(p, coming);
-            left = item.turns;
-            images.start(
-                p.gathered + item.n * p.gathered_n + item.down.met * p.gathered_h + item.across.met * p.gathered_w,
+    // Issues the copies of the next iteration. `channels_in` is the number of channels of x.
+    __device__ __forceinline__ void load_step(const Params& p, int channels_in) {
+        while (remaining == 0 && next_item < (unsigned int)p.items) {
+            const WorkItem<ROWS> item(p, next_item);
+            remaining = item.iterations;
+            x_ring.begin_image(
+                p.gathered + item.n * p.gathered_n + item.phase_h.gathered_phase * p.gathered_h + item.phase_w.gathered_phase * p.gathered_w,
                 p.gathered_h * DILATION_H, p.gathered_w * DILATION_W, item.in_h, item.in_w, channels_in,
-                item.first * IN_ROWS + item.down.shift, item.column_block * TILES * STEP_W + item.across.shift, channel_in
+                item.first * IN_ROWS + item.phase_h.shift, item.column_block * TILES * STEP_W + item.phase_w.shift, channel_in
             );
-            gradients.start(
-                p.plain + item.n * p.plain_n + item.down.own * p.plain_h + item.across.own * p.plain_w,
+            dy_ring.begin_image(
+                p.plain + item.n * p.plain_n + item.phase_h.out_phase * p.plain_h + item.phase_w.out_phase * p.plain_w,
                 p.plain_h * DILATION_H, p.plain_w * DILATION_W, item.last, item.out_w, (int)p.channels_out,
-                item.first, item.column_block * TILES * TW - BEFORE_TILE, channel_out
+                item.first, item.column_block * TILES * TW - HALO_COLUMNS, channel_out
             );
-            coming += gridDim.y;
+            next_item += gridDim.y;
         }
-        if (left > 0) {
-            images.fetch(target);
-            gradients.fetch(target);
-            --left;
+        if (remaining > 0) {
+            x_ring.load_step(load_stage);
+            dy_ring.load_step(load_stage);
+            --remaining;
         }
-        target = target + 1 == STAGES ? 0 : target + 1;
+        load_stage = load_stage + 1 == STAGES ? 0 : load_stage + 1;
         commit_copies();
     }
 };

@@ -1,30 +1,37 @@
-// Filter gradient with few channels per group: for each tap, a sum over pixels of products of x and dy.
+// Direct filter gradient with few channels per group on CUDA cores: dw[tap] is the sum over pixels of x * dy.
 //
-// The walk is that of the forward direction (direct.cu), with rows of dy where that has sums: a thread keeps a window
-// of rows of dy in registers, V channels of TW columns, and its sums for all taps. A block goes through its items
-// (image, columns, rows) without a pause, rows of the next one under way while it adds those of the last. Partial sums
-// of blocks are added in their order by a second kernel, so that results repeat to the bit.
+// Tile:       a CTA owns CHANNELS_OUT channels of TILES * TW columns, and slides down its work items (image, columns, rows).
+// Pipeline:   rings of x and of dy with STAGES steps (direct_row_ring.cuh). Rows of the next work item arrive while the
+//             CTA multiplies rows of the current one.
+// Threads:    a thread owns V channels of TW columns. It keeps a window of WINDOW rows of dy and the accumulators of
+//             all taps in registers.
+// Epilogue:   the tiles of a CTA are added in shared memory (direct_wgrad_tiles.cuh). A second launch adds the CTAs'
+//             partial sums in a fixed order (direct_wgrad_sum.cuh), so results are deterministic.
+//
+// Required constants (from the generator), besides those of direct_row_ring.cuh: V, LANES, GROUP_IN, GROUP_OUT, CHUNK,
+// LV, STAGES, DILATION_H, DILATION_W, FLIP, EXACT, BLOCKS as in direct.cu. PLAIN_CHUNK: elements of a copy of dy.
+// SLICES: warps of a CTA of the second launch.
 
 constexpr int CHANNELS_IN = CHANNELS_OUT / GROUP_OUT * GROUP_IN;
-constexpr int IV = V <= GROUP_OUT ? GROUP_IN : V / GROUP_OUT * GROUP_IN;  // channels of x of a thread
+constexpr int IV = V <= GROUP_OUT ? GROUP_IN : V / GROUP_OUT * GROUP_IN;  // channels of x that a thread reads
 static_assert(CHANNELS_OUT % GROUP_OUT == 0 && (GROUP_OUT % V == 0 || V % GROUP_OUT == 0), "whole groups");
 
-typedef Ring<Gathered, IN_ROWS, COLUMNS, CHANNELS_IN, CHUNK, STAGES> Images;
-typedef Ring<Plain, 1, TILES * TW, CHANNELS_OUT, PLAIN_CHUNK, STAGES> Gradients;
+typedef RowRing<Gathered, IN_ROWS, COLUMNS, CHANNELS_IN, CHUNK, STAGES> XRing;
+typedef RowRing<Plain, 1, TILES * TW, CHANNELS_OUT, PLAIN_CHUNK, STAGES> DyRing;
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     const int channel_block = (int)blockIdx.x;
-    // Threads behind the last tile do the first one's work once more and keep it to themselves: one path for all.
-    const bool extra = (int)threadIdx.x >= LANES * TILES;
-    const int place = (int)threadIdx.x % (LANES * TILES);
-    const int tile = place / LANES, local = (place - tile * LANES) * V, local_in = local / GROUP_OUT * GROUP_IN;
+    // Spare threads repeat the work of the first tile and discard it, so that all threads follow one path.
+    const bool is_spare = (int)threadIdx.x >= LANES * TILES;
+    const int thread_slot = (int)threadIdx.x % (LANES * TILES);
+    const int tile = thread_slot / LANES, local = (thread_slot - tile * LANES) * V, local_in = local / GROUP_OUT * GROUP_IN;
 
-    Items<Images, Gradients, 1, 0> items(memory, channel_block * CHANNELS_IN, channel_block * CHANNELS_OUT);
-    const Images& images = items.images;
-    const Gradients& gradients = items.gradients;
+    WorkItemLoader<XRing, DyRing, 1, 0> items(memory, channel_block * CHANNELS_IN, channel_block * CHANNELS_OUT);
+    const XRing& x_ring = items.x_ring;
+    const DyRing& dy_ring = items.dy_ring;
 
-    Accum sum[R][S][GROUP_IN][V];
+    Accum accum[R][S][GROUP_IN][V];
     #pragma unroll
     for (int r = 0; r < R; ++r)
         #pragma unroll
@@ -32,16 +39,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
             #pragma unroll
             for (int c = 0; c < GROUP_IN; ++c)
                 #pragma unroll
-                for (int v = 0; v < V; ++v) sum[r][s][c][v] = (Accum)0;
+                for (int v = 0; v < V; ++v) accum[r][s][c][v] = (Accum)0;
 
     #pragma unroll 1
-    for (int i = 0; i < STAGES - 1; ++i) items.fetch(p, (int)p.channels_in);
-    int slot = 0;
+    for (int i = 0; i < STAGES - 1; ++i) items.load_step(p, (int)p.channels_in);
+    int stage = 0;
     #pragma unroll 1
     for (unsigned int index = blockIdx.y; index < (unsigned int)p.items; index += gridDim.y) {
-        const Item<1> item(p, index);
+        const WorkItem<1> item(p, index);
         const int column0 = (item.column_block * TILES + tile) * TW;
-        const bool whole = EXACT || column0 + TW <= item.out_w;
+        const bool is_whole_tile = EXACT || column0 + TW <= item.out_w;
         Accum dy[WINDOW][TW][V];
         #pragma unroll
         for (int k = 0; k < WINDOW; ++k)
@@ -49,37 +56,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
             for (int t = 0; t < TW; ++t)
                 #pragma unroll
                 for (int v = 0; v < V; ++v) dy[k][t][v] = (Accum)0;
-        int row = item.first * IN_ROWS + item.down.shift;
+        int row = item.first * IN_ROWS + item.phase_h.shift;
         #pragma unroll 1
-        for (int step = 0; step < item.turns; ++step) {
+        for (int step = 0; step < item.iterations; ++step) {
             await_copies<STAGES - 2>();
-            __syncthreads();  // this step is there for all, and all have left the slot that is filled next
-            items.fetch(p, (int)p.channels_in);
-            const Plain* const next = gradients.at(slot, 0, tile * TW, local);
+            __syncthreads();  // the step is visible to all threads, and no thread reads the stage that is filled next
+            items.load_step(p, (int)p.channels_in);
+            const Plain* const dy_row = dy_ring.row_ptr(stage, 0, tile * TW, local);
             #pragma unroll
             for (int t = 0; t < TW; ++t) {
                 #pragma unroll
                 for (int k = 0; k + 1 < WINDOW; ++k)
                     #pragma unroll
                     for (int v = 0; v < V; ++v) dy[k][t][v] = dy[k + 1][t][v];
-                const Vec<Plain, V> pack = load_vec<V>(next + t * CHANNELS_OUT);
+                const Vec<Plain, V> vec = load_vec<V>(dy_row + t * CHANNELS_OUT);
                 #pragma unroll
-                for (int v = 0; v < V; ++v) dy[WINDOW - 1][t][v] = widen<Accum>(pack.at[v]);
+                for (int v = 0; v < V; ++v) dy[WINDOW - 1][t][v] = widen<Accum>(vec.at[v]);
             }
             #pragma unroll
             for (int u = 0; u < IN_ROWS; ++u) {
                 if (u >= R || (unsigned int)(row + u) >= (unsigned int)item.in_h) continue;
-                const Gathered* const here = images.at(slot, u, tile * STEP_W, local_in);
+                const Gathered* const x_row = x_ring.row_ptr(stage, u, tile * STEP_W, local_in);
                 Accum x[IW][IV];
                 #pragma unroll
                 for (int i = 0; i < IW; ++i)
                     #pragma unroll
                     for (int c = 0; c < IV; c += LV) {
-                        const Vec<Gathered, LV> pack = load_vec<LV>(here + i * CHANNELS_IN + c);
+                        const Vec<Gathered, LV> vec = load_vec<LV>(x_row + i * CHANNELS_IN + c);
                         #pragma unroll
-                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accum>(pack.at[e]);
+                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accum>(vec.at[e]);
                     }
-                auto add = [&](int k, int t) {
+                auto multiply_pixel = [&](int k, int t) {
                     const int r = row_tap(u, k);
                     if (r < 0) return;
                     #pragma unroll
@@ -91,33 +98,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
                             #pragma unroll
                             for (int v = 0; v < V; ++v)
                                 multiply_add(
-                                    sum[r][s][c][v], x[i][V <= GROUP_OUT ? c : v / GROUP_OUT * GROUP_IN + c], dy[k][t][v]
+                                    accum[r][s][c][v], x[i][V <= GROUP_OUT ? c : v / GROUP_OUT * GROUP_IN + c], dy[k][t][v]
                                 );
                     }
                 };
-                // Pixels of dy that are not there are left out: their zeros times an infinite x would not be zero.
-                if (whole && step >= WINDOW - 1 && item.first + step < item.last) {
+                // Pixels outside dy are skipped: 0 * inf would be NaN.
+                if (is_whole_tile && step >= WINDOW - 1 && item.first + step < item.last) {
                     #pragma unroll
                     for (int k = 0; k < WINDOW; ++k)
                         #pragma unroll
-                        for (int t = 0; t < TW; ++t) add(k, t);
+                        for (int t = 0; t < TW; ++t) multiply_pixel(k, t);
                 } else {
                     #pragma unroll
                     for (int k = 0; k < WINDOW; ++k) {
-                        const int from = step - (WINDOW - 1 - k);
-                        if (from < 0 || item.first + from >= item.last) continue;
+                        const int dy_step = step - (WINDOW - 1 - k);
+                        if (dy_step < 0 || item.first + dy_step >= item.last) continue;
                         #pragma unroll
                         for (int t = 0; t < TW; ++t)
-                            if (EXACT || column0 + t < item.out_w) add(k, t);
+                            if (EXACT || column0 + t < item.out_w) multiply_pixel(k, t);
                     }
                 }
             }
-            slot = slot + 1 == STAGES ? 0 : slot + 1;
+            stage = stage + 1 == STAGES ? 0 : stage + 1;
             row += IN_ROWS;
         }
     }
     await_copies<0>();
     pdl_trigger();
 
-    if (add_tiles(p, memory, !extra, tile, local, channel_block, sum)) add_exactly<1, CHANNELS_OUT>(p, channel_block);
+    if (reduce_tiles(p, memory, !is_spare, tile, local, channel_block, accum)) recompute_exact<1, CHANNELS_OUT>(p, channel_block);
 }

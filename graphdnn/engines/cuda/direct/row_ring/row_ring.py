@@ -1,6 +1,6 @@
-"""fprop and dgrad by multiply-adds, for any channels of a group: rows pass through a ring in shared memory.
+"""fprop and dgrad on CUDA cores, for any channels of a group: rows pass through a ring in shared memory.
 
-The kernel is direct.cu: sums stay in registers while a block walks down the image.
+The kernel is direct.cu. Accumulators stay in registers while a CTA slides down the image.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Tile) -> De
             "LV": min(power_of_two_in(shape.inputs(tile.v), channels_in), 16 // element_bytes(sides.gathered)),
             "FILTER_CHUNK": filter.chunk(channels_out * shape.group_in * p.taps),
             "STAGES": tile.stages, "BLOCKS": tile.blocks,
-            "TOGETHER": 2 if tile.stages >= _STAGES_OF_TWO and shape.in_rows == 1 else 1,
+            "STEPS_PER_WAIT": 2 if tile.stages >= _STAGES_OF_TWO and shape.in_rows == 1 else 1,
             "IN_REGISTERS": in_registers(shape, tile.v),
             "EXACT": shape.columns % tile.tw == 0 and shape.columns * apart(p)[1] == image_out[1],
             "WIDTH": width,

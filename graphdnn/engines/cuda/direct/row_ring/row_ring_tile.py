@@ -1,4 +1,4 @@
-"""Tiles of direct convolutions whose rows pass through a ring in shared memory: what they are, and what each takes."""
+"""Tiles of direct convolutions whose rows pass through a ring in shared memory, and their resources."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The choice of a tile of a direct convolution: of the candidates, the one with the least time by the model.
+"""The choice of a direct convolution's tile: the candidate with the least time by the model.
 
-Where another was measured to be the best, that one. Its time is the engine's cost.
+A measured tile takes precedence. The time of the chosen tile is the engine's cost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tiles of depthwise convolutions that were measured to be the fastest, for filters that networks have."""
+"""Tiles that were measured to be the fastest, for depthwise filters of common networks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The time that a tile of a direct convolution takes: a model of what a multiprocessor does for a step of its walk.
+"""The time of a direct convolution's tile: a model of what a multiprocessor does for a step of the sliding window.
 
-The kernel is issue-bound or memory-bound. The model counts instructions of a step, the registers that limit how
-many warps hide each other's waits, and how blocks divide among the multiprocessors.
+The kernel is issue-bound or memory-bound. The model counts the instructions of a step, the registers that limit
+latency hiding, and how CTAs divide among the multiprocessors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Filter gradients by multiply-adds, for any channels of a group: rows of x and dy pass through rings in shared memory.
+"""Filter gradients on CUDA cores, for any channels of a group: rows of x and dy pass through rings in shared memory.
 
-Sums stay in registers (direct_wgrad.cu); those of blocks that share channels are added in their order.
+The kernel is direct_wgrad.cu. Accumulators stay in registers, and a second launch adds the CTAs' sums in a fixed order.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
         "channels_in": x_space.sizes[1], "channels_out": shape.channels_out,
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
         "out_h": p.output[0], "segments": segments, "segment_rows": tile.rows,
-        "column_blocks": column_blocks, "items": items, "parts": parts,
+        "column_blocks": column_blocks, "items": items, "splits": parts,
         "padded_channels": channel_blocks * channels_out,
     })  # fmt: skip
     parameters.scratch("partial", compute, steps.allocate(parts * taps * channel_blocks * channels_out * 4))

@@ -1,1 +1,1 @@
-"""Depthwise convolutions and groups of few channels by a sliding window on tensor cores."""
+"""Depthwise convolutions and small groups by a sliding window on tensor cores (mma.sync)."""

@@ -1,23 +1,29 @@
-// Filter gradient with few channels per group on tensor cores: for each tap, a sum over pixels of products of x and dy.
+// Direct filter gradient with few channels per group on tensor cores (mma.sync): dw[tap] is the sum over pixels of x * dy.
 //
-// The walk is that of direct_wgrad.cu. A warp owns 8 channels of 16 columns: its products are 16 pixels of a row deep,
-// their columns are channels of x, their rows channels of dy: first of the pixels themselves, then of those one to the
-// left, which is the tap STRIDE_W to the right. Of the results only those within a group are used.
+// Tile:       a CTA owns CHANNELS channels of TILES * 16 columns, and slides down its work items as direct_wgrad.cu does.
+// MMA:        a warp owns 8 channels of 16 columns. K is 16 pixels of a row, N is channels of x. M is channels of dy:
+//             rows 0 to 7 are the pixels themselves, rows 8 to 15 their left neighbours, which give the tap STRIDE_W
+//             further right. Only the results within a group are used.
+// Pipeline:   rings of x and of dy with STAGES stages, each ROWS steps.
+// Epilogue:   the tiles of a CTA are added in shared memory, and a second launch adds the CTAs (direct_wgrad_sum.cuh).
+// NaN:        pixels outside the image are zeros here; see direct_wgrad_exact.cuh.
 //
-// Pixels that are not there are zeros here (direct_wgrad_exact.cuh).
+// Required constants (from the generator), besides those of direct_row_ring.cuh: WARPS: warps along the channels. ROWS,
+// STAGES: see above. GROUP_IN, GROUP_OUT: channels of a group, which are equal. IMAGE_COLUMNS, GRADIENT_COLUMNS: columns
+// of x and of dy that copies fill. SLICES: warps of a CTA of the second launch. BLOCKS: CTAs of a multiprocessor.
 
-constexpr int GROUP = GROUP_OUT;     // channels of a group, on either side
-constexpr int CHANNELS = 8 * WARPS;  // of a block
-constexpr int PIXEL = CHANNELS + (WARPS % 2 ? 0 : 8);  // neighbours are in different banks
+constexpr int GROUP = GROUP_OUT;     // channels of a group in x and in dy
+constexpr int CHANNELS = 8 * WARPS;  // channels of a CTA
+constexpr int PIXEL_STRIDE = CHANNELS + (WARPS % 2 ? 0 : 8);  // neighbouring pixels start in different banks
 constexpr int SHIFTS = S / (2 * STRIDE_W) * STRIDE_W + (S % (2 * STRIDE_W) < STRIDE_W ? S % (2 * STRIDE_W) : STRIDE_W);
 constexpr int LOADS = (SHIFTS + 1) / 2;
 
-// The column of x that a shift begins at: its taps are this one and the one STRIDE_W further.
+// The first tap of a shift. One MMA computes this tap and the tap STRIDE_W further right.
 constexpr __host__ __device__ int shift_tap(int i) { return i / STRIDE_W * (2 * STRIDE_W) + i % STRIDE_W; }
 
-typedef Ring<Gathered, ROWS * IN_ROWS, COLUMNS, CHANNELS, 8, STAGES, PIXEL, IMAGE_COLUMNS> Images;
-typedef Ring<Gathered, ROWS, TILES * TW + 1, CHANNELS, 8, STAGES, PIXEL, GRADIENT_COLUMNS> Gradients;  // from one column to the left
-static_assert(sizeof(Gathered) == 2 && TW == 16, "products are 16 deep");
+typedef RowRing<Gathered, ROWS * IN_ROWS, COLUMNS, CHANNELS, 8, STAGES, PIXEL_STRIDE, IMAGE_COLUMNS> XRing;
+typedef RowRing<Gathered, ROWS, TILES * TW + 1, CHANNELS, 8, STAGES, PIXEL_STRIDE, GRADIENT_COLUMNS> DyRing;  // including one column to the left
+static_assert(sizeof(Gathered) == 2 && TW == 16, "K of an MMA is 16 pixels");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma_wgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
@@ -25,62 +31,62 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
     const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4;
     const int warp = (int)threadIdx.x / 32 % WARPS, tile = (int)threadIdx.x / (32 * WARPS);
 
-    Items<Images, Gradients, ROWS, 1> items(memory, channel_block * CHANNELS, channel_block * CHANNELS);
-    Images& images = items.images;
-    Gradients& gradients = items.gradients;
-    images.clear();
-    gradients.clear();
+    WorkItemLoader<XRing, DyRing, ROWS, 1> items(memory, channel_block * CHANNELS, channel_block * CHANNELS);
+    XRing& x_ring = items.x_ring;
+    DyRing& dy_ring = items.dy_ring;
+    x_ring.clear_margin();
+    dy_ring.clear_margin();
 
-    float sum[R][SHIFTS][4];
+    float accum[R][SHIFTS][4];
     #pragma unroll
     for (int r = 0; r < R; ++r)
         #pragma unroll
         for (int i = 0; i < SHIFTS; ++i)
             #pragma unroll
-            for (int e = 0; e < 4; ++e) sum[r][i][e] = 0.0f;
+            for (int e = 0; e < 4; ++e) accum[r][i][e] = 0.0f;
 
-    // The rows of matrices that this lane names: of dy the pixels and their left neighbours, of x two shifts.
-    const int matrix = lane / 8, line = lane % 8;
-    const int dy_column = tile * TW + matrix / 2 * 8 + line + 1 - matrix % 2;
-    const int x_column = (tile * TW + matrix % 2 * 8 + line) * STRIDE_W;
+    // The matrix rows whose addresses this lane passes to ldmatrix: pixels of dy and their left neighbours, two shifts of x.
+    const int matrix = lane / 8, matrix_row = lane % 8;
+    const int dy_column = tile * TW + matrix / 2 * 8 + matrix_row + 1 - matrix % 2;
+    const int x_column = (tile * TW + matrix % 2 * 8 + matrix_row) * STRIDE_W;
     int x_shift[LOADS];
     #pragma unroll
     for (int i = 0; i < LOADS; ++i)
-        x_shift[i] = (matrix / 2 && 2 * i + 1 < SHIFTS ? shift_tap(2 * i + 1) : shift_tap(2 * i)) * PIXEL;
+        x_shift[i] = (matrix / 2 && 2 * i + 1 < SHIFTS ? shift_tap(2 * i + 1) : shift_tap(2 * i)) * PIXEL_STRIDE;
 
     #pragma unroll 1
-    for (int i = 0; i < STAGES - 1; ++i) items.fetch(p, (int)p.channels_out);
-    int slot = 0;
+    for (int i = 0; i < STAGES - 1; ++i) items.load_step(p, (int)p.channels_out);
+    int stage = 0;
     #pragma unroll 1
     for (unsigned int index = blockIdx.y; index < (unsigned int)p.items; index += gridDim.y) {
-        const Item<ROWS> item(p, index);
+        const WorkItem<ROWS> item(p, index);
         unsigned int dy[WINDOW][4];
         #pragma unroll
         for (int k = 0; k < WINDOW; ++k)
             #pragma unroll
             for (int e = 0; e < 4; ++e) dy[k][e] = 0;
         #pragma unroll 1
-        for (int turn = 0; turn < item.turns; ++turn) {
+        for (int iteration = 0; iteration < item.iterations; ++iteration) {
             await_copies<STAGES - 2>();
-            __syncthreads();  // this turn is there for all, and all have left the slot that is filled next
-            items.fetch(p, (int)p.channels_out);
-            const Gathered* next = gradients.at(slot, 0, dy_column, 8 * warp);
-            const Gathered* here = images.at(slot, 0, x_column, 8 * warp);
-            slot = slot + 1 == STAGES ? 0 : slot + 1;
+            __syncthreads();  // the stage is visible to all threads, and no thread reads the stage that is filled next
+            items.load_step(p, (int)p.channels_out);
+            const Gathered* dy_rows = dy_ring.row_ptr(stage, 0, dy_column, 8 * warp);
+            const Gathered* x_rows = x_ring.row_ptr(stage, 0, x_column, 8 * warp);
+            stage = stage + 1 == STAGES ? 0 : stage + 1;
             #pragma unroll
-            for (int count = 0; count < ROWS; ++count) {
+            for (int step = 0; step < ROWS; ++step) {
                 #pragma unroll
                 for (int k = 0; k + 1 < WINDOW; ++k)
                     #pragma unroll
                     for (int e = 0; e < 4; ++e) dy[k][e] = dy[k + 1][e];
-                load_transposed(dy[WINDOW - 1], next + count * ((TILES * TW + 1) * PIXEL));
+                load_transposed(dy[WINDOW - 1], dy_rows + step * ((TILES * TW + 1) * PIXEL_STRIDE));
                 #pragma unroll
                 for (int u = 0; u < IN_ROWS; ++u) {
                     if (u >= R) continue;
                     unsigned int x[LOADS][4];
                     #pragma unroll
                     for (int i = 0; i < LOADS; ++i)
-                        load_transposed(x[i], here + (count * IN_ROWS + u) * (COLUMNS * PIXEL) + x_shift[i]);
+                        load_transposed(x[i], x_rows + (step * IN_ROWS + u) * (COLUMNS * PIXEL_STRIDE) + x_shift[i]);
                     #pragma unroll
                     for (int k = 0; k < WINDOW; ++k) {
                         const int r = row_tap(u, k);
@@ -88,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
                         #pragma unroll
                         for (int i = 0; i < SHIFTS; ++i)
                             warp_product<Gathered, true>(
-                                sum[r][i], dy[k][0], dy[k][1], dy[k][2], dy[k][3], x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1]
+                                accum[r][i], dy[k][0], dy[k][1], dy[k][2], dy[k][3], x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1]
                             );
                     }
                 }
@@ -98,10 +104,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
     await_copies<0>();
     pdl_trigger();
 
-    // Sums of the block's tiles, a row of taps at a time. A lane has sums of channel g of dy with 2j and 2j + 1 of x.
-    float* const shared = (float*)memory;
-    constexpr int ROW = S * GROUP * CHANNELS;
-    bool strange = false;
+    // Adds the tiles of the CTA, one row of taps at a time. A lane has channel g of dy with channels 2j and 2j + 1 of x.
+    float* const tile_sums = (float*)memory;
+    constexpr int ROW_SUMS = S * GROUP * CHANNELS;
+    bool has_nan = false;
     #pragma unroll
     for (int r = 0; r < R; ++r) {
         __syncthreads();
@@ -111,17 +117,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
             for (int e = 0; e < 4; ++e) {
                 const int c = 2 * j + e % 2, s = shift_tap(i) + e / 2 * STRIDE_W;
                 if (s >= S || c / GROUP != g / GROUP) continue;
-                strange |= sum[r][i][e] != sum[r][i][e];
-                shared[tile * ROW + (s * GROUP + c % GROUP) * CHANNELS + 8 * warp + g] = sum[r][i][e];
+                has_nan |= accum[r][i][e] != accum[r][i][e];
+                tile_sums[tile * ROW_SUMS + (s * GROUP + c % GROUP) * CHANNELS + 8 * warp + g] = accum[r][i][e];
             }
         __syncthreads();
-        for (int i = threadIdx.x; i < ROW; i += THREADS) {
-            float all = shared[i];
+        for (int i = threadIdx.x; i < ROW_SUMS; i += THREADS) {
+            float total = tile_sums[i];
             #pragma unroll
-            for (int t = 1; t < TILES; ++t) all += shared[t * ROW + i];
+            for (int t = 1; t < TILES; ++t) total += tile_sums[t * ROW_SUMS + i];
             const long long tap = (long long)(blockIdx.y * R + r) * (S * GROUP) + i / CHANNELS;
-            p.partial[tap * p.padded_channels + channel_block * CHANNELS + i % CHANNELS] = all;
+            p.partial[tap * p.padded_channels + channel_block * CHANNELS + i % CHANNELS] = total;
         }
     }
-    if (__syncthreads_or(strange)) add_exactly<ROWS, CHANNELS>(p, channel_block);
+    if (__syncthreads_or(has_nan)) recompute_exact<ROWS, CHANNELS>(p, channel_block);
 }

@@ -1,7 +1,7 @@
-"""Fprop and dgrad of narrow groups on tensor cores: which convolutions, how the work is divided, and the kernel.
+"""Fprop and dgrad of small groups on tensor cores: the supported convolutions, the work partition, the kernel.
 
-The kernel (direct_sliding_mma.cu) takes a third of the instructions that multiply-adds take for 7 x 7 filters, although
-only 7 of 24 products count, for 3 x 3 filters 3 of 16: the others are with zeros.
+The kernel is direct_sliding_mma.cu. For a 7 x 7 filter only 7 of 24 products are useful, and the others multiply zeros,
+but the kernel still issues a third of the instructions of a multiply-add kernel. For a 3 x 3 filter 3 of 16 are useful.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, walk: Walk) -> De
         "pad_h": p.pre_padding[0], "pad_w": p.pre_padding[1],
         **first_fields(p, is_dgrad=dgrad),
         "rows": shape.rows, "segments": segments, "segment_rows": walk.rows,
-        "channel_blocks": channel_blocks, "column_blocks": column_blocks, "nothing": 0,
+        "channel_blocks": channel_blocks, "column_blocks": column_blocks, "zero": 0,
     })  # fmt: skip
 
     how = f"r{p.filter[0]}s{p.filter[1]}c{walk.channels}x{walk.tiles}l{walk.lines}q{walk.pairs}"

@@ -1,6 +1,6 @@
-"""The filter gradient of narrow groups on tensor cores: which convolutions, how the work is divided, and the kernel.
+"""Filter gradient of small groups on tensor cores: the supported convolutions, the work partition, the kernel.
 
-The kernel is direct_sliding_mma_wgrad.cu. Of its products with 8 by 8 channels only those within a group are used.
+The kernel is direct_sliding_mma_wgrad.cu. An MMA computes 8 by 8 channels, and only products within a group are used.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
         "in_h": p.input[0], "in_w": p.input[1], "out_w": p.output[1], "channels_out": shape.channels_out,
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
         "out_h": p.output[0], "segments": segments, "segment_rows": walk.rows,
-        "column_blocks": column_blocks, "items": items, "parts": parts,
+        "column_blocks": column_blocks, "items": items, "splits": parts,
         "padded_channels": channel_blocks * walk.channels,
     })  # fmt: skip
     parameters.scratch("partial", "float", steps.allocate(parts * taps * channel_blocks * walk.channels * 4))

@@ -1,34 +1,36 @@
-// Forward convolution of an image of few channels (1 to 4): the first layer of a network, on tensor cores.
+// Forward convolution of an image with few channels (1 to 4), the first layer of a network, on tensor cores (mma.sync).
 //
-// With channels last, the window of one filter row is S * C neighbouring numbers, so rows of the image in shared
-// memory are operands as they stand: pixel q's window begins at element q * STRIDE_W * C of its row. The sum runs over
-// the windows of T * R filter rows, DEPTH numbers each, a multiple of 8; where the window begins at an odd element, one number before it is
-// taken along (LEAD), so that pairs are aligned. Numbers that belong to no tap are cleared before the product: their
-// weight is 0, but 0 times infinity is not.
+// Tile:       TP whole output rows. A warp owns 16 pixels and 8 * NT output channels at a time.
+// MMA:        with channels last, the window of one filter row is S * C contiguous elements, so image rows in shared
+//             memory are A operands without im2col: the window of pixel q starts at element q * STRIDE_W * C. K runs over the
+//             windows of T * R filter rows, each padded to DEPTH elements, a multiple of 8. Where a window starts at an
+//             odd element, K includes the element before it (LEAD), so that pairs are aligned. Elements outside the window
+//             are cleared before the MMA: their weight is 0, but 0 * inf is NaN.
+// Parity:     where windows of neighbouring pixels start at odd distances (APART is 2), a warp takes the even pixels or
+//             the odd pixels, and only one of the two needs the element before the window.
+// Pipeline:   CTAs are persistent and keep their filters in registers. The rows of the next tile arrive by cp.async.
+// Epilogue:   output channels are permuted over N so that a lane ends with 2 * NT contiguous channels of its pixel.
 //
-// Where windows of neighbouring pixels begin at odd distances (APART 2), a warp takes every second pixel, the even ones or
-// the odd ones, whose windows need a number before them in one of the two cases.
-//
-// Blocks stay: filters are registers, a warp's are CHANNELS output channels. A tile is TP output rows, whole; the rows
-// of the next tile arrive while this one is computed. Output channels are dealt to the columns of the products such
-// that a lane ends with 2 * NT neighbouring channels of its pixel.
+// Required constants (from the generator), besides those of direct_stem_rows.cuh: NT: MMA tiles along the channels of a
+// warp. CHANNEL_SPLITS: warps along the channels. LEAD: see above. IN_ORDER: filters lie as [r][s][c]. FILTER_CHUNK:
+// elements of a copy of filters. STAGES: 2. WIDTH: channels of an epilogue call. BLOCKS: CTAs of a multiprocessor.
 
-constexpr int OWN = 2 * NT; // channels of a lane
-constexpr int CHANNELS = 8 * NT; // of a warp
-static_assert(THREADS / 32 / PARTS >= APART, "warps for even and for odd pixels");
+constexpr int THREAD_CHANNELS = 2 * NT; // channels that a lane accumulates
+constexpr int CHANNELS = 8 * NT; // channels of a warp
+static_assert(THREADS / 32 / CHANNEL_SPLITS >= APART, "warps for even and for odd pixels");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     Element* const rows = (Element*)memory;
-    Filter* const slab = (Filter*)(rows + STAGES * STAGE);
+    Filter* const smem_filter = (Filter*)(rows + STAGES * STAGE);
 
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int g = lane / 4, j = lane % 4;
-    const int part = warp % PARTS, first = warp / PARTS / APART, odd = warp / PARTS % APART;  // which channels, which pixels
-    const int lead = odd ? 1 - LEAD : LEAD;
-    const int block_channel = (int)blockIdx.y * PARTS * CHANNELS;
+    const int channel_split = warp % CHANNEL_SPLITS, first = warp / CHANNEL_SPLITS / APART, parity = warp / CHANNEL_SPLITS % APART;  // the warp's channels and pixels
+    const int lead = parity ? 1 - LEAD : LEAD;
+    const int block_channel = (int)blockIdx.y * CHANNEL_SPLITS * CHANNELS;
 
-    copy_filters<PARTS * CHANNELS, THREADS>(p, slab, block_channel);
+    copy_filters<CHANNEL_SPLITS * CHANNELS, THREADS>(p, smem_filter, block_channel);
     clear_margins(p, rows);
     commit_copies();
     unsigned int tile = blockIdx.x;
@@ -42,14 +44,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
     for (int slice = 0; slice < SLICES; ++slice)
         #pragma unroll
         for (int i = 0; i < NT; ++i) {
-            const int k = part * CHANNELS + OWN * (g / 2) + 2 * i + g % 2;
+            const int k = channel_split * CHANNELS + THREAD_CHANNELS * (g / 2) + 2 * i + g % 2;
             const int r = slice / (DEPTH / 8), at = slice % (DEPTH / 8) * 8 + 2 * j - lead;
-            weight[slice][i] = weight_at(p, slab, k, r, at) | (unsigned int)weight_at(p, slab, k, r, at + 1) << 16;
+            weight[slice][i] = weight_at(p, smem_filter, k, r, at) | (unsigned int)weight_at(p, smem_filter, k, r, at + 1) << 16;
         }
-    // What a lane keeps of the first and of the last pair of a window.
-    const unsigned int keep_first = lead && j == 0 ? 0xffff0000u : 0xffffffffu;
-    const int behind = DEPTH - 8 + 2 * j - lead;
-    const unsigned int keep_last = (behind < WINDOW ? 0xffffu : 0u) | (behind + 1 < WINDOW ? 0xffff0000u : 0u);
+    // Masks that clear elements outside the window from a lane's first and last pair.
+    const unsigned int first_mask = lead && j == 0 ? 0xffff0000u : 0xffffffffu;
+    const int last_pair = DEPTH - 8 + 2 * j - lead;
+    const unsigned int last_mask = (last_pair < WINDOW ? 0xffffu : 0u) | (last_pair + 1 < WINDOW ? 0xffff0000u : 0u);
 
     int slot = 0;
     for (; tile < (unsigned int)p.tiles; tile += gridDim.x) {
@@ -61,17 +63,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
         const int out0 = (int)(tile % (unsigned int)p.row_tiles) * TP;
         int row = 0, column = first;
         #pragma unroll 1
-        for (;; column += THREADS / 32 / PARTS / APART) {
+        for (;; column += THREADS / 32 / CHANNEL_SPLITS / APART) {
             while (column >= (int)p.column_tiles) column -= (int)p.column_tiles, ++row;
             if (row >= TP) break;
-            const int q = (column * 16 + g) * APART + odd;
-            const Element* const from = rows + slot * STAGE + row * STRIDE_H * PITCH + (int)p.window + (LEAD - lead) +
+            const int q = (column * 16 + g) * APART + parity;
+            const Element* const pixel_window = rows + slot * STAGE + row * STRIDE_H * PITCH + (int)p.window + (LEAD - lead) +
                                         q * (STRIDE_W * C) + 2 * j;
-            float sum[NT][4];
+            float accum[NT][4];
             #pragma unroll
             for (int i = 0; i < NT; ++i)
                 #pragma unroll
-                for (int e = 0; e < 4; ++e) sum[i][e] = 0.0f;
+                for (int e = 0; e < 4; ++e) accum[i][e] = 0.0f;
             #pragma unroll
             for (int slice = 0; slice < SLICES; slice += 2) {
                 unsigned int a[4] = {0, 0, 0, 0};
@@ -79,10 +81,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
                 for (int d = 0; d < 2; ++d) {
                     if (slice + d >= SLICES) continue;
                     const int r = (slice + d) / (DEPTH / 8), at = (slice + d) % (DEPTH / 8);
-                    const Element* const here = from + row_at(r) + at * 8;
-                    unsigned int upper = pair_at(here), lower = pair_at(here + 8 * NEXT);
-                    if (HAS_LEAD && at == 0) upper &= keep_first, lower &= keep_first;
-                    if ((DEPTH != WINDOW + LEAD || APART == 2) && at == DEPTH / 8 - 1) upper &= keep_last, lower &= keep_last;
+                    const Element* const window = pixel_window + row_at(r) + at * 8;
+                    unsigned int upper = pair_at(window), lower = pair_at(window + 8 * NEXT);
+                    if (HAS_LEAD && at == 0) upper &= first_mask, lower &= first_mask;
+                    if ((DEPTH != WINDOW + LEAD || APART == 2) && at == DEPTH / 8 - 1) upper &= last_mask, lower &= last_mask;
                     a[2 * d] = upper;
                     a[2 * d + 1] = lower;
                 }
@@ -90,27 +92,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
                 for (int i = 0; i < NT; ++i)
                     if (slice + 1 < SLICES)
                         warp_product<Element, true>(
-                            sum[i], a[0], a[1], a[2], a[3], weight[slice][i], weight[slice + 1 < SLICES ? slice + 1 : 0][i]
+                            accum[i], a[0], a[1], a[2], a[3], weight[slice][i], weight[slice + 1 < SLICES ? slice + 1 : 0][i]
                         );
                     else
-                        warp_product<Element, false>(sum[i], a[0], a[1], 0, 0, weight[slice][i], 0);
+                        warp_product<Element, false>(accum[i], a[0], a[1], 0, 0, weight[slice][i], 0);
             }
             if (out0 + row >= (int)p.out_h) continue;
-            int channel = block_channel + part * CHANNELS + OWN * j;
+            int channel = block_channel + channel_split * CHANNELS + THREAD_CHANNELS * j;
 #ifdef __CUDA_ARCH__
-            // Unknown to the compiler: operands of the epilogue are read when they are used, registers hold filters.
+            // Hides the value from the compiler, which would otherwise load epilogue operands early, into registers that filters need.
             asm volatile("" : "+r"(channel));
 #endif
             #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 if (q + 8 * APART * half >= (int)p.out_w) continue;
                 #pragma unroll
-                for (int v = 0; v < OWN; v += WIDTH) {
+                for (int v = 0; v < THREAD_CHANNELS; v += WIDTH) {
                     const Place out = place_of(p, slice_out, channel + v, out0 + row, q + 8 * APART * half);
                     if (out.at[1] >= (int)p.channels_out) continue;
                     Accum acc[WIDTH];
                     #pragma unroll
-                    for (int e = 0; e < WIDTH; ++e) acc[e] = (Accum)sum[(v + e) / 2][2 * half + (v + e) % 2];
+                    for (int e = 0; e < WIDTH; ++e) acc[e] = (Accum)accum[(v + e) / 2][2 * half + (v + e) % 2];
                     epilogue(p, out.at, acc);
                 }
             }

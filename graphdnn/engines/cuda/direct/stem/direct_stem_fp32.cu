@@ -1,23 +1,27 @@
-// Forward convolution of an image of few channels (1 to 4) in fp32 on the ordinary units: a network's first layer.
+// Forward convolution of an image with few channels (1 to 4) in fp32 on CUDA cores, the first layer of a network.
 //
-// Rows of the image pass through shared memory as in direct_stem.cu: the window of one filter row is S * C neighbouring
-// numbers. Filters lie there as [number of the sum][channel]. A warp takes 4 * TM neighbouring pixels of a row and BN
-// channels; a thread has every fourth of those pixels, and of every 32 channels 4 neighbours. Two numbers of a window are
-// read at once where windows of all pixels begin alike.
+// Tile:       TP whole output rows. A warp owns 4 * TM neighbouring pixels of a row and BN = 8 * TN channels.
+// Threads:    a thread owns every fourth of these pixels, and 4 contiguous channels of every 32.
+// Pipeline:   image rows pass through shared memory as in direct_stem.cu: a window of a filter row is S * C contiguous
+//             elements. Filters lie in shared memory as [element of the window][channel]. CTAs are persistent.
+// Vectors:    where the windows of all pixels have the same alignment, a load takes two elements of a window.
+//
+// Required constants (from the generator), besides those of direct_stem_rows.cuh: TM, TN: see above. HEAD: elements of a
+// window before the first pair. WIDTH: channels of an epilogue call. BLOCKS: CTAs of a multiprocessor.
 
-constexpr int BN = 8 * TN;            // channels of a block
-constexpr int LINE = BN + 4;          // from number to number of the sum: threads that fill it are in different banks
+constexpr int BN = 8 * TN;            // channels of a CTA
+constexpr int FILTER_PITCH = BN + 4;          // elements between window elements; threads that fill the table write to different banks
 constexpr bool IN_PAIRS = STRIDE_W * C % 2 == 0;
-// Numbers of a window before the first pair, and up to the end of the last.
+// Window elements before the first pair, and up to the end of the last pair.
 constexpr int FIRST = IN_PAIRS ? HEAD : 0, LAST = IN_PAIRS ? HEAD + (WINDOW - HEAD) / 2 * 2 : 0;
 constexpr int UNROLL = WINDOW <= 24 ? WINDOW : 4;
-static_assert(TN % 4 == 0 && 4 % WIDTH == 0, "channels of a thread are neighbours by fours");
+static_assert(TN % 4 == 0 && 4 % WIDTH == 0, "a thread has groups of four contiguous channels");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_fp32(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     Element* const rows = (Element*)memory;
-    float* const table = rows + STAGES * STAGE;
-    // Neighbouring lanes read the same channels: a half warp's 16 bytes a lane are one pass over the banks.
+    float* const filter_table = rows + STAGES * STAGE;
+    // Neighbouring lanes read the same channels, so a half warp's 16-byte loads take one pass over the banks.
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int j = lane / 2 % 8, m = lane % 2 + lane / 16 * 2;
     const int block_channel = (int)blockIdx.y * BN;
@@ -30,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_fp32(c
     for (int i = threadIdx.x; i < FILTER_SIZE * BN; i += THREADS) {
         const int k = i / FILTER_SIZE, at = i - k * FILTER_SIZE;
         const long long offset = (long long)(block_channel + k) * FILTER_SIZE + place_in_filter(p, at / WINDOW, at % WINDOW);
-        table[at * LINE + k] = block_channel + k < (int)p.channels_out ? p.filter[offset] : 0.0f;
+        filter_table[at * FILTER_PITCH + k] = block_channel + k < (int)p.channels_out ? p.filter[offset] : 0.0f;
     }
 
     int slot = 0;
@@ -42,18 +46,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_fp32(c
         const int slice_out = (int)(tile / (unsigned int)p.row_tiles);
         const int out0 = (int)(tile % (unsigned int)p.row_tiles) * TP;
         #pragma unroll 1
-        for (int unit = warp; unit < TP * (int)p.column_tiles; unit += THREADS / 32) {
-            const int row = unit / (int)p.column_tiles, column = unit - row * (int)p.column_tiles;
+        for (int work_item = warp; work_item < TP * (int)p.column_tiles; work_item += THREADS / 32) {
+            const int row = work_item / (int)p.column_tiles, column = work_item - row * (int)p.column_tiles;
             const int q0 = column * (4 * TM) + m;
             const float* const first = rows + slot * STAGE + row * STRIDE_H * PITCH + (int)p.window + q0 * (STRIDE_W * C);
-            const float *x = first, *w = table + 4 * j;
-            float sum[TM][TN];
+            const float *x = first, *w = filter_table + 4 * j;
+            float accum[TM][TN];
             #pragma unroll
             for (int i = 0; i < TM; ++i)
                 #pragma unroll
-                for (int v = 0; v < TN; ++v) sum[i][v] = 0.0f;
-            // COUNT numbers of the windows, from `at` on.
-            auto add = [&](auto& numbers, int at) {
+                for (int v = 0; v < TN; ++v) accum[i][v] = 0.0f;
+            // Adds the products of COUNT window elements, starting at `at`.
+            auto multiply_window = [&](auto& numbers, int at) {
                 constexpr int COUNT = sizeof(numbers[0]) / sizeof(float);
                 #pragma unroll
                 for (int i = 0; i < TM; ++i) numbers[i] = load_vec<COUNT>(x + i * (4 * STRIDE_W * C) + at);
@@ -61,24 +65,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_fp32(c
                 for (int e = 0; e < COUNT; ++e) {
                     Vec<float, 4> weights[TN / 4];
                     #pragma unroll
-                    for (int v = 0; v < TN / 4; ++v) weights[v] = load_vec<4>(w + (at + e) * LINE + 32 * v);
+                    for (int v = 0; v < TN / 4; ++v) weights[v] = load_vec<4>(w + (at + e) * FILTER_PITCH + 32 * v);
                     #pragma unroll
                     for (int i = 0; i < TM; ++i)
                         #pragma unroll
                         for (int v = 0; v < TN; ++v)
-                            sum[i][v] = fmaf(numbers[i].at[e], weights[v / 4].at[v % 4], sum[i][v]);
+                            accum[i][v] = fmaf(numbers[i].at[e], weights[v / 4].at[v % 4], accum[i][v]);
                 }
             };
             #pragma unroll 1
-            for (int r = 0; r < FILTER_ROWS; ++r, w += WINDOW * LINE) {
+            for (int r = 0; r < FILTER_ROWS; ++r, w += WINDOW * FILTER_PITCH) {
                 x = first + row_at(r);
-                Vec<float, 1> one[TM];
-                Vec<float, 2> two[TM];
-                if constexpr (FIRST > 0) add(one, 0);
+                Vec<float, 1> single[TM];
+                Vec<float, 2> pair[TM];
+                if constexpr (FIRST > 0) multiply_window(single, 0);
                 #pragma unroll UNROLL
-                for (int at = FIRST; at < LAST; at += 2) add(two, at);
+                for (int at = FIRST; at < LAST; at += 2) multiply_window(pair, at);
                 #pragma unroll UNROLL
-                for (int at = LAST; at < WINDOW; ++at) add(one, at);
+                for (int at = LAST; at < WINDOW; ++at) multiply_window(single, at);
             }
             if (out0 + row >= (int)p.out_h) continue;
             #pragma unroll
@@ -91,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_fp32(c
                     if (channel >= (int)p.channels_out) continue;
                     float acc[WIDTH];
                     #pragma unroll
-                    for (int e = 0; e < WIDTH; ++e) acc[e] = sum[i][v + e];
+                    for (int e = 0; e < WIDTH; ++e) acc[e] = accum[i][v + e];
                     epilogue(p, out.at, acc);
                 }
             }

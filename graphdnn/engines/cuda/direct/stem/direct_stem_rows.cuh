@@ -1,16 +1,19 @@
-// Rows of an image of few channels in shared memory: see direct_stem.cu. Of three axes, a tile lies in one slice of the
-// result; the rows of the T slices of the image that its taps read are kept one slice behind the other.
+// Image rows of a stem convolution in shared memory; see direct_stem.cu. With three spatial axes a tile lies in one
+// depth slice of the result, and the stage has the rows of the T image slices that its taps read, one slice after another.
+//
+// Required constants: T, R, S, C: the filter and its channels. STRIDE_H, STRIDE_W. TP: output rows of a tile. PITCH:
+// elements from row to row. BEFORE: zeros in front of a row. CHUNK: elements of a copy. STAGES, THREADS, SPATIAL, FLIP.
 
 constexpr int WINDOW = S * C;
 constexpr int OF_SLICE = (TP - 1) * STRIDE_H + R, IN_ROWS = T * OF_SLICE;
-constexpr int STAGE = IN_ROWS * PITCH;              // elements
-constexpr int FILTER_ROWS = T * R, FILTER_SIZE = FILTER_ROWS * WINDOW;  // and numbers of one channel of the result
-// Elements from the first row that a pixel reads to that of a filter's row.
+constexpr int STAGE = IN_ROWS * PITCH;              // elements of a stage
+constexpr int FILTER_ROWS = T * R, FILTER_SIZE = FILTER_ROWS * WINDOW;  // filter elements of one output channel
+// Elements from the first row that a pixel reads to the row that filter row r reads.
 constexpr int row_at(int r) { return (r / R * OF_SLICE + r % R) * PITCH; }
-// Copies of less than 4 bytes pass through registers: several of them wait together.
+// Copies below 4 bytes pass through registers. Unrolling lets several of them be in flight.
 [[maybe_unused]] constexpr int AT_ONCE = CHUNK * sizeof(Element) < 4 ? 8 : 1;
 
-// Where in memory's order a slice of the result is: its image, and its place there.
+// A depth slice of the result: its image and its depth.
 struct Slice { int n, d; };
 __device__ __forceinline__ Slice slice_of(const Params& p, int number) {
     if constexpr (SPATIAL == 3) {
@@ -21,7 +24,7 @@ __device__ __forceinline__ Slice slice_of(const Params& p, int number) {
     }
 }
 
-// Coordinates of a result, by what the epilogue counts in.
+// Coordinates of a result in the order that the epilogue expects.
 struct Place { int at[SPATIAL + 2]; };
 __device__ __forceinline__ Place place_of(const Params& p, int slice, int channel, int h, int w) {
     const Slice found = slice_of(p, slice);
@@ -34,14 +37,14 @@ __device__ __forceinline__ Place place_of(const Params& p, int slice, int channe
     return place;
 }
 
-// Number `at` of the window of filter row r, from the filter's first number.
+// The filter offset of element `at` in the window of filter row r.
 __device__ __forceinline__ int place_in_filter(const Params& p, int r, int at) {
     const int s = at / C, c = at - s * C, slice = r / R, line = r - slice * R;
     return c * (int)p.filter_c + (FLIP ? T - 1 - slice : slice) * (int)p.filter_t + (FLIP ? R - 1 - line : line) * (int)p.filter_r +
            (FLIP ? S - 1 - s : s) * (int)p.filter_s;
 }
 
-// Rows of one tile, by so many threads: element `image column * C + BEFORE` of a row; zeros stay on both sides.
+// Copies the rows of one tile with COUNT threads. Image column w starts at element w * C + BEFORE of a row.
 template <int COUNT = THREADS>
 __device__ __forceinline__ void fetch(const Params& p, Element* rows, unsigned int tile, int thread = (int)threadIdx.x) {
     const Slice out = slice_of(p, (int)(tile / (unsigned int)p.row_tiles));
@@ -49,7 +52,7 @@ __device__ __forceinline__ void fetch(const Params& p, Element* rows, unsigned i
     const int pieces = (int)p.row_pieces;
     const Element* const image = p.x + out.n * p.x_n;
     #pragma unroll 1
-    for (int r = thread / 32; r < IN_ROWS; r += COUNT / 32) {  // a warp takes a row
+    for (int r = thread / 32; r < IN_ROWS; r += COUNT / 32) {  // one warp copies a row
         const int slice = T > 1 ? r / OF_SLICE : 0, h = h0 + r - slice * OF_SLICE;
         bool inside = (unsigned int)h < (unsigned int)p.in_h;
         long long offset = h * p.x_h;
@@ -65,7 +68,7 @@ __device__ __forceinline__ void fetch(const Params& p, Element* rows, unsigned i
     }
 }
 
-// Zeros around the rows of all stages.
+// Writes the zeros on both sides of the rows of all stages.
 __device__ __forceinline__ void clear_margins(const Params& p, Element* rows) {
     const int inner = (int)p.row_pieces * CHUNK, outer = PITCH - inner;
     for (int i = threadIdx.x; i < STAGES * IN_ROWS * outer; i += THREADS) {

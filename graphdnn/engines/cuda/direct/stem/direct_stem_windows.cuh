@@ -1,15 +1,15 @@
-// The windows of pixels as rows of products, and filters as their columns: see direct_stem.cu.
+// Windows of pixels as rows of A, and filters as columns of B; see direct_stem.cu.
 
-constexpr int APART = STRIDE_W * C % 2 ? 2 : 1;  // pixels from row to row of a product
+constexpr int APART = STRIDE_W * C % 2 ? 2 : 1;  // pixels from row to row of A
 constexpr bool HAS_LEAD = LEAD || APART == 2;
-constexpr int DEPTH = (WINDOW + HAS_LEAD + 7) / 8 * 8;  // of one filter row
-constexpr int SLICES = FILTER_ROWS * (DEPTH / 8);   // of depth 8
-constexpr int NEXT = STRIDE_W * C * APART;          // elements from row to row of a product
+constexpr int DEPTH = (WINDOW + HAS_LEAD + 7) / 8 * 8;  // K of one filter row
+constexpr int SLICES = FILTER_ROWS * (DEPTH / 8);   // K slices of 8
+constexpr int NEXT = STRIDE_W * C * APART;          // elements from row to row of A
 
-// Two neighbours; the address is even.
+// Loads two neighbouring elements. The address is a multiple of 4 bytes.
 __device__ __forceinline__ unsigned int pair_at(const Element* at) { return *(const unsigned int*)at; }
 
-// The filters of CHANNELS channels as they lie in memory, by the first COUNT threads.
+// Copies the filters of CHANNELS channels, in the order of global memory, with the first COUNT threads.
 template <int CHANNELS, int COUNT> __device__ __forceinline__ void copy_filters(const Params& p, Filter* slab, int channel) {
     const long long offset = (long long)channel * FILTER_SIZE, left = p.filter_elements - offset;
     for (int i = threadIdx.x * FILTER_CHUNK; i < CHANNELS * FILTER_SIZE; i += COUNT * FILTER_CHUNK)
@@ -21,7 +21,7 @@ template <class T> __device__ __forceinline__ unsigned short bits_of(const T& x)
     else return narrow<Element>(widen<float>(x)).bits;
 }
 
-// What number `at` of the window of filter row r is multiplied with, 0 where no tap is there.
+// The weight of element `at` in the window of filter row r, or 0 outside the filter.
 __device__ __forceinline__ unsigned short weight_at(const Params& p, const Filter* slab, int channel, int r, int at) {
     const bool is_tap = r < FILTER_ROWS && at >= 0 && at < WINDOW;
     const int tap = IN_ORDER ? r * WINDOW + at : place_in_filter(p, r, at);

@@ -109,7 +109,7 @@ class _Block(NamedTuple):
 def _of_warps(plan: Plan, p: ConvProblem, x: TensorSpec, w: TensorSpec, *, resident: int) -> _Block:
     channels = plan.parts * 8 * plan.tiles_n
     shared = plan.shared(p, plan.rows, max(element_bytes(x), element_bytes(w)))
-    constants = {"NT": plan.tiles_n, "PARTS": plan.parts, "STAGES": STAGES, "BLOCKS": resident}
+    constants = {"NT": plan.tiles_n, "CHANNEL_SPLITS": plan.parts, "STAGES": STAGES, "BLOCKS": resident}
     rest = 2 * plan.tiles_n, WARP * _WARPS, resident, shared, constants
     return _Block("direct_stem", "direct_mma.cuh", plan.rows, channels, *rest)
 

@@ -128,7 +128,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "dy_n": dy_n, "dy_h": dy_h, "dy_w": dy_w,
         "filter_k": strides[1], "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
         "in_h": p.input[0], "in_w": p.input[1], "out_h": p.output[0], "out_w": p.output[1],
-        "steps": count, "steps_down": steps_down, "steps_across": steps_across, "share": share,
+        "steps": count, "steps_down": steps_down, "steps_across": steps_across, "steps_per_cta": share,
     })  # fmt: skip
     how = f"r{p.filter[0]}s{p.filter[1]}c{p.c}k{plan.depth}t{plan.tiles}x{plan.row_parts}x{plan.rows}"
     name = f"conv_dgrad__direct_stem_{how}__{op.name}"

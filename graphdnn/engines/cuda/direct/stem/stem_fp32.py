@@ -1,4 +1,4 @@
-"""Engine ``cuda_direct_stem_fp32``: the first layer of a network forward in fp32, on the ordinary units."""
+"""Engine ``cuda_direct_stem_fp32``: the first layer of a network, forward, in fp32 on CUDA cores."""
 
 from __future__ import annotations
 

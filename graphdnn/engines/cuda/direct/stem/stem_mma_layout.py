@@ -1,4 +1,4 @@
-"""How the forward products of a first layer lie in shared memory and registers, where warps compute them."""
+"""Layout of a first layer's MMA operands in shared memory and registers, forward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the engines of first layers need: images of few channels, channels last."""
+"""Requirements of the first-layer engines: images of few channels, channels last."""
 
 from __future__ import annotations
 

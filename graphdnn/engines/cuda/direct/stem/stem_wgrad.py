@@ -108,7 +108,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "x_n": x_n, "x_h": x_h, "in_h": p.input[0], "pad_h": p.pre_padding[0], "row_pieces": row // chunk,
         "window": plan.window,
         "dy_n": dy_n, "dy_h": dy_h, "dy_w": dy_w, "out_h": p.output[0], "out_w": p.output[1], "channels_out": p.k,
-        "row_stages": row_stages, "stages": stages, "parts": parts, "padded_channels": channel_blocks * channels,
+        "row_stages": row_stages, "stages": stages, "splits": parts, "padded_channels": channel_blocks * channels,
     })  # fmt: skip
     parameters.scratch("partial", "float", steps.allocate(parts * channel_blocks * channels * plan.columns * 4))
     how = f"r{p.filter[0]}s{p.filter[1]}c{p.c}t{plan.channel_tiles}x{plan.pairs}p{plan.rows}"
@@ -123,7 +123,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "FLIP": p.flip, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before, "WORDS": plan.words,
             "QP": plan.width, "EXACT": plan.width == p.output[1], "TP": plan.rows,
-            "MT": plan.channel_tiles, "NP": plan.pairs, "NPARTS": plan.parts, "GROUPS": plan.shares,
+            "MT": plan.channel_tiles, "NP": plan.pairs, "WARPS_N": plan.parts, "WARPS_K": plan.shares,
             "THREADS": threads, "BLOCKS": 1, "SLICES": _SLICES,
             "CHUNK": chunk, "DY_CHUNK": copied_at_once(dy, 8, p.k, dy_n, dy_h, dy_w), "Element": STORAGE[x.data_type],
         },
