@@ -4,8 +4,8 @@
 //             visible key tile first. CTAs are persistent.
 // Pipeline:   keys and values have STAGES stages each, q has one. TMA bytes complete the `full` barriers, one arrival of each
 //             consumer warpgroup completes the `empty` barriers.
-// Warp roles: one thread of warpgroup 0 issues TMA. A consumer warpgroup computes Q K^T with both operands in shared memory, keeps the
-//             scores in registers, and uses the probabilities as the register operand of P V.
+// Warp roles: one thread of warpgroup 0 issues TMA. A consumer warpgroup computes Q K^T with both operands in shared memory,
+//             keeps the scores in registers, and uses the probabilities as the register operand of P V.
 // Softmax:    online. Probabilities are relative to the largest score so far; a larger score rescales the accumulators and sums.
 // Overlap:    Q K^T of a key tile is issued before P V of the previous one. Ordered-sequence barriers let one warpgroup compute its
 //             softmax while the others use the tensor cores.
@@ -81,7 +81,8 @@ struct WorkTile {
 // Loads rows from `row` on, of the 128-byte slab that begins with element `first` of a head. Heads are at `coord` divided by
 // `broadcast`, because batch indices may share a head.
 __device__ __forceinline__ void tma_load_rows(
-    smem_addr_t to, const TensorMap& map, smem_addr_t barrier, int first, int row, const int (&coord)[RANK], const long long* broadcast
+    smem_addr_t to, const TensorMap& map, smem_addr_t barrier, int first, int row, const int (&coord)[RANK],
+    const long long* broadcast
 ) {
     const auto coordinate = [&](int d) { return coord[d] / (int)broadcast[d]; };
     if constexpr (RANK == 2) tma_load_tile(to, map, barrier, first, row);
@@ -100,9 +101,14 @@ __device__ __forceinline__ smem_desc_t make_values_desc(smem_addr_t address) {
 __device__ __forceinline__ void issue_qk(float (&s)[TILE_N / 2], smem_desc_t q, smem_desc_t k) {
     #pragma unroll
     for (int i = 0; i < HEAD_DIM_PADDED / 16; ++i)
-        multiply_scores(s, q + (i / 4 * TILE_M * SWIZZLE_BYTES + i % 4 * 32 >> 4), k + (i / 4 * TILE_N * SWIZZLE_BYTES + i % 4 * 32 >> 4), i > 0);
+        multiply_scores(
+            s, q + (i / 4 * TILE_M * SWIZZLE_BYTES + i % 4 * 32 >> 4),
+            k + (i / 4 * TILE_N * SWIZZLE_BYTES + i % 4 * 32 >> 4), i > 0
+        );
 }
-__device__ __forceinline__ void issue_pv(float (&accum)[VALUE_DIM_PADDED / 2], const unsigned int (&probs)[TILE_N / 16][4], smem_desc_t v) {
+__device__ __forceinline__ void issue_pv(
+    float (&accum)[VALUE_DIM_PADDED / 2], const unsigned int (&probs)[TILE_N / 16][4], smem_desc_t v
+) {
     #pragma unroll
     for (int i = 0; i < TILE_N / 16; ++i) multiply_rows(accum, probs[i], v + i * (16 * SWIZZLE_BYTES >> 4), 1);
 }
@@ -168,7 +174,9 @@ __device__ __forceinline__ unsigned int pack_pair(float low, float high) {
 // Applies the generated `score_mod` to Q K^T, for 64 rows and one key tile. Keys outside the tensor, and keys outside the mask
 // bounds, get -infinity here; so the unmasked form of `score_mod` leaves the masks out.
 template <bool IS_UNMASKED>
-__device__ __forceinline__ void apply_score_mod(const Params& p, const WorkTile& tile, int row, int key_tile, float (&s)[TILE_N / 2]) {
+__device__ __forceinline__ void apply_score_mod(
+    const Params& p, const WorkTile& tile, int row, int key_tile, float (&s)[TILE_N / 2]
+) {
     const int rows = (int)p.rows, keys = (int)p.keys, first_key = key_tile * TILE_N + (int)threadIdx.x % 4 * 2;
     int coord[RANK];
     #pragma unroll
@@ -238,7 +246,8 @@ struct OnlineSoftmax {
                 if (row_max[h] == -INFINITY) subtrahend[h] = 0.0f, scale[h] = -INFINITY;
                 else if (is_far(row_max[h])) {
                     subtrahend[h] = 0.0f;
-                    scale[h] = was_far ? (previous_max[h] - row_max[h]) * log2e_factor : __fmaf_rn(-row_max[h], log2e_factor, exponent_base[h]);
+                    scale[h] = was_far ? (previous_max[h] - row_max[h]) * log2e_factor
+                                       : __fmaf_rn(-row_max[h], log2e_factor, exponent_base[h]);
                     #pragma unroll
                     for (int n = 0; n < TILE_N / 8; ++n) s[4 * n + 2 * h] -= row_max[h], s[4 * n + 2 * h + 1] -= row_max[h];
                 } else if (was_far) scale[h] = __fmaf_rn(previous_max[h], log2e_factor, -next[h]);
@@ -270,7 +279,8 @@ struct OnlineSoftmax {
     // rounded, while the largest score is exact, so the sum is corrected.
     __device__ __forceinline__ float largest(int h) const { return row_max[h] * factor; }
     __device__ __forceinline__ float sum_of_row(int h) const {
-        return is_far(row_max[h]) ? row_sum[h] : row_sum[h] * exp2_approx(-__fmaf_rn(row_max[h], LOG2_E * factor, -exponent_base[h]));
+        return is_far(row_max[h]) ? row_sum[h]
+                                  : row_sum[h] * exp2_approx(-__fmaf_rn(row_max[h], LOG2_E * factor, -exponent_base[h]));
     }
 };
 
@@ -372,8 +382,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
                     #pragma unroll
                     for (int i = 0; i < SLABS_QK; ++i)
                         tma_load_rows(
-                            k_smem + k_pipe.stage * K_BYTES + i * TILE_N * SWIZZLE_BYTES, p.maps[1], k_full + 8 * k_pipe.stage, 64 * i, key_tile * TILE_N,
-                            tile.coord, p.k_map_broadcast
+                            k_smem + k_pipe.stage * K_BYTES + i * TILE_N * SWIZZLE_BYTES, p.maps[1], k_full + 8 * k_pipe.stage,
+                            64 * i, key_tile * TILE_N, tile.coord, p.k_map_broadcast
                         );
                     k_pipe.advance();
                 };
@@ -383,8 +393,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
                     #pragma unroll
                     for (int i = 0; i < SLABS_V; ++i)
                         tma_load_rows(
-                            v_smem + v_pipe.stage * V_BYTES + i * TILE_N * SWIZZLE_BYTES, p.maps[2], v_full + 8 * v_pipe.stage, 64 * i, key_tile * TILE_N,
-                            tile.coord, p.v_map_broadcast
+                            v_smem + v_pipe.stage * V_BYTES + i * TILE_N * SWIZZLE_BYTES, p.maps[2], v_full + 8 * v_pipe.stage,
+                            64 * i, key_tile * TILE_N, tile.coord, p.v_map_broadcast
                         );
                     v_pipe.advance();
                 };
@@ -392,7 +402,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
                 mbarrier_expect_tx(q_full, Q_BYTES);
                 #pragma unroll
                 for (int i = 0; i < SLABS_QK; ++i)
-                    tma_load_rows(q_smem + i * TILE_M * SWIZZLE_BYTES, p.maps[0], q_full, 64 * i, tile.row, tile.coord, p.q_map_broadcast);
+                    tma_load_rows(
+                        q_smem + i * TILE_M * SWIZZLE_BYTES, p.maps[0], q_full, 64 * i, tile.row, tile.coord, p.q_map_broadcast
+                    );
                 q_pipe.advance();
                 load_keys(tile.end - 1);
                 for (int key_tile = tile.end - 1; key_tile >= tile.begin; --key_tile) {
@@ -419,7 +431,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
             if (tile.begin < tile.end) {
                 float scale[2];
                 unsigned int probs[TILE_N / 16][4];
-                const auto is_unmasked = [&](int key_tile) { return tile.unmasked_begin <= key_tile && key_tile < tile.unmasked_end; };
+                const auto is_unmasked = [&](int key_tile) {
+                    return tile.unmasked_begin <= key_tile && key_tile < tile.unmasked_end;
+                };
                 mbarrier_wait_parity(q_full, q_pipe.phase);
                 q_pipe.advance();
                 mbarrier_wait_parity(k_full + 8 * k_pipe.stage, k_pipe.phase);
@@ -476,7 +490,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
                 #pragma unroll 1
                 for (; key_tile >= tile.begin && !is_unmasked(key_tile); --key_tile) key_tile_step(BoolConstant<false>{}, key_tile);
                 #pragma unroll 1
-                for (; key_tile >= tile.begin && key_tile >= tile.unmasked_begin; --key_tile) key_tile_step(BoolConstant<true>{}, key_tile);
+                for (; key_tile >= tile.begin && key_tile >= tile.unmasked_begin; --key_tile)
+                    key_tile_step(BoolConstant<true>{}, key_tile);
                 if constexpr (HAS_FIRST_KEY) {
                     #pragma unroll 1
                     for (; key_tile >= tile.begin; --key_tile) key_tile_step(BoolConstant<false>{}, key_tile);

@@ -22,10 +22,12 @@
 
 constexpr int WARPS = THREADS / 32, MMA_TILES_M = TILE_M / WARPS / 16;  // 16-row MMA tiles of a warp
 constexpr int MMA_TILES_N = TILE_N / 8, MMA_TILES_V = VALUE_DIM_PADDED / 8;
-constexpr int QK_PITCH = HEAD_DIM_PADDED * 2 + 16, V_PITCH = VALUE_DIM_PADDED * 2 + 16;  // bytes of a row: an odd multiple of 16, so that ldmatrix has no bank conflicts
+// Bytes of a row: an odd multiple of 16, so that ldmatrix has no bank conflicts.
+constexpr int QK_PITCH = HEAD_DIM_PADDED * 2 + 16, V_PITCH = VALUE_DIM_PADDED * 2 + 16;
 constexpr int Q_BYTES = TILE_M * QK_PITCH, K_BYTES = TILE_N * QK_PITCH;
 constexpr float LOG2_E = 1.44269504f;
-static_assert(TILE_M % (16 * WARPS) == 0 && TILE_N % 16 == 0 && HEAD_DIM_PADDED % 16 == 0 && VALUE_DIM_PADDED % 16 == 0, "whole MMA tiles");
+static_assert(TILE_M % (16 * WARPS) == 0 && TILE_N % 16 == 0, "MMA tiles are whole");
+static_assert(HEAD_DIM_PADDED % 16 == 0 && VALUE_DIM_PADDED % 16 == 0, "MMA steps are whole");
 
 // Copies ROWS rows of a head asynchronously. A row has DIM elements, and zeros up to DIM_PADDED.
 template <int ROWS, int DIM, int DIM_PADDED>
@@ -54,7 +56,9 @@ template <class T> __device__ __forceinline__ unsigned int pack_pair(float low, 
 
 // Applies the generated `score_mod` to the scores of two neighbouring keys. Keys outside the tensor get -infinity.
 template <bool IS_UNMASKED>
-__device__ __forceinline__ void apply_score_mod(const Params& p, int (&coord)[RANK], int row, int key, float& first, float& second) {
+__device__ __forceinline__ void apply_score_mod(
+    const Params& p, int (&coord)[RANK], int row, int key, float& first, float& second
+) {
     const int keys = (int)p.keys;
     coord[RANK - 2] = row;
     float acc[2] = {first, second}, value[2];
@@ -116,11 +120,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_attention
     const int v_fragment = (low * 8 + r) * V_PITCH + high * 16;
 
     pdl_wait();
-    const Query* const q_begin = p.q + q_offset;
-    const Query* const k_begin = p.k + k_offset;
-    const Value* const v_begin = p.v + v_offset;
-    load_rows_async<TILE_M, HEAD_DIM, HEAD_DIM_PADDED>(q_smem, q_begin, p.q_row_stride, rows - row0);
-    if (key_begin < key_end) load_rows_async<TILE_N, HEAD_DIM, HEAD_DIM_PADDED>(k_smem, k_begin + key_begin * p.k_row_stride, p.k_row_stride, keys - key_begin);
+    const Query* const head_q = p.q + q_offset;
+    const Query* const head_k = p.k + k_offset;
+    const Value* const head_v = p.v + v_offset;
+    load_rows_async<TILE_M, HEAD_DIM, HEAD_DIM_PADDED>(q_smem, head_q, p.q_row_stride, rows - row0);
+    if (key_begin < key_end)
+        load_rows_async<TILE_N, HEAD_DIM, HEAD_DIM_PADDED>(
+            k_smem, head_k + key_begin * p.k_row_stride, p.k_row_stride, keys - key_begin
+        );
     commit_copies();
 
     unsigned int q_fragments[Q_IN_REGISTERS ? MMA_TILES_M : 1][Q_IN_REGISTERS ? HEAD_DIM_PADDED / 16 : 1][4];
@@ -128,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_attention
     for (int key0 = key_begin; key0 < key_end; key0 += TILE_N) {
         await_copies<0>();
         __syncthreads();  // the keys have arrived, and all warps have read the previous values
-        load_rows_async<TILE_N, VALUE_DIM, VALUE_DIM_PADDED>(v_smem, v_begin + key0 * p.v_row_stride, p.v_row_stride, keys - key0);
+        load_rows_async<TILE_N, VALUE_DIM, VALUE_DIM_PADDED>(v_smem, head_v + key0 * p.v_row_stride, p.v_row_stride, keys - key0);
         commit_copies();
         if (Q_IN_REGISTERS && key0 == key_begin) {
             #pragma unroll
@@ -169,7 +176,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_attention
         await_copies<0>();
         __syncthreads();  // the values have arrived, and all warps have read the keys
         if (key0 + TILE_N < key_end)
-            load_rows_async<TILE_N, HEAD_DIM, HEAD_DIM_PADDED>(k_smem, k_begin + (key0 + TILE_N) * p.k_row_stride, p.k_row_stride, keys - key0 - TILE_N);
+            load_rows_async<TILE_N, HEAD_DIM, HEAD_DIM_PADDED>(
+                k_smem, head_k + (key0 + TILE_N) * p.k_row_stride, p.k_row_stride, keys - key0 - TILE_N
+            );
         commit_copies();
 
         const bool is_unmasked = key0 + TILE_N <= keys && (!HAS_LAST_KEY || key0 + TILE_N - 1 <= row0 + p.last_key) &&
@@ -178,7 +187,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_attention
         for (int i = 0; i < MMA_TILES_M; ++i) {
             #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                const int unclamped_row = row0 + warp_row + i * 16 + h * 8 + group_row, row = unclamped_row < rows ? unclamped_row : rows - 1;
+                const int unclamped_row = row0 + warp_row + i * 16 + h * 8 + group_row;
+                const int row = unclamped_row < rows ? unclamped_row : rows - 1;
                 if (is_unmasked) {
                     #pragma unroll
                     for (int n = 0; n < MMA_TILES_N; ++n)
