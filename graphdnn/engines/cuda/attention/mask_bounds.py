@@ -107,7 +107,7 @@ def _index(spec: TensorSpec, producers: Mapping[int, PointwiseOperation]) -> tup
         return _index(step.inputs()["x"], producers)
     if mode not in (_M.ADD, _M.SUB) or (step.alpha1, step.alpha2) != (1.0, 1.0):
         return None
-    bounds, shift = _index(step.inputs()["x"], producers), step.inputs()["b"].constant_value
-    if bounds is None or shift is None or shift != int(shift) or abs(shift) > _LARGEST:
+    index, shift = _index(step.inputs()["x"], producers), step.inputs()["b"].constant_value
+    if index is None or shift is None or shift != int(shift) or abs(shift) > _LARGEST:
         return None
-    return bounds[0], bounds[1] + int(shift) * (1 if mode is _M.ADD else -1)
+    return index[0], index[1] + int(shift) * (1 if mode is _M.ADD else -1)
