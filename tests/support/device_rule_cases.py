@@ -43,8 +43,8 @@ from hopper_rule_cases import (
     hopper_attention_cases,
     hopper_cases,
     hopper_matmul_cases,
-    planes_cases,
-    planes_wgrad_cases,
+    limb_cases,
+    limb_wgrad_cases,
 )
 from legal_problems import IMAGE, operation, tensor
 
@@ -203,7 +203,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
             "cuda_hopper_bf16x2_wgrad": ("f32", "f16"),
             "cuda_hopper_int_limbs_wgrad": ("i16", "f32"),
         }.items()
-        for rule, case in planes_wgrad_cases(name, *kinds)
+        for rule, case in limb_wgrad_cases(name, *kinds)
     },
     **{
         f"{name}.{rule}": case
@@ -213,7 +213,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
     **{
         f"{name}.{rule}": case
         for name in ("cuda_hopper_int_limbs", "cuda_hopper_bf16x3")
-        for rule, case in planes_cases(name)
+        for rule, case in limb_cases(name)
     },
     **{
         f"{name}.{rule}": case

@@ -43,8 +43,8 @@ def hopper_cases(engine: str) -> Iterator[tuple[str, Case]]:
         yield "group_start", asked(f"wgrad x={kind}[1,4,9,9] dy={kind}[1,4,9,9] dw=[4,2,3,3] pad=1")
 
 
-def planes_wgrad_cases(engine: str, of: str, other: str) -> Iterator[tuple[str, Case]]:
-    """Rules of the filter gradients in planes of 16 bits, of type ``of``."""
+def limb_wgrad_cases(engine: str, of: str, other: str) -> Iterator[tuple[str, Case]]:
+    """Rules of the split-precision filter gradients of type ``of``."""
 
     def asked(kind: str = of, channels: int = 16, c: int = 16, settings: str = "", device: DeviceSpec = H200) -> Case:
         text = f"wgrad x={kind}[1,{channels},9,9] dy={kind}[1,16,9,9] dw=[16,{c},3,3] pad=1 {settings}"
@@ -63,8 +63,8 @@ def planes_wgrad_cases(engine: str, of: str, other: str) -> Iterator[tuple[str, 
     yield "groups", asked(channels=32, c=2)
 
 
-def planes_cases(engine: str) -> Iterator[tuple[str, Case]]:
-    """Rules of the products of planes: of wide integers, and of fp32."""
+def limb_cases(engine: str) -> Iterator[tuple[str, Case]]:
+    """Rules of split-precision fprop and dgrad: wide integers, and fp32."""
     kind, other, compute = ("f32", "f16", "") if engine.endswith("bf16x3") else ("i16", "i8", " compute=i32 out=i32")
 
     def asked(text: str, device: DeviceSpec = H200) -> Case:

@@ -16,7 +16,7 @@ from graphdnn import OperationGraph, fuse
 from graphdnn.device.profiles import DeviceSpec, device_spec
 from graphdnn.dtypes import cast
 from graphdnn.engines import Engine
-from graphdnn.engines.cuda.attention.attention_codegen import parts_of
+from graphdnn.engines.cuda.attention.attention_codegen import fused_attention_of
 from graphdnn.engines.cuda.attention.hopper_attention import ENGINE as HOPPER
 from graphdnn.engines.cuda.attention.mma_attention import ENGINE, TILES
 from graphdnn.enums import DataType, KnobType
@@ -124,21 +124,21 @@ def test_compiles(arch: str, depth: int, fields: dict[str, Any]) -> None:
         ({"bias": (2, 2, 48, 80)}, None, None, 0),
     ],
 )
-def test_band(fields: dict[str, Any], first: int | None, last: int | None, masks: int) -> None:
+def test_mask_bounds(fields: dict[str, Any], first: int | None, last: int | None, masks: int) -> None:
     (op,) = fuse(attention(**fields))
-    band = parts_of(op).band
-    assert (band.first, band.last, len(band.masks)) == (first, last, masks)
+    bounds = fused_attention_of(op).mask_bounds
+    assert (bounds.first, bounds.last, len(bounds.masks)) == (first, last, masks)
 
 
 def test_visible_scores() -> None:
     (op,) = fuse(attention(Shape(rows=64, keys=64), causal=0))
-    assert parts_of(op).band.visible(64, 64) == 64 * 65 / 2
+    assert fused_attention_of(op).mask_bounds.visible(64, 64) == 64 * 65 / 2
 
 
-def test_what_the_band_hides_is_no_part_of_the_whole_form() -> None:
+def test_the_unmasked_form_has_no_masks() -> None:
     text = device_kernel(list(attention(causal=0, scale=0.1).operations), ENGINE).source
-    whole = text.split("void score_whole")[1].split("template")[0]
-    assert "gen_index" not in text.split("void score_whole")[0].split("void score_masked")[0]
+    whole = text.split("void score_mod_unmasked")[1].split("template")[0]
+    assert "gen_index" not in text.split("void score_mod_unmasked")[0].split("void score_mod_masked")[0]
     assert "cmp_ge" not in whole
     assert whole.count("// operation") == 3
 

@@ -16,7 +16,7 @@ from test_cuda_attention import CASES, H200, check
 from graphdnn import fuse
 from graphdnn.device.profiles import device_spec
 from graphdnn.engines import Task
-from graphdnn.engines.cuda.attention.attention_codegen import parts_of, scaling_of
+from graphdnn.engines.cuda.attention.attention_codegen import fused_attention_of, scale_of_scores
 from graphdnn.engines.cuda.attention.hopper_attention import ENGINE, TILES
 from graphdnn.engines.cuda.codegen.launch import Launch
 
@@ -96,7 +96,7 @@ def test_scores_far_from_zero(scale: float | None) -> None:
 )
 def test_factor_of_the_exponent(fields: dict[str, Any], factor: float | None) -> None:
     (op,) = fuse(attention(**fields))
-    found = scaling_of(parts_of(op))
+    found = scale_of_scores(fused_attention_of(op))
     assert (None if found is None else found[1]) == factor
 
 

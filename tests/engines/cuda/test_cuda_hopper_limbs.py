@@ -1,4 +1,4 @@
-"""Products of planes on compute capability 9.0: their algebra, and the kernels on the host against the general engine."""
+"""Split precision on compute capability 9.0: its algebra, and the kernels on the host against the general engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from exact_sums import check_sums, check_values, operations
 from graphdnn.dtypes import ELEMENTS, Array
 from graphdnn.engines import Engine
 from graphdnn.engines.cuda.sm90.split_precision.hopper_limbs import FLOATS, INTEGERS
-from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import Kind, kind_of
+from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import LimbScheme, limb_scheme_of
 from graphdnn.engines.cuda.sm90.split_precision.limb_tiles import TILES
 from graphdnn.enums import DataType, KnobType
 from graphdnn.tensors import TensorSpec
@@ -29,54 +29,56 @@ BYTES = (_T.INT8, _T.UINT8, _T.INT16, _T.INT32)
 # The algebra.
 
 
-def _planes(values: Array, names: tuple[str, ...]) -> list[Array]:
+def _limbs(values: Array, names: tuple[str, ...]) -> list[Array]:
     words = values.astype(np.int64)
     parts = [(words >> 8 * i) & 255 for i in range(len(names))]
     return [np.where((p > 127) & (n == "s8"), p - 256, p) for p, n in zip(parts, names, strict=True)]
 
 
-def _by_planes(kind: Kind, x: Array, w: Array) -> int:
-    """Sums of products of planes kept in 32 bits, joined as the kernel joins them."""
-    a, b = _planes(x, kind.planes[0]), _planes(w, kind.planes[1])
-    sums = [0] * kind.sums
-    for i, j, group in kind.products:
-        sums[group] = (sums[group] + int(np.sum(a[i] * b[j]))) % 2**32
+def _by_limbs(scheme: LimbScheme, x: Array, w: Array) -> int:
+    """Sums of products of limbs in 32 bits, combined as the kernel combines them."""
+    a, b = _limbs(x, scheme.limbs[0]), _limbs(w, scheme.limbs[1])
+    sums = [0] * scheme.orders
+    for i, j, order in scheme.products:
+        sums[order] = (sums[order] + int(np.sum(a[i] * b[j]))) % 2**32
     total = 0
-    if kind.is_turned:
-        sums = [*sums[:2], _turned(kind, a, b)]
-    for group, value in enumerate(sums):
-        unsigned = {(kind.planes[0][i], kind.planes[1][j]) for i, j, g in kind.products if g == group} == {("u8", "u8")}
-        total += (value if unsigned or value < 2**31 else value - 2**32) << 8 * group
-    bits = 32 if kind.compute is _T.INT32 else 64
+    if scheme.is_packed:
+        sums = [*sums[:2], _packed_register(scheme, a, b)]
+    for order, value in enumerate(sums):
+        unsigned = {(scheme.limbs[0][i], scheme.limbs[1][j]) for i, j, g in scheme.products if g == order} == {
+            ("u8", "u8")
+        }
+        total += (value if unsigned or value < 2**31 else value - 2**32) << 8 * order
+    bits = 32 if scheme.compute is _T.INT32 else 64
     return (total + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
 
 
-def _turned(kind: Kind, a: list[Array], b: list[Array]) -> int:
-    """The register of weights 2 and 3, after each two blocks of k."""
+def _packed_register(scheme: LimbScheme, a: list[Array], b: list[Array]) -> int:
+    """The register that orders 2 and 3 share, which the kernel permutes twice in two MMA K steps."""
 
-    def add(register: int, weight: int, block: int) -> int:
-        part = slice(block * kind.depth, (block + 1) * kind.depth)
-        return register + sum(int(np.sum(a[i][part] * b[j][part])) for i, j, group in kind.products if group == weight)
+    def add(register: int, order: int, block: int) -> int:
+        part = slice(block * scheme.mma_k, (block + 1) * scheme.mma_k)
+        return register + sum(int(np.sum(a[i][part] * b[j][part])) for i, j, g in scheme.products if g == order)
 
     register = 0
-    for block in range(0, -(-len(a[0]) // kind.depth), 2):
-        kept = add(register, 2, block) % 2**32
-        start = kept >> 8 & 255 | kind.high_start << 16
+    for block in range(0, -(-len(a[0]) // scheme.mma_k), 2):
+        after_order_2 = add(register, 2, block) % 2**32
+        start = after_order_2 >> 8 & 255 | scheme.packed_bias << 16
         register = add(add(start, 3, block), 3, block + 1)
         assert 0 <= register < 2**24
-        register = add(register << 8 | kept & 255, 2, block + 1) % 2**32
+        register = add(register << 8 | after_order_2 & 255, 2, block + 1) % 2**32
     return register % 2**16
 
 
 @pytest.mark.parametrize("compute", [_T.INT32, _T.INT64])
 @pytest.mark.parametrize("b", BYTES)
 @pytest.mark.parametrize("a", BYTES)
-def test_planes_give_the_product(a: DataType, b: DataType, compute: DataType) -> None:
-    kind = kind_of(a, b, compute)
-    if kind is None:
+def test_limbs_give_the_product(a: DataType, b: DataType, compute: DataType) -> None:
+    scheme = limb_scheme_of(a, b, compute)
+    if scheme is None:
         assert (compute is _T.INT64) == (_T.INT32 in (a, b)) or compute is _T.INT32
         return
-    count = min(kind.longest or 40_000, 40_000)
+    count = min(scheme.max_products or 40_000, 40_000)
     rng = np.random.default_rng(0)
     for draw in ("random", "low", "high", "mixed"):
         x, w = (_drawn(t, count, draw, rng, turn) for turn, t in enumerate((a, b)))
@@ -86,7 +88,7 @@ def test_planes_give_the_product(a: DataType, b: DataType, compute: DataType) ->
         else:
             n = 2000
         bits = 32 if compute is _T.INT32 else 64
-        assert _by_planes(kind, x[:n], w[:n]) == (exact + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
+        assert _by_limbs(scheme, x[:n], w[:n]) == (exact + 2 ** (bits - 1)) % 2**bits - 2 ** (bits - 1)
 
 
 def _drawn(data_type: DataType, count: int, draw: str, rng: np.random.Generator, turn: int) -> Array:
@@ -98,13 +100,13 @@ def _drawn(data_type: DataType, count: int, draw: str, rng: np.random.Generator,
 
 
 def test_a_longer_sum_would_overflow() -> None:
-    """``longest`` is no smaller than need be, for the pair that matters most."""
-    kind = kind_of(_T.INT16, _T.INT16, _T.INT64)
-    assert kind is not None
-    assert kind.longest == 32896
-    low = np.full(kind.longest + 1, -(2**15) + 255)  # -128 and 255: the cross sums grow fastest
-    assert _by_planes(kind, low, low) != int(low[0]) ** 2 * low.size
-    assert _by_planes(kind, low[:-1], low[:-1]) == int(low[0]) ** 2 * (low.size - 1)
+    """``max_products`` is no smaller than need be, for the pair that matters most."""
+    scheme = limb_scheme_of(_T.INT16, _T.INT16, _T.INT64)
+    assert scheme is not None
+    assert scheme.max_products == 32896
+    low = np.full(scheme.max_products + 1, -(2**15) + 255)  # -128 and 255: the cross sums grow fastest
+    assert _by_limbs(scheme, low, low) != int(low[0]) ** 2 * low.size
+    assert _by_limbs(scheme, low[:-1], low[:-1]) == int(low[0]) ** 2 * (low.size - 1)
 
 
 # The kernels, on the host.
@@ -157,7 +159,7 @@ def test_integers(text: str) -> None:
 @emulated
 @pytest.mark.parametrize("value", [0x7FFFFFFF, -0x7FFFFF01, -0x7F000001, 0x0000FFFF])
 def test_bytes_that_reach_farthest(value: int) -> None:
-    """Of the products of weight 3, which have 24 bits: all as high or as low as they come."""
+    """Of the products of order 3, which have 24 bits: all as high or as low as they come."""
     ops = operations("conv x=i32[1,136,6,5]nhwc w=i32[24,136,2,3]nhwc pad=1 compute=i32 out=i32")
     op = fused(ops)
     values = {t.uid: np.full(t.extents, value, np.int32) for t in (*op.inputs, *op.outputs)}
@@ -285,7 +287,7 @@ _ALL = [
     for a in ("i8", "u8", "i16", "i32")
     for b in ("i8", "i16", "i32")
     for c in ("i32", "i64")
-    if kind_of(_NAMES[a], _NAMES[b], _NAMES[c]) is not None
+    if limb_scheme_of(_NAMES[a], _NAMES[b], _NAMES[c]) is not None
 ]
 
 

@@ -1,4 +1,4 @@
-"""Filter gradients in planes of 16 bits on compute capability 9.0: on the host against NumPy, and compiled."""
+"""Split-precision filter gradients on compute capability 9.0: on the host against NumPy, and compiled."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What kernels of attention are told, whichever tensor cores they use: fields, and what is generated for a graph.
+"""Parameters and generated functions of attention kernels, for mma.sync and wgmma alike.
 
-`score` takes sums of the first product to what the softmax is of, `conclude` a row's maximum and sum to results,
-`epilogue` the results of the second product to memory.
+The generated `score_mod` maps Q K^T to the scores that the softmax reads, `store_row_stats` stores results of a row's
+maximum and sum, and `epilogue` stores results of P V.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from graphdnn.engines.cuda.attention.mask_bounds import Band, band_of, hides
+from graphdnn.engines.cuda.attention.mask_bounds import MaskBounds, hides, mask_bounds_of
 from graphdnn.engines.cuda.codegen.index_space import whole
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
@@ -21,14 +21,14 @@ from graphdnn.fusion.patterns.attention import Attention, attention_of
 from graphdnn.operations import PointwiseOperation
 from graphdnn.tensors import TensorSpec
 
-_PAIR = 2  # neighbours that a thread of a tensor core has
+_PAIR = 2  # vec_width that a thread of a tensor core has
 _IN_FLOAT = "float"
-_LARGEST_FACTOR = 2.0**60  # products with log2 e, and with scores that count, are normal numbers
+_LARGEST_FACTOR = 2.0**60  # products with log2 e and with relevant scores are normal numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """Of one of the products that are stacked."""
+class AttentionShape:
+    """Extents of a stack of heads: rows of q, keys, elements of a head of q and k (depth) and of v (columns)."""
 
     stack: int
     rows: int
@@ -38,22 +38,24 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
-    """A fused operation as attention."""
+class FusedAttention:
+    """A fused operation, its attention pattern, the bounds of its masks, and the operations of its epilogue."""
 
     op: FusedOp
     attention: Attention
-    band: Band
+    mask_bounds: MaskBounds
     epilogue: tuple[PointwiseOperation, ...]
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> AttentionShape:
         *batch, rows, keys = self.attention.first.c.extents
-        return Sizes(prod(batch), rows, keys, self.attention.first.a.extents[-1], self.attention.last.c.extents[-1])
+        return AttentionShape(
+            prod(batch), rows, keys, self.attention.first.a.extents[-1], self.attention.last.c.extents[-1]
+        )
 
     @property
     def row_results(self) -> list[TensorSpec]:
-        """Of maxima, sums and what is computed of them alone, those that leave."""
+        """Outputs that depend on row maxima and row sums alone."""
         leaving = {t.uid for t in self.op.outputs}
         a = self.attention
         found = [a.maximum.y, a.total.y, *(t for step in a.of_rows for t in step.outputs().values())]
@@ -61,126 +63,133 @@ class Parts:
 
     @property
     def work(self) -> float:
-        """Arithmetic operations of both products, of scores that are not left out."""
+        """Arithmetic operations of Q K^T and P V, for visible scores."""
         s = self.sizes
-        return 2.0 * s.stack * self.band.visible(s.rows, s.keys) * (s.depth + s.columns)
+        return 2.0 * s.stack * self.mask_bounds.visible(s.rows, s.keys) * (s.depth + s.columns)
 
 
 @memoize
-def parts_of(op: FusedOp) -> Parts:
+def fused_attention_of(op: FusedOp) -> FusedAttention:
     attention = attention_of(op.operations)
     assert attention is not None
     first = {id(step) for step in (*attention.steps, *attention.of_rows)}
     inner = {id(step) for step in (attention.difference, attention.power, attention.quotient)} | first
     steps = [step for step in op.operations if isinstance(step, PointwiseOperation)]
-    return Parts(op, attention, band_of(attention), tuple(step for step in steps if id(step) not in inner))
+    return FusedAttention(
+        op, attention, mask_bounds_of(attention), tuple(step for step in steps if id(step) not in inner)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Functions:
-    """``score<whole>(p, at, acc, value)``, of a pair or one by one: whole where the band hides nothing;
-    ``conclude(p, at, most, total)``, and ``epilogue(p, at, acc, most, total)``.
+class GeneratedFunctions:
+    """The text of ``score_mod<is_unmasked>(p, at, acc, value)``, whose unmasked form leaves out the masks of the
+    bounds, of ``store_row_stats(p, at, row_max, row_sum)``, and of ``epilogue(p, at, acc, row_max, row_sum)``.
     """
 
     text: tuple[str, ...]
-    width: int  # of score
-    width_out: int  # of epilogue
-    has_rows: bool
+    score_vec_width: int
+    out_vec_width: int
+    stores_row_stats: bool
 
 
-def functions_of(
-    parts: Parts, parameters: Parameters, without: PointwiseOperation | None = None, neighbours: int = _PAIR
-) -> Functions:
-    """``parameters`` get what the functions read. ``without``: a step that ``score`` leaves to the kernel;
-    ``neighbours``: results that ``epilogue`` is given at a time, where they can be written together.
+def generate_functions(
+    fused: FusedAttention, parameters: Parameters, without: PointwiseOperation | None = None, vec_width: int = _PAIR
+) -> GeneratedFunctions:
+    """Generates the functions and adds their tensors to ``parameters``. ``without``: a step that the kernel computes
+    instead of ``score_mod``; ``vec_width``: the widest vector of results that ``epilogue`` may store.
     """
-    op, attention = parts.op, parts.attention
+    op, attention = fused.op, fused.attention
     space = whole(attention.first.c.extents)
     steps = (attention.first, *attention.steps)
     made = {t.uid for step in steps for t in step.outputs().values()}
     read = [t for step in attention.steps for t in step.inputs().values() if t.uid not in made]
-    width = _width(space.sizes[-1], width_for(space, read) if _in_memory(read) else _PAIR)
+    width = _width(space.sizes[-1], width_for(space, read) if _reads_memory(read) else _PAIR)
     text = []
-    for is_whole, prefix in ((False, "s"), (True, "w")):
+    for is_unmasked, prefix in ((False, "s"), (True, "w")):
         program = Program(op, parameters, space, prefix, width=width)
         program.anchor(attention.first, attention.first.c, "acc", _IN_FLOAT)
         for step in attention.steps:
-            if step is without or (is_whole and id(step) in parts.band.masks):
+            if step is without or (is_unmasked and id(step) in fused.mask_bounds.masks):
                 (result,) = step.outputs().values()
                 program.note(step)
-                kept = program.value(step.inputs()["x"])
-                program.set(result, f"widen<float>({kept}[e])")
-            elif not is_whole or id(step) not in _only_of_masks(parts):
+                unscaled = program.value(step.inputs()["x"])
+                program.set(result, f"widen<float>({unscaled}[e])")
+            elif not is_unmasked or id(step) not in _mask_only_steps(fused):
                 program.apply([step])
         program.result("value", attention.scores, _IN_FLOAT)
         arguments = f"const float (&acc)[{width}], float (&value)[{width}]"
-        text.append(program.function("score_whole" if is_whole else "score_masked", arguments))
+        text.append(program.function("score_mod_unmasked" if is_unmasked else "score_mod_masked", arguments))
     text.append(
-        "template <bool IS_WHOLE> __device__ __forceinline__ void score(\n"
+        "template <bool IS_UNMASKED> __device__ __forceinline__ void score_mod(\n"
         f"    const Params& p, const int (&at)[{space.rank}], {arguments}) {{\n"
-        "    if constexpr (IS_WHOLE) score_whole(p, at, acc, value);\n    else score_masked(p, at, acc, value);\n}\n"
+        "    if constexpr (IS_UNMASKED) score_mod_unmasked(p, at, acc, value);\n"
+        "    else score_mod_masked(p, at, acc, value);\n}\n"
     )
 
     rows = whole(attention.maximum.y.extents)
     row = Program(op, parameters, rows, "r")
-    if parts.row_results:
-        _of_rows(row, attention)
-    for spec in parts.row_results:
+    if fused.row_results:
+        _add_row_stats(row, attention)
+    for spec in fused.row_results:
         row.store(spec)
-    text.append(row.function("conclude", "float most, float total"))
+    text.append(row.function("store_row_stats", "float row_max, float row_sum"))
 
     results = attention.last.c
     leaving = [t for t in op.outputs if t.extents == results.extents]
-    behind = [t for step in parts.epilogue for t in step.inputs().values() if t.uid in {i.uid for i in op.inputs}]
+    epilogue_operands = [
+        t for step in fused.epilogue for t in step.inputs().values() if t.uid in {i.uid for i in op.inputs}
+    ]
     out = whole(results.extents)
-    width_out = _width(results.extents[-1], width_for(out, [*leaving, *behind]), neighbours)
-    body = Program(op, parameters, out, "t", width=width_out)
-    if any(t.uid in _row_uids(attention) for step in parts.epilogue for t in step.inputs().values()):
-        _of_rows(body, attention)
+    out_vec_width = _width(results.extents[-1], width_for(out, [*leaving, *epilogue_operands]), vec_width)
+    body = Program(op, parameters, out, "t", width=out_vec_width)
+    if any(t.uid in _row_uids(attention) for step in fused.epilogue for t in step.inputs().values()):
+        _add_row_stats(body, attention)
     body.anchor(attention.last, results, "acc", _IN_FLOAT)
-    body.apply(parts.epilogue)
-    body.store_outputs((attention.last, *parts.epilogue))
-    text.append(body.function("epilogue", f"const float (&acc)[{width_out}], float most, float total"))
-    return Functions(tuple(text), width, width_out, bool(parts.row_results))
+    body.apply(fused.epilogue)
+    body.store_outputs((attention.last, *fused.epilogue))
+    text.append(body.function("epilogue", f"const float (&acc)[{out_vec_width}], float row_max, float row_sum"))
+    return GeneratedFunctions(tuple(text), width, out_vec_width, bool(fused.row_results))
 
 
-def scaling_of(parts: Parts) -> tuple[PointwiseOperation, float] | None:
-    """The last step but masks, where it multiplies by a positive number: larger scores stay larger, so a kernel may do
-    so in the exponent. There the product is not rounded, which would be half a unit of the score.
+def scale_of_scores(fused: FusedAttention) -> tuple[PointwiseOperation, float] | None:
+    """The last step before masks and its factor, where that step multiplies by a positive number.
+
+    A positive factor keeps the order of scores, so a kernel may multiply in the exponent. That also avoids the rounding
+    of the scaled score.
     """
-    made = {t.uid: step for step in parts.attention.steps for t in step.outputs().values()}
-    step = made.get(parts.attention.scores.uid)
+    made = {t.uid: step for step in fused.attention.steps for t in step.outputs().values()}
+    step = made.get(fused.attention.scores.uid)
     while step is not None and hides(step):
         step = made.get(step.inputs()["x"].uid)
     if step is None or step.spec.mode is not PointwiseMode.MUL or (step.alpha1, step.alpha2) != (1.0, 1.0):
         return None
     (result,), factor = step.outputs().values(), step.inputs()["b"].constant_value
-    others = [s for s in parts.attention.steps if s.spec.mode is not PointwiseMode.GEN_INDEX]
+    others = [s for s in fused.attention.steps if s.spec.mode is not PointwiseMode.GEN_INDEX]
     readers = [s for s in others if any(t.uid == result.uid for t in s.inputs().values())]
-    is_float = {result.data_type, parts.attention.scores.data_type, step.compute_type} == {DataType.FLOAT}
+    is_float = {result.data_type, fused.attention.scores.data_type, step.compute_type} == {DataType.FLOAT}
     if factor is None or not is_float or len(readers) > 1:
         return None
     return (step, float(factor)) if 1 / _LARGEST_FACTOR <= factor <= _LARGEST_FACTOR else None
 
 
-def _only_of_masks(parts: Parts) -> set[int]:
-    """Steps that nothing but the band's masks wait for."""
-    needed, found = {parts.attention.scores.uid}, set[int]()
-    for step in reversed(parts.attention.steps):
+def _mask_only_steps(fused: FusedAttention) -> set[int]:
+    """Steps that only the masks of the bounds depend on."""
+    needed, found = {fused.attention.scores.uid}, set[int]()
+    for step in reversed(fused.attention.steps):
         (result,) = step.outputs().values()
         inputs = step.inputs()
         if result.uid not in needed:
             found.add(id(step))
-        elif id(step) in parts.band.masks:
+        elif id(step) in fused.mask_bounds.masks:
             needed.add(inputs["x"].uid)
         else:
             needed |= {t.uid for t in inputs.values()}
     return found
 
 
-def _of_rows(program: Program, attention: Attention) -> None:
-    """A row's maximum and sum, and what is computed of them."""
-    for spec, name in ((attention.maximum.y, "most"), (attention.total.y, "total")):
+def _add_row_stats(program: Program, attention: Attention) -> None:
+    """Adds a row's maximum and sum, and the operations on them, to a program."""
+    for spec, name in ((attention.maximum.y, "row_max"), (attention.total.y, "row_sum")):
         program.set(spec, name)
     program.apply(attention.of_rows)
 
@@ -190,26 +199,28 @@ def _row_uids(attention: Attention) -> set[int]:
     return {t.uid for t in (attention.maximum.y, attention.total.y, *made)}
 
 
-def _in_memory(tensors: list[TensorSpec]) -> bool:
+def _reads_memory(tensors: list[TensorSpec]) -> bool:
     return any(not (t.is_by_value or t.is_constant) for t in tensors)
 
 
 def _width(extent: int, widest: int, most: int = _PAIR) -> int:
-    """``most`` or a pair, where these begin at such a place and nothing lies otherwise."""
+    """The widest of ``most``, 2 and 1 that divides ``extent`` and is at most ``widest``."""
     return next((n for n in (most, _PAIR) if widest >= n and extent % n == 0), 1)
 
 
-def describe(parts: Parts, parameters: Parameters) -> None:
-    """Fields that every kernel of attention has."""
-    sizes, band = parts.sizes, parts.band
-    batch = parts.attention.first.c.extents[:-2]
+def describe(fused: FusedAttention, parameters: Parameters) -> None:
+    """Adds the fields that every attention kernel has."""
+    sizes, mask_bounds = fused.sizes, fused.mask_bounds
+    batch = fused.attention.first.c.extents[:-2]
     parameters.integers("batch", batch)
-    for name, spec in parts.attention.operands.items():
+    for name, spec in fused.attention.operands.items():
         strides = whole(spec.extents).strides(spec)
         parameters.tensor(name, spec)
         parameters.integers(f"{name}_batch", strides[:-2])
-        parameters.integers(f"{name}_shared", [n // own for n, own in zip(batch, spec.extents[:-2], strict=True)])
-        parameters.integer(f"{name}_step", strides[-1 if name == "k" else -2])
+        parameters.integers(
+            f"{name}_broadcast", [n // heads for n, heads in zip(batch, spec.extents[:-2], strict=True)]
+        )
+        parameters.integer(f"{name}_row_stride", strides[-1 if name == "k" else -2])
     parameters.table({
-        "rows": sizes.rows, "keys": sizes.keys, "first_key": band.first or 0, "last_key": band.last or 0,
+        "rows": sizes.rows, "keys": sizes.keys, "first_key": mask_bounds.first or 0, "last_key": mask_bounds.last or 0,
     })  # fmt: skip

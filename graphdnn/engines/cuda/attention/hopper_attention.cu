@@ -1,89 +1,116 @@
-// Attention on the tensor cores of compute capability 9.0 (wgmma): o = softmax(f(q k)) v, where f is whatever stands between
-// the first product and the softmax (the generated `score`).
+// FlashAttention forward for sm_90a: o = softmax(score_mod(q k^T)) v, with a generated score_mod.
 //
-// A block has one warpgroup that copies and GROUPS that multiply, 64 rows of q each; it takes tile after tile. Keys and values
-// arrive in rings of STAGES blocks of BN keys, the last ones that a tile sees first. A warpgroup multiplies its rows by a
-// block of keys from shared memory; the scores stay in its registers and, as powers below the largest one so far, are the
-// left operand of the product with the block of values. When a larger score comes, what was summed is scaled down.
+// Tile:       TILE_M rows of q of one head, 64 for each consumer warpgroup. Keys and values come in key tiles of TILE_N, the last
+//             visible key tile first. CTAs are persistent.
+// Pipeline:   keys and values have STAGES stages each, q has one. TMA bytes complete the `full` barriers, one arrival of each
+//             consumer warpgroup completes the `empty` barriers.
+// Warp roles: one thread of warpgroup 0 issues TMA. A consumer warpgroup computes Q K^T with both operands in shared memory,
+//             keeps the scores in registers, and uses the probabilities as the register operand of P V.
+// Softmax:    online. Probabilities are relative to the largest score so far; a larger score rescales the accumulators and sums.
+// Overlap:    Q K^T of a key tile is issued before P V of the previous one. Ordered-sequence barriers let one warpgroup compute its
+//             softmax while the others use the tensor cores.
+// Layout:     128-byte swizzle everywhere; q and k are K-major, v is MN-major. A tensor map has up to five axes.
+// Epilogue:   generated. `store_row_stats` stores row maxima and sums, `epilogue` the normalized results.
 //
-// The next block's scores are asked for ahead of this block's product with the values. And warpgroups ask in turns: what one
-// does with its scores runs beside the products of the others.
+// Required constants (from the generator):
+//   RANK                                axes of the tensors, 2 to 5
+//   CONSUMER_WARPGROUPS, TILE_N, STAGES TILE_M / 64 (1 to 3), keys of a key tile, and stages of keys and of values
+//   HEAD_DIM_PADDED                     elements of a head of q and k, rounded up to a multiple of 16
+//   VALUE_DIM, VALUE_DIM_PADDED         elements of a head of v, and the same rounded up to a multiple of 8
+//   CONSUMER_REGS, PRODUCER_REGS        registers of a consumer thread and of a producer thread
+//   HAS_FIRST_KEY, HAS_LAST_KEY         row r sees no key before r + p.first_key, or none after r + p.last_key
+//   STORES_ROW_STATS                    whether `store_row_stats` has results to store
+//   SCORE_VEC_WIDTH, OUT_VEC_WIDTH      elements of a call of `score_mod` (1 or 2) and of `epilogue` (1, 2 or 4)
+//   SCALES_IN_EXPONENT                  whether p.factor multiplies the scores in the exponent instead of in `score_mod`
+//   types Query (of q and k) and Value (of v and the probabilities): half_t or bfloat_t
 
-constexpr int BM = 64 * GROUPS, THREADS = 128 * (GROUPS + 1);
-constexpr int PANELS_Q = (DEPTH + 63) / 64, PANELS_V = (COLUMNS + 63) / 64;  // of 128 bytes of a head
-constexpr int Q_BYTES = PANELS_Q * BM * SWIZZLE_BYTES, K_BYTES = PANELS_Q * BN * SWIZZLE_BYTES, V_BYTES = PANELS_V * BN * SWIZZLE_BYTES;
+constexpr int TILE_M = 64 * CONSUMER_WARPGROUPS, THREADS = 128 * (CONSUMER_WARPGROUPS + 1);
+constexpr int SLABS_QK = (HEAD_DIM_PADDED + 63) / 64, SLABS_V = (VALUE_DIM_PADDED + 63) / 64;  // 128-byte slabs of a head
+constexpr int Q_BYTES = SLABS_QK * TILE_M * SWIZZLE_BYTES;
+constexpr int K_BYTES = SLABS_QK * TILE_N * SWIZZLE_BYTES, V_BYTES = SLABS_V * TILE_N * SWIZZLE_BYTES;
 constexpr float LOG2_E = 1.44269504f;
-constexpr float FAR = 1e6f;  // exponents that are rounded by 1/32 at most are below it
-static_assert(DEPTH % 16 == 0 && BN % 16 == 0 && COLUMNS % 8 == 0 && 2 <= RANK && RANK <= 5, "whole products");
-static_assert(128 * (PRODUCER_REGS + GROUPS * CONSUMER_REGS) <= 65536, "registers of a multiprocessor");
+constexpr float FAR_EXPONENT = 1e6f;  // rounding changes smaller exponents by at most 1/32
+static_assert(HEAD_DIM_PADDED % 16 == 0 && TILE_N % 16 == 0 && VALUE_DIM_PADDED % 8 == 0, "MMA steps are whole");
+static_assert(2 <= RANK && RANK <= 5, "a tensor map has at most five axes");
+static_assert(128 * (PRODUCER_REGS + CONSUMER_WARPGROUPS * CONSUMER_REGS) <= 65536, "setmaxnreg may not exceed the register file");
 
-// ---- what a tile is
+// ---- Work tiles
 
-template <bool VALUE> struct Truth { static constexpr bool value = VALUE; };
+template <bool VALUE> struct BoolConstant { static constexpr bool value = VALUE; };
 
-// `begin` to `end`: blocks of keys that rows of the tile see; between `whole` and `whole_end` all rows see all of them.
-struct Tile {
-    int at[RANK] = {}, row, begin, end, whole, whole_end;
-    // Tiles of `heads_together` heads follow each other, row by row: their keys and values are in the cache at the same time.
-    // Where later rows see more keys, these come first, so that the last tiles are short ones.
-    __device__ __forceinline__ Tile(const Params& p, int number) {
-        const int row_tiles = (int)p.row_tiles, together = (int)p.heads_together;
-        const int set = number / (row_tiles * together), in_set = number - set * (row_tiles * together);
-        const int left = (int)p.stack - set * together, heads = left < together ? left : together;
-        const int down = in_set / heads;
-        int rest = set * together + in_set - down * heads;
-        row = (HAS_LAST ? row_tiles - 1 - down : down) * BM;
+// TILE_M rows of one head. Some row sees the key tiles from `begin` to `end`; every row sees all keys of the key tiles from
+// `unmasked_begin` to `unmasked_end`.
+struct WorkTile {
+    int coord[RANK] = {}, row, begin, end, unmasked_begin, unmasked_end;
+    // The raster visits row tiles of `heads_per_raster` heads before it goes on, so that their keys and values stay in L2.
+    // With a causal mask later rows see more keys. They come first, so that the last tiles are the short ones.
+    __device__ __forceinline__ WorkTile(const Params& p, int number) {
+        const int row_tiles = (int)p.row_tiles, raster_heads = (int)p.heads_per_raster;
+        const int raster_group = number / (row_tiles * raster_heads);
+        const int index_in_group = number - raster_group * (row_tiles * raster_heads);
+        const int heads_left = (int)p.stack - raster_group * raster_heads;
+        const int heads = heads_left < raster_heads ? heads_left : raster_heads;
+        const int row_tile = index_in_group / heads;
+        int rem = raster_group * raster_heads + index_in_group - row_tile * heads;
+        row = (HAS_LAST_KEY ? row_tiles - 1 - row_tile : row_tile) * TILE_M;
         #pragma unroll
         for (int d = RANK - 3; d >= 0; --d) {
-            const int next = rest / (int)p.batch[d];
-            at[d] = rest - next * (int)p.batch[d];
-            rest = next;
+            const int next = rem / (int)p.batch[d];
+            coord[d] = rem - next * (int)p.batch[d];
+            rem = next;
         }
-        const int rows = (int)p.rows, keys = (int)p.keys, last_row = (row + BM < rows ? row + BM : rows) - 1;
-        int first = 0, first_whole = 0, last = keys, last_whole = keys;
-        if (HAS_FIRST) {
+        const int rows = (int)p.rows, keys = (int)p.keys, last_row = (row + TILE_M < rows ? row + TILE_M : rows) - 1;
+        int first = 0, first_unmasked = 0, last = keys, last_unmasked = keys;
+        if (HAS_FIRST_KEY) {
             first = row + (int)p.first_key > 0 ? row + (int)p.first_key : 0;
-            first_whole = last_row + (int)p.first_key > 0 ? last_row + (int)p.first_key : 0;
+            first_unmasked = last_row + (int)p.first_key > 0 ? last_row + (int)p.first_key : 0;
         }
-        if (HAS_LAST) {
+        if (HAS_LAST_KEY) {
             last = last_row + (int)p.last_key + 1 < keys ? last_row + (int)p.last_key + 1 : keys;
-            last_whole = row + (int)p.last_key + 1 < keys ? row + (int)p.last_key + 1 : keys;
+            last_unmasked = row + (int)p.last_key + 1 < keys ? row + (int)p.last_key + 1 : keys;
         }
-        begin = first / BN;
-        end = last > first ? (last + BN - 1) / BN : begin;
-        whole = (first_whole + BN - 1) / BN;
-        whole_end = last_whole > 0 ? last_whole / BN : 0;
+        begin = first / TILE_N;
+        end = last > first ? (last + TILE_N - 1) / TILE_N : begin;
+        unmasked_begin = (first_unmasked + TILE_N - 1) / TILE_N;
+        unmasked_end = last_unmasked > 0 ? last_unmasked / TILE_N : 0;
     }
 };
 
-// ---- copies
+// ---- TMA loads
 
-// Line `line` and those behind it of a head, of the panel that begins with element `first`.
-__device__ __forceinline__ void copy_lines(
-    smem_addr_t to, const TensorMap& map, smem_addr_t barrier, int first, int line, const int (&at)[RANK], const long long* shared
+// Loads rows from `row` on, of the 128-byte slab that begins with element `first` of a head. Heads are at `coord` divided by
+// `broadcast`, because batch indices may share a head.
+__device__ __forceinline__ void tma_load_rows(
+    smem_addr_t to, const TensorMap& map, smem_addr_t barrier, int first, int row, const int (&coord)[RANK],
+    const long long* broadcast
 ) {
-    const auto own = [&](int d) { return at[d] / (int)shared[d]; };
-    if constexpr (RANK == 2) tma_load_tile(to, map, barrier, first, line);
-    else if constexpr (RANK == 3) tma_load_tile(to, map, barrier, first, line, own(0));
-    else if constexpr (RANK == 4) tma_load_tile(to, map, barrier, first, line, own(1), own(0));
-    else tma_load_tile(to, map, barrier, first, line, own(2), own(1), own(0));
+    const auto coordinate = [&](int d) { return coord[d] / (int)broadcast[d]; };
+    if constexpr (RANK == 2) tma_load_tile(to, map, barrier, first, row);
+    else if constexpr (RANK == 3) tma_load_tile(to, map, barrier, first, row, coordinate(0));
+    else if constexpr (RANK == 4) tma_load_tile(to, map, barrier, first, row, coordinate(1), coordinate(0));
+    else tma_load_tile(to, map, barrier, first, row, coordinate(2), coordinate(1), coordinate(0));
 }
 
-// ---- the products
+// ---- Matrix products
 
-// Values lie across k: panels of `BN` lines.
-__device__ __forceinline__ smem_desc_t values_at(smem_addr_t address) {
-    const smem_desc_t between_panels = BN * SWIZZLE_BYTES >> 4, between_eights = (8 * SWIZZLE_BYTES) >> 4, swizzled = 1;
+// The descriptor of the values, which are MN-major: slabs of TILE_N rows.
+__device__ __forceinline__ smem_desc_t make_values_desc(smem_addr_t address) {
+    const smem_desc_t between_panels = TILE_N * SWIZZLE_BYTES >> 4, between_eights = (8 * SWIZZLE_BYTES) >> 4, swizzled = 1;
     return (smem_desc_t)((address & 0x3FFFF) >> 4) | between_panels << 16 | between_eights << 32 | swizzled << 62;
 }
-__device__ __forceinline__ void ask_scores(float (&s)[BN / 2], smem_desc_t q, smem_desc_t k) {
+__device__ __forceinline__ void issue_qk(float (&s)[TILE_N / 2], smem_desc_t q, smem_desc_t k) {
     #pragma unroll
-    for (int i = 0; i < DEPTH / 16; ++i)
-        multiply_scores(s, q + (i / 4 * BM * SWIZZLE_BYTES + i % 4 * 32 >> 4), k + (i / 4 * BN * SWIZZLE_BYTES + i % 4 * 32 >> 4), i > 0);
+    for (int i = 0; i < HEAD_DIM_PADDED / 16; ++i)
+        multiply_scores(
+            s, q + (i / 4 * TILE_M * SWIZZLE_BYTES + i % 4 * 32 >> 4),
+            k + (i / 4 * TILE_N * SWIZZLE_BYTES + i % 4 * 32 >> 4), i > 0
+        );
 }
-__device__ __forceinline__ void ask_results(float (&sum)[COLUMNS / 2], const unsigned int (&powers)[BN / 16][4], smem_desc_t v) {
+__device__ __forceinline__ void issue_pv(
+    float (&accum)[VALUE_DIM_PADDED / 2], const unsigned int (&probs)[TILE_N / 16][4], smem_desc_t v
+) {
     #pragma unroll
-    for (int i = 0; i < BN / 16; ++i) multiply_rows(sum, powers[i], v + i * (16 * SWIZZLE_BYTES >> 4), 1);
+    for (int i = 0; i < TILE_N / 16; ++i) multiply_rows(accum, probs[i], v + i * (16 * SWIZZLE_BYTES >> 4), 1);
 }
 
 template <int COUNT> __device__ __forceinline__ void fence_accumulators(unsigned int (&x)[COUNT][4]) {
@@ -95,34 +122,34 @@ template <int COUNT> __device__ __forceinline__ void fence_accumulators(unsigned
 #endif
 }
 
-// What would otherwise be converted again for each block.
+// Keeps the compiler from converting the number again for each key tile.
 __device__ __forceinline__ void keep_in_register(float& x) {
 #ifdef __CUDA_ARCH__
     asm volatile("" : "+f"(x));
 #endif
 }
 
-// Whose turn it is to ask for products: a named barrier of each warpgroup.
-__device__ __forceinline__ void await_turn(int group) {
-    if (GROUPS == 1) return;
+// Ordered-sequence barriers: consumer warpgroups issue their matrix products in turn. Each has a named barrier.
+__device__ __forceinline__ void order_wait(int consumer) {
+    if (CONSUMER_WARPGROUPS == 1) return;
 #ifdef __CUDA_ARCH__
-    asm volatile("bar.sync %0, 256;" ::"r"(2 + group) : "memory");
+    asm volatile("bar.sync %0, 256;" ::"r"(2 + consumer) : "memory");
 #else
-    emulated_bar_sync(2 + group, 256);
+    emulated_bar_sync(2 + consumer, 256);
 #endif
 }
-__device__ __forceinline__ void give_turn(int group) {
-    if (GROUPS == 1) return;
+__device__ __forceinline__ void order_arrive(int consumer) {
+    if (CONSUMER_WARPGROUPS == 1) return;
 #ifdef __CUDA_ARCH__
-    asm volatile("bar.arrive %0, 256;" ::"r"(2 + group) : "memory");
+    asm volatile("bar.arrive %0, 256;" ::"r"(2 + consumer) : "memory");
 #else
-    emulated_bar_arrive(2 + group, 256);
+    emulated_bar_arrive(2 + consumer, 256);
 #endif
 }
 
-// ---- the softmax
+// ---- Online softmax
 
-__device__ __forceinline__ float power_of_two(float x) {
+__device__ __forceinline__ float exp2_approx(float x) {
 #ifdef __CUDA_ARCH__
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -132,8 +159,8 @@ __device__ __forceinline__ float power_of_two(float x) {
 #endif
 }
 
-// Two powers as one word of the second product's rows.
-__device__ __forceinline__ unsigned int packed_pair(float low, float high) {
+// Packs two probabilities into one word of the A fragment of P V.
+__device__ __forceinline__ unsigned int pack_pair(float low, float high) {
 #ifdef __CUDA_ARCH__
     unsigned int pair;
     if constexpr (same<Value, half_t>) asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -144,150 +171,156 @@ __device__ __forceinline__ unsigned int packed_pair(float low, float high) {
 #endif
 }
 
-// Sums of the first product to what the softmax is of, for 64 rows and a block of keys. What is outside has no weight, nor has
-// what the band's masks hide, which `score` leaves out for that.
-template <bool IS_WHOLE>
-__device__ __forceinline__ void score_block(const Params& p, const Tile& t, int row, int block, float (&s)[BN / 2]) {
-    const int rows = (int)p.rows, keys = (int)p.keys, first_key = block * BN + (int)threadIdx.x % 4 * 2;
-    int at[RANK];
+// Applies the generated `score_mod` to Q K^T, for 64 rows and one key tile. Keys outside the tensor, and keys outside the mask
+// bounds, get -infinity here; so the unmasked form of `score_mod` leaves the masks out.
+template <bool IS_UNMASKED>
+__device__ __forceinline__ void apply_score_mod(
+    const Params& p, const WorkTile& tile, int row, int key_tile, float (&s)[TILE_N / 2]
+) {
+    const int rows = (int)p.rows, keys = (int)p.keys, first_key = key_tile * TILE_N + (int)threadIdx.x % 4 * 2;
+    int coord[RANK];
     #pragma unroll
-    for (int d = 0; d < RANK - 2; ++d) at[d] = t.at[d];
+    for (int d = 0; d < RANK - 2; ++d) coord[d] = tile.coord[d];
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
-        at[RANK - 2] = row + 8 * h < rows ? row + 8 * h : rows - 1;
+        coord[RANK - 2] = row + 8 * h < rows ? row + 8 * h : rows - 1;
         int low = 0, high = keys - 1;
-        if (HAS_FIRST) low = row + 8 * h + (int)p.first_key;
-        if (HAS_LAST) high = row + 8 * h + (int)p.last_key < high ? row + 8 * h + (int)p.last_key : high;
+        if (HAS_FIRST_KEY) low = row + 8 * h + (int)p.first_key;
+        if (HAS_LAST_KEY) high = row + 8 * h + (int)p.last_key < high ? row + 8 * h + (int)p.last_key : high;
         low -= first_key, high -= first_key;
         #pragma unroll
-        for (int n = 0; n < BN / 8; ++n) {
+        for (int n = 0; n < TILE_N / 8; ++n) {
             #pragma unroll
-            for (int e = 0; e < 2; e += WIDTH) {
+            for (int e = 0; e < 2; e += SCORE_VEC_WIDTH) {
                 const int key = first_key + 8 * n + e;
-                at[RANK - 1] = IS_WHOLE || key < keys ? key : keys - WIDTH;
-                float acc[WIDTH], value[WIDTH];
+                coord[RANK - 1] = IS_UNMASKED || key < keys ? key : keys - SCORE_VEC_WIDTH;
+                float acc[SCORE_VEC_WIDTH], value[SCORE_VEC_WIDTH];
                 #pragma unroll
-                for (int i = 0; i < WIDTH; ++i) acc[i] = s[4 * n + 2 * h + e + i];
-                score<true>(p, at, acc, value);
+                for (int i = 0; i < SCORE_VEC_WIDTH; ++i) acc[i] = s[4 * n + 2 * h + e + i];
+                score_mod<true>(p, coord, acc, value);
                 #pragma unroll
-                for (int i = 0; i < WIDTH; ++i) {
-                    const int place = 8 * n + e + i;
-                    const bool is_seen = IS_WHOLE || (place <= high && (!HAS_FIRST || place >= low));
-                    s[4 * n + 2 * h + e + i] = is_seen ? value[i] : -INFINITY;
+                for (int i = 0; i < SCORE_VEC_WIDTH; ++i) {
+                    const int key_offset = 8 * n + e + i;
+                    const bool is_visible = IS_UNMASKED || (key_offset <= high && (!HAS_FIRST_KEY || key_offset >= low));
+                    s[4 * n + 2 * h + e + i] = is_visible ? value[i] : -INFINITY;
                 }
             }
         }
     }
 }
 
-// Of a thread's two rows: the largest score so far, in units of the exponent what powers are below, and the thread's part of
-// their sum. `factor`: of all scores, which `score` left.
-struct Softmax {
+// Online softmax of a thread's two rows: the largest score so far, the exponent that probabilities are relative to, and this
+// thread's part of the row sum. `factor` is the scale of all scores, which `score_mod` leaves out.
+struct OnlineSoftmax {
     float factor;
-    float most[2] = {-INFINITY, -INFINITY}, base[2] = {-INFINITY, -INFINITY}, total[2] = {0.0f, 0.0f};
-    float unit, below[2];
+    float row_max[2] = {-INFINITY, -INFINITY}, exponent_base[2] = {-INFINITY, -INFINITY}, row_sum[2] = {0.0f, 0.0f};
+    float log2e_factor, subtrahend[2];
 
-    // Whether powers are of differences from the largest score: its multiple is rounded by too much to be their base.
-    __device__ __forceinline__ bool is_far(float score) const {
-        return !(fabsf(score * (LOG2_E * factor)) < FAR) && score != -INFINITY;
+    // Whether a score is so large that the rounding of its exponent would be visible. Then probabilities are computed from
+    // differences of scores.
+    __device__ __forceinline__ bool is_far(float x) const {
+        return !(fabsf(x * (LOG2_E * factor)) < FAR_EXPONENT) && x != -INFINITY;
     }
-    // Looks for larger scores; `scale`: what earlier powers are to be multiplied by.
-    __device__ __forceinline__ void look(float (&s)[BN / 2], float (&scale)[2]) {
-        unit = LOG2_E * factor;
-        float before[2], next[2];
+    // Updates the row maxima with the scores of a key tile. `scale` is the factor that rescales earlier sums.
+    __device__ __forceinline__ void update_max(float (&s)[TILE_N / 2], float (&scale)[2]) {
+        log2e_factor = LOG2_E * factor;
+        float previous_max[2], next[2];
         #pragma unroll
         for (int h = 0; h < 2; ++h) {
             float even = s[2 * h], odd = s[2 * h + 1];
             #pragma unroll
-            for (int n = 1; n < BN / 8; ++n) even = fmaxf(even, s[4 * n + 2 * h]), odd = fmaxf(odd, s[4 * n + 2 * h + 1]);
+            for (int n = 1; n < TILE_N / 8; ++n) even = fmaxf(even, s[4 * n + 2 * h]), odd = fmaxf(odd, s[4 * n + 2 * h + 1]);
             float largest = fmaxf(even, odd);
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
             largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
-            before[h] = most[h];
-            most[h] = fmaxf(largest, most[h]);
-            next[h] = below[h] = most[h] * unit;
-            scale[h] = base[h] - next[h];
+            previous_max[h] = row_max[h];
+            row_max[h] = fmaxf(largest, row_max[h]);
+            next[h] = subtrahend[h] = row_max[h] * log2e_factor;
+            scale[h] = exponent_base[h] - next[h];
         }
-        if (__any_sync(0xffffffffu, !(fabsf(next[0]) < FAR && fabsf(next[1]) < FAR))) {
+        if (__any_sync(0xffffffffu, !(fabsf(next[0]) < FAR_EXPONENT && fabsf(next[1]) < FAR_EXPONENT))) {
             #pragma unroll
             for (int h = 0; h < 2; ++h) {
-                const bool was_far = is_far(before[h]);
-                // Where no key was seen yet: powers are 0, and none is no number because of that.
-                if (most[h] == -INFINITY) below[h] = 0.0f, scale[h] = -INFINITY;
-                else if (is_far(most[h])) {
-                    below[h] = 0.0f;
-                    scale[h] = was_far ? (before[h] - most[h]) * unit : __fmaf_rn(-most[h], unit, base[h]);
+                const bool was_far = is_far(previous_max[h]);
+                // No key is visible yet: probabilities are 0, and -infinity minus -infinity must not give NaN.
+                if (row_max[h] == -INFINITY) subtrahend[h] = 0.0f, scale[h] = -INFINITY;
+                else if (is_far(row_max[h])) {
+                    subtrahend[h] = 0.0f;
+                    scale[h] = was_far ? (previous_max[h] - row_max[h]) * log2e_factor
+                                       : __fmaf_rn(-row_max[h], log2e_factor, exponent_base[h]);
                     #pragma unroll
-                    for (int n = 0; n < BN / 8; ++n) s[4 * n + 2 * h] -= most[h], s[4 * n + 2 * h + 1] -= most[h];
-                } else if (was_far) scale[h] = __fmaf_rn(before[h], unit, -next[h]);
+                    for (int n = 0; n < TILE_N / 8; ++n) s[4 * n + 2 * h] -= row_max[h], s[4 * n + 2 * h + 1] -= row_max[h];
+                } else if (was_far) scale[h] = __fmaf_rn(previous_max[h], log2e_factor, -next[h]);
             }
         }
         #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            scale[h] = power_of_two(scale[h]);
-            base[h] = next[h];
-            total[h] *= scale[h];
+            scale[h] = exp2_approx(scale[h]);
+            exponent_base[h] = next[h];
+            row_sum[h] *= scale[h];
         }
     }
-    // Scores to powers.
-    __device__ __forceinline__ void raise(float (&s)[BN / 2]) {
+    // Replaces scores by probabilities, and adds them to the row sums.
+    __device__ __forceinline__ void exponentiate(float (&s)[TILE_N / 2]) {
         #pragma unroll
         for (int h = 0; h < 2; ++h) {
-            float evens = total[h], odds = 0.0f;
+            float evens = row_sum[h], odds = 0.0f;
             #pragma unroll
-            for (int n = 0; n < BN / 8; ++n) {
+            for (int n = 0; n < TILE_N / 8; ++n) {
                 float &x = s[4 * n + 2 * h], &y = s[4 * n + 2 * h + 1];
-                x = power_of_two(__fmaf_rn(x, unit, -below[h]));
-                y = power_of_two(__fmaf_rn(y, unit, -below[h]));
+                x = exp2_approx(__fmaf_rn(x, log2e_factor, -subtrahend[h]));
+                y = exp2_approx(__fmaf_rn(y, log2e_factor, -subtrahend[h]));
                 evens += x, odds += y;
             }
-            total[h] = evens + odds;
+            row_sum[h] = evens + odds;
         }
     }
-    // Of a row at the end: the largest score, and the sum of powers below it. The base was rounded, but not the score.
-    __device__ __forceinline__ float largest(int h) const { return most[h] * factor; }
-    __device__ __forceinline__ float sum_below(int h) const {
-        return is_far(most[h]) ? total[h] : total[h] * power_of_two(-__fmaf_rn(most[h], LOG2_E * factor, -base[h]));
+    // Final row statistics: the largest score, and the sum of exponentials relative to it. The exponent of the probabilities was
+    // rounded, while the largest score is exact, so the sum is corrected.
+    __device__ __forceinline__ float largest(int h) const { return row_max[h] * factor; }
+    __device__ __forceinline__ float sum_of_row(int h) const {
+        return is_far(row_max[h]) ? row_sum[h]
+                                  : row_sum[h] * exp2_approx(-__fmaf_rn(row_max[h], LOG2_E * factor, -exponent_base[h]));
     }
 };
 
-__device__ __forceinline__ void pack(const float (&s)[BN / 2], unsigned int (&powers)[BN / 16][4]) {
+__device__ __forceinline__ void pack_probs(const float (&s)[TILE_N / 2], unsigned int (&probs)[TILE_N / 16][4]) {
     #pragma unroll
-    for (int i = 0; i < BN / 16; ++i)
+    for (int i = 0; i < TILE_N / 16; ++i)
         #pragma unroll
-        for (int r = 0; r < 4; ++r) powers[i][r] = packed_pair(s[8 * i + 2 * r], s[8 * i + 2 * r + 1]);
+        for (int r = 0; r < 4; ++r) probs[i][r] = pack_pair(s[8 * i + 2 * r], s[8 * i + 2 * r + 1]);
 }
 
-__device__ __forceinline__ void scale_down(float (&sum)[COLUMNS / 2], const float (&scale)[2]) {
+__device__ __forceinline__ void rescale(float (&accum)[VALUE_DIM_PADDED / 2], const float (&scale)[2]) {
     #pragma unroll
-    for (int i = 0; i < COLUMNS / 2; ++i) sum[i] *= scale[i / 2 % 2];
+    for (int i = 0; i < VALUE_DIM_PADDED / 2; ++i) accum[i] *= scale[i / 2 % 2];
 }
 
-// ---- results
+// ---- Epilogue
 
-__device__ __forceinline__ void leave(
-    const Params& p, const Tile& t, int row, const Softmax& softmax, const float (&sum)[COLUMNS / 2]
+__device__ __forceinline__ void epilogue_store(
+    const Params& p, const WorkTile& tile, int row, const OnlineSoftmax& softmax, const float (&accum)[VALUE_DIM_PADDED / 2]
 ) {
-    int at[RANK];
+    int coord[RANK];
     #pragma unroll
-    for (int d = 0; d < RANK - 2; ++d) at[d] = t.at[d];
+    for (int d = 0; d < RANK - 2; ++d) coord[d] = tile.coord[d];
     #pragma unroll
     for (int h = 0; h < 2; ++h) {
         const bool is_inside = row + 8 * h < (int)p.rows;
-        // Where nothing is the largest, the differences from it are no numbers.
-        const bool is_seen = softmax.most[h] != -INFINITY;
-        const float share = 1.0f / (is_seen ? softmax.total[h] : NAN);
-        const float most = softmax.largest(h), total = is_seen ? softmax.sum_below(h) : NAN;
-        at[RANK - 2] = row + 8 * h;
-        at[RANK - 1] = 0;
-        if (HAS_ROWS && is_inside && threadIdx.x % 4 == 0) conclude(p, at, most, total);
+        // A row without visible keys has NaN, as the reference has.
+        const bool is_visible = softmax.row_max[h] != -INFINITY;
+        const float inverse_sum = 1.0f / (is_visible ? softmax.row_sum[h] : NAN);
+        const float row_max = softmax.largest(h), row_sum = is_visible ? softmax.sum_of_row(h) : NAN;
+        coord[RANK - 2] = row + 8 * h;
+        coord[RANK - 1] = 0;
+        if (STORES_ROW_STATS && is_inside && threadIdx.x % 4 == 0) store_row_stats(p, coord, row_max, row_sum);
         #pragma unroll
-        for (int n = 0; n < COLUMNS_GIVEN / 8; n += WIDTH_OUT < 4 ? 1 : 2) {
+        for (int n = 0; n < VALUE_DIM / 8; n += OUT_VEC_WIDTH < 4 ? 1 : 2) {
             const int column = 8 * n + (int)threadIdx.x % 4 * 2;
-            const auto result = [&](int n, int e) { return sum[4 * n + 2 * h + e] * share; };
-            float acc[WIDTH_OUT];
-            if constexpr (WIDTH_OUT == 4) {
-                // Two lanes exchange pairs: each has four neighbours of every other eight columns.
+            const auto result = [&](int n, int e) { return accum[4 * n + 2 * h + e] * inverse_sum; };
+            float acc[OUT_VEC_WIDTH];
+            if constexpr (OUT_VEC_WIDTH == 4) {
+                // Two lanes exchange pairs, so that each has four contiguous columns of every other eight.
                 const bool is_odd = threadIdx.x % 2;
                 #pragma unroll
                 for (int e = 0; e < 2; ++e) {
@@ -296,15 +329,15 @@ __device__ __forceinline__ void leave(
                     acc[e] = is_odd ? other : here;
                     acc[2 + e] = is_odd ? next : other;
                 }
-                at[RANK - 1] = is_odd ? column + 6 : column;
-                if (is_inside) epilogue(p, at, acc, most, total);
+                coord[RANK - 1] = is_odd ? column + 6 : column;
+                if (is_inside) epilogue(p, coord, acc, row_max, row_sum);
             } else {
                 #pragma unroll
-                for (int e = 0; e < 2; e += WIDTH_OUT) {
-                    at[RANK - 1] = column + e;
+                for (int e = 0; e < 2; e += OUT_VEC_WIDTH) {
+                    coord[RANK - 1] = column + e;
                     #pragma unroll
-                    for (int i = 0; i < WIDTH_OUT; ++i) acc[i] = result(n, e + i);
-                    if (is_inside) epilogue(p, at, acc, most, total);
+                    for (int i = 0; i < OUT_VEC_WIDTH; ++i) acc[i] = result(n, e + i);
+                    if (is_inside) epilogue(p, coord, acc, row_max, row_sum);
                 }
             }
         }
@@ -313,14 +346,14 @@ __device__ __forceinline__ void leave(
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    const smem_addr_t q_at = smem_addr(memory), k_at = q_at + Q_BYTES, v_at = k_at + STAGES * K_BYTES;
-    const smem_addr_t k_full = v_at + STAGES * V_BYTES, k_empty = k_full + 8 * STAGES;
+    const smem_addr_t q_smem = smem_addr(memory), k_smem = q_smem + Q_BYTES, v_smem = k_smem + STAGES * K_BYTES;
+    const smem_addr_t k_full = v_smem + STAGES * V_BYTES, k_empty = k_full + 8 * STAGES;
     const smem_addr_t v_full = k_empty + 8 * STAGES, v_empty = v_full + 8 * STAGES;
     const smem_addr_t q_full = v_empty + 8 * STAGES, q_empty = q_full + 8;
     if (threadIdx.x == 0) {
-        init_pipeline<STAGES>(k_full, k_empty, GROUPS);
-        init_pipeline<STAGES>(v_full, v_empty, GROUPS);
-        init_pipeline<1>(q_full, q_empty, GROUPS);
+        init_pipeline<STAGES>(k_full, k_empty, CONSUMER_WARPGROUPS);
+        init_pipeline<STAGES>(v_full, v_empty, CONSUMER_WARPGROUPS);
+        init_pipeline<1>(q_full, q_empty, CONSUMER_WARPGROUPS);
         fence_barrier_init();
         #pragma unroll
         for (int i = 0; i < 3; ++i) prefetch_tensormap(p.maps[i]);
@@ -329,157 +362,162 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_attention(const 
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
     const int tiles = (int)(p.stack * p.row_tiles);
-    // Every other round of tiles is dealt backwards: whoever had the longest one has the shortest one next.
-    const auto tile_of = [&](int round) {
-        const int block = (int)blockIdx.x, blocks = (int)gridDim.x;
-        return round * blocks + (round % 2 ? blocks - 1 - block : block);
+    // Every other round assigns tiles in reverse, so that the CTA with the longest tile gets the shortest one next.
+    const auto tile_index = [&](int round) {
+        const int cta = (int)blockIdx.x, ctas = (int)gridDim.x;
+        return round * ctas + (round % 2 ? ctas - 1 - cta : cta);
     };
-    PipelineState<STAGES> k_turn, v_turn;
-    PipelineState<1> q_turn;
+    PipelineState<STAGES> k_pipe, v_pipe;
+    PipelineState<1> q_pipe;
     pdl_wait();
     if (warpgroup == 0) {
         dealloc_registers<PRODUCER_REGS>();
         if (warp == 0 && elect_one()) {
-            for (int round = 0; tile_of(round) < tiles; ++round) {
-                const Tile t(p, tile_of(round));
-                if (t.begin >= t.end) continue;
-                const auto bring_keys = [&](int block) {
-                    mbarrier_wait_parity(k_empty + 8 * k_turn.stage, k_turn.phase ^ 1);
-                    mbarrier_expect_tx(k_full + 8 * k_turn.stage, K_BYTES);
+            for (int round = 0; tile_index(round) < tiles; ++round) {
+                const WorkTile tile(p, tile_index(round));
+                if (tile.begin >= tile.end) continue;
+                const auto load_keys = [&](int key_tile) {
+                    mbarrier_wait_parity(k_empty + 8 * k_pipe.stage, k_pipe.phase ^ 1);
+                    mbarrier_expect_tx(k_full + 8 * k_pipe.stage, K_BYTES);
                     #pragma unroll
-                    for (int i = 0; i < PANELS_Q; ++i)
-                        copy_lines(
-                            k_at + k_turn.stage * K_BYTES + i * BN * SWIZZLE_BYTES, p.maps[1], k_full + 8 * k_turn.stage, 64 * i, block * BN,
-                            t.at, p.k_apart
+                    for (int i = 0; i < SLABS_QK; ++i)
+                        tma_load_rows(
+                            k_smem + k_pipe.stage * K_BYTES + i * TILE_N * SWIZZLE_BYTES, p.maps[1], k_full + 8 * k_pipe.stage,
+                            64 * i, key_tile * TILE_N, tile.coord, p.k_map_broadcast
                         );
-                    k_turn.advance();
+                    k_pipe.advance();
                 };
-                const auto bring_values = [&](int block) {
-                    mbarrier_wait_parity(v_empty + 8 * v_turn.stage, v_turn.phase ^ 1);
-                    mbarrier_expect_tx(v_full + 8 * v_turn.stage, V_BYTES);
+                const auto load_values = [&](int key_tile) {
+                    mbarrier_wait_parity(v_empty + 8 * v_pipe.stage, v_pipe.phase ^ 1);
+                    mbarrier_expect_tx(v_full + 8 * v_pipe.stage, V_BYTES);
                     #pragma unroll
-                    for (int i = 0; i < PANELS_V; ++i)
-                        copy_lines(
-                            v_at + v_turn.stage * V_BYTES + i * BN * SWIZZLE_BYTES, p.maps[2], v_full + 8 * v_turn.stage, 64 * i, block * BN,
-                            t.at, p.v_apart
+                    for (int i = 0; i < SLABS_V; ++i)
+                        tma_load_rows(
+                            v_smem + v_pipe.stage * V_BYTES + i * TILE_N * SWIZZLE_BYTES, p.maps[2], v_full + 8 * v_pipe.stage,
+                            64 * i, key_tile * TILE_N, tile.coord, p.v_map_broadcast
                         );
-                    v_turn.advance();
+                    v_pipe.advance();
                 };
-                mbarrier_wait_parity(q_empty, q_turn.phase ^ 1);
+                mbarrier_wait_parity(q_empty, q_pipe.phase ^ 1);
                 mbarrier_expect_tx(q_full, Q_BYTES);
                 #pragma unroll
-                for (int i = 0; i < PANELS_Q; ++i)
-                    copy_lines(q_at + i * BM * SWIZZLE_BYTES, p.maps[0], q_full, 64 * i, t.row, t.at, p.q_apart);
-                q_turn.advance();
-                bring_keys(t.end - 1);
-                for (int block = t.end - 1; block >= t.begin; --block) {
-                    if (block > t.begin) bring_keys(block - 1);
-                    bring_values(block);
+                for (int i = 0; i < SLABS_QK; ++i)
+                    tma_load_rows(
+                        q_smem + i * TILE_M * SWIZZLE_BYTES, p.maps[0], q_full, 64 * i, tile.row, tile.coord, p.q_map_broadcast
+                    );
+                q_pipe.advance();
+                load_keys(tile.end - 1);
+                for (int key_tile = tile.end - 1; key_tile >= tile.begin; --key_tile) {
+                    if (key_tile > tile.begin) load_keys(key_tile - 1);
+                    load_values(key_tile);
                 }
             }
         }
     } else {
         alloc_registers<CONSUMER_REGS>();
-        const int group = warpgroup - 1, next_group = group + 1 < GROUPS ? group + 1 : 0;
-        const bool speaks = threadIdx.x % 128 == 0;
-        float factor = SCALED ? (float)p.factor : 1.0f;
-        if (SCALED) keep_in_register(factor);
-        const smem_desc_t q = make_desc<false>(q_at + group * (64 * SWIZZLE_BYTES));
-        if (group == GROUPS - 1) give_turn(0);
-        for (int round = 0; tile_of(round) < tiles; ++round) {
-            const Tile t(p, tile_of(round));
-            const int row = t.row + group * 64 + warp * 16 + (int)threadIdx.x % 32 / 4;
-            Softmax softmax{factor};
-            float sum[COLUMNS / 2];
+        const int consumer = warpgroup - 1, next_consumer = consumer + 1 < CONSUMER_WARPGROUPS ? consumer + 1 : 0;
+        const bool releases = threadIdx.x % 128 == 0;
+        float factor = SCALES_IN_EXPONENT ? (float)p.factor : 1.0f;
+        if (SCALES_IN_EXPONENT) keep_in_register(factor);
+        const smem_desc_t q = make_desc<false>(q_smem + consumer * (64 * SWIZZLE_BYTES));
+        if (consumer == CONSUMER_WARPGROUPS - 1) order_arrive(0);
+        for (int round = 0; tile_index(round) < tiles; ++round) {
+            const WorkTile tile(p, tile_index(round));
+            const int row = tile.row + consumer * 64 + warp * 16 + (int)threadIdx.x % 32 / 4;
+            OnlineSoftmax softmax{factor};
+            float accum[VALUE_DIM_PADDED / 2];
             #pragma unroll
-            for (int i = 0; i < COLUMNS / 2; ++i) sum[i] = 0.0f;
-            if (t.begin < t.end) {
+            for (int i = 0; i < VALUE_DIM_PADDED / 2; ++i) accum[i] = 0.0f;
+            if (tile.begin < tile.end) {
                 float scale[2];
-                unsigned int powers[BN / 16][4];
-                const auto is_whole = [&](int block) { return t.whole <= block && block < t.whole_end; };
-                mbarrier_wait_parity(q_full, q_turn.phase);
-                q_turn.advance();
-                mbarrier_wait_parity(k_full + 8 * k_turn.stage, k_turn.phase);
+                unsigned int probs[TILE_N / 16][4];
+                const auto is_unmasked = [&](int key_tile) {
+                    return tile.unmasked_begin <= key_tile && key_tile < tile.unmasked_end;
+                };
+                mbarrier_wait_parity(q_full, q_pipe.phase);
+                q_pipe.advance();
+                mbarrier_wait_parity(k_full + 8 * k_pipe.stage, k_pipe.phase);
                 {
-                    float s[BN / 2];
-                    await_turn(group);
+                    float s[TILE_N / 2];
+                    order_wait(consumer);
                     fence_accumulators(s);
                     wgmma_fence();
-                    ask_scores(s, q, make_desc<false>(k_at + k_turn.stage * K_BYTES));
+                    issue_qk(s, q, make_desc<false>(k_smem + k_pipe.stage * K_BYTES));
                     wgmma_commit();
-                    give_turn(next_group);
+                    order_arrive(next_consumer);
                     wgmma_wait<0>();
                     fence_accumulators(s);
-                    if (speaks) mbarrier_arrive(k_empty + 8 * k_turn.stage);
-                    k_turn.advance();
-                    if (is_whole(t.end - 1)) score_block<true>(p, t, row, t.end - 1, s);
-                    else score_block<false>(p, t, row, t.end - 1, s);
-                    softmax.look(s, scale);
-                    softmax.raise(s);
-                    pack(s, powers);
+                    if (releases) mbarrier_arrive(k_empty + 8 * k_pipe.stage);
+                    k_pipe.advance();
+                    if (is_unmasked(tile.end - 1)) apply_score_mod<true>(p, tile, row, tile.end - 1, s);
+                    else apply_score_mod<false>(p, tile, row, tile.end - 1, s);
+                    softmax.update_max(s, scale);
+                    softmax.exponentiate(s);
+                    pack_probs(s, probs);
                 }
-                // The scores of a block, and the product with the values of the one before it.
-                const auto step = [&](auto whole, int block) {
-                    float s[BN / 2];
-                    mbarrier_wait_parity(k_full + 8 * k_turn.stage, k_turn.phase);
-                    await_turn(group);
+                // Q K^T of one key tile overlaps P V of the previous key tile.
+                const auto key_tile_step = [&](auto is_tile_unmasked, int key_tile) {
+                    float s[TILE_N / 2];
+                    mbarrier_wait_parity(k_full + 8 * k_pipe.stage, k_pipe.phase);
+                    order_wait(consumer);
                     fence_accumulators(s);
-                    fence_accumulators(powers);
+                    fence_accumulators(probs);
                     wgmma_fence();
-                    ask_scores(s, q, make_desc<false>(k_at + k_turn.stage * K_BYTES));
+                    issue_qk(s, q, make_desc<false>(k_smem + k_pipe.stage * K_BYTES));
                     wgmma_commit();
-                    scale_down(sum, scale);
-                    fence_accumulators(sum);
+                    rescale(accum, scale);
+                    fence_accumulators(accum);
                     wgmma_fence();
-                    mbarrier_wait_parity(v_full + 8 * v_turn.stage, v_turn.phase);
-                    ask_results(sum, powers, values_at(v_at + v_turn.stage * V_BYTES));
+                    mbarrier_wait_parity(v_full + 8 * v_pipe.stage, v_pipe.phase);
+                    issue_pv(accum, probs, make_values_desc(v_smem + v_pipe.stage * V_BYTES));
                     wgmma_commit();
-                    give_turn(next_group);
+                    order_arrive(next_consumer);
                     wgmma_wait<1>();
                     fence_accumulators(s);
-                    if (speaks) mbarrier_arrive(k_empty + 8 * k_turn.stage);
-                    k_turn.advance();
-                    score_block<decltype(whole)::value>(p, t, row, block, s);
-                    softmax.look(s, scale);
+                    if (releases) mbarrier_arrive(k_empty + 8 * k_pipe.stage);
+                    k_pipe.advance();
+                    apply_score_mod<decltype(is_tile_unmasked)::value>(p, tile, row, key_tile, s);
+                    softmax.update_max(s, scale);
                     wgmma_wait<0>();
-                    fence_accumulators(sum);
-                    fence_accumulators(powers);
-                    if (speaks) mbarrier_arrive(v_empty + 8 * v_turn.stage);
-                    v_turn.advance();
-                    softmax.raise(s);
-                    pack(s, powers);
+                    fence_accumulators(accum);
+                    fence_accumulators(probs);
+                    if (releases) mbarrier_arrive(v_empty + 8 * v_pipe.stage);
+                    v_pipe.advance();
+                    softmax.exponentiate(s);
+                    pack_probs(s, probs);
                 };
-                int block = t.end - 2;
+                int key_tile = tile.end - 2;
                 #pragma unroll 1
-                for (; block >= t.begin && !is_whole(block); --block) step(Truth<false>{}, block);
+                for (; key_tile >= tile.begin && !is_unmasked(key_tile); --key_tile) key_tile_step(BoolConstant<false>{}, key_tile);
                 #pragma unroll 1
-                for (; block >= t.begin && block >= t.whole; --block) step(Truth<true>{}, block);
-                if constexpr (HAS_FIRST) {
+                for (; key_tile >= tile.begin && key_tile >= tile.unmasked_begin; --key_tile)
+                    key_tile_step(BoolConstant<true>{}, key_tile);
+                if constexpr (HAS_FIRST_KEY) {
                     #pragma unroll 1
-                    for (; block >= t.begin; --block) step(Truth<false>{}, block);
+                    for (; key_tile >= tile.begin; --key_tile) key_tile_step(BoolConstant<false>{}, key_tile);
                 }
-                if (speaks) mbarrier_arrive(q_empty);
+                if (releases) mbarrier_arrive(q_empty);
                 fence_accumulators(scale);
-                scale_down(sum, scale);
-                mbarrier_wait_parity(v_full + 8 * v_turn.stage, v_turn.phase);
-                fence_accumulators(sum);
-                fence_accumulators(powers);
+                rescale(accum, scale);
+                mbarrier_wait_parity(v_full + 8 * v_pipe.stage, v_pipe.phase);
+                fence_accumulators(accum);
+                fence_accumulators(probs);
                 wgmma_fence();
-                ask_results(sum, powers, values_at(v_at + v_turn.stage * V_BYTES));
+                issue_pv(accum, probs, make_values_desc(v_smem + v_pipe.stage * V_BYTES));
                 wgmma_commit();
                 #pragma unroll
                 for (int h = 0; h < 2; ++h) {
-                    softmax.total[h] += __shfl_xor_sync(0xffffffffu, softmax.total[h], 1);
-                    softmax.total[h] += __shfl_xor_sync(0xffffffffu, softmax.total[h], 2);
+                    softmax.row_sum[h] += __shfl_xor_sync(0xffffffffu, softmax.row_sum[h], 1);
+                    softmax.row_sum[h] += __shfl_xor_sync(0xffffffffu, softmax.row_sum[h], 2);
                 }
                 wgmma_wait<0>();
-                fence_accumulators(sum);
-                if (speaks) mbarrier_arrive(v_empty + 8 * v_turn.stage);
-                v_turn.advance();
+                fence_accumulators(accum);
+                if (releases) mbarrier_arrive(v_empty + 8 * v_pipe.stage);
+                v_pipe.advance();
             }
-            if (tile_of(round + 1) >= tiles) pdl_trigger();
-            leave(p, t, row, softmax, sum);
+            if (tile_index(round + 1) >= tiles) pdl_trigger();
+            epilogue_store(p, tile, row, softmax, accum);
         }
-        if (group == 0) await_turn(0);  // every turn that was given is taken
+        if (consumer == 0) order_wait(0);  // consumes the last arrival, so that the barrier is balanced
     }
 }

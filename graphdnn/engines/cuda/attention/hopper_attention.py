@@ -8,7 +8,13 @@ from graphdnn.checks import AtLeast, AtMost
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.attention.attention_codegen import Parts, describe, functions_of, parts_of, scaling_of
+from graphdnn.engines.cuda.attention.attention_codegen import (
+    FusedAttention,
+    describe,
+    fused_attention_of,
+    generate_functions,
+    scale_of_scores,
+)
 from graphdnn.engines.cuda.codegen.cost import device_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
@@ -27,175 +33,193 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
 _BYTES = ELEMENTS[DataType.HALF].bytes
-_PANEL = ROW // _BYTES  # elements of a head that lie in one row of shared memory
-_MOST_BATCH_AXES = 3  # a map has five axes, two of which are a head's
-_GROUP_ROWS = 64
+_SLAB = ROW // _BYTES  # elements of a head in one 128-byte row of shared memory
+_MOST_BATCH_AXES = 3  # a tensor map has five axes, and a head has two
+_WARPGROUP_ROWS = 64
 _MOST_TILES = 2**30
-_NEIGHBOURS = 4  # results of a thread, after lanes have exchanged pairs
-# By warpgroups: of a multiprocessor's tensor cores, and seconds that a score takes it at least.
-_PACE = {1: (0.4, 130e-12), 2: (0.6, 84e-12), 3: (0.6, 70e-12)}
-_BLOCK, _USUAL = 40, 128  # keys
-_FIRST = 1.5  # blocks that the first one, beside which nothing runs, counts more
-_START = 1.5e-6  # of a tile: until its first block is there, and behind the last one
+_OUT_VEC_WIDTH = 4  # contiguous results of a thread, after lanes have exchanged pairs
+# By consumer warpgroups: the share of the tensor cores' rate, and the least seconds of a score on a multiprocessor.
+_RATES = {1: (0.4, 130e-12), 2: (0.6, 84e-12), 3: (0.6, 70e-12)}
+_KEY_TILE_OVERHEAD, _FITTED_TILE_N = 40, 128  # keys
+_FIRST_TILE_COST = 1.5  # the first key tile overlaps nothing: it costs this many key tiles more
+_TILE_START = 1.5e-6  # seconds before the first key tile has arrived and after the last one
 _REGISTERS = {
     1: (24, 240),
     2: (24, 240),
     3: (32, 160),
-}  # of a thread, by warpgroups: of those that copy, and that multiply
-_MOST_CUT = 128  # keys at a time
-_REGISTERS_LEFT = {1: 44, 2: 44, 3: 32}  # for all but scores, powers and sums
-_READING = 44  # more, where scores meet what is read from memory
+}  # of a producer thread and of a consumer thread, by consumer warpgroups
+_MOST_MASKED_TILE_N = 128  # keys at a time
+_OTHER_REGISTERS = {1: 44, 2: 44, 3: 32}  # besides scores, probabilities and accumulators
+_SCORE_OPERAND_REGISTERS = 44  # more, where `score_mod` reads memory
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """``bn`` keys at a time, ``stages`` blocks of them ahead; ``groups`` of 64 rows."""
+    """``warpgroups`` consumers with 64 rows each, key tiles of ``tile_n`` keys, and ``stages`` of them."""
 
-    groups: int
-    bn: int
+    warpgroups: int
+    tile_n: int
     stages: int
 
     @property
     def rows(self) -> int:
-        return self.groups * _GROUP_ROWS
+        return self.warpgroups * _WARPGROUP_ROWS
 
     @property
     def name(self) -> str:
-        return f"{self.rows}x{self.bn}x{self.stages}"
+        return f"{self.rows}x{self.tile_n}x{self.stages}"
 
     def shared(self, depth: int, columns: int) -> int:
-        """Bytes, with q, keys, values, and barriers."""
-        q, v = -(-depth // _PANEL), -(-columns // _PANEL)
-        return ROW * (self.rows * q + self.bn * self.stages * (q + v)) + 8 * (4 * self.stages + 2)
+        """Bytes of shared memory: q, keys, values and mbarriers."""
+        q, v = -(-depth // _SLAB), -(-columns // _SLAB)
+        return ROW * (self.rows * q + self.tile_n * self.stages * (q + v)) + 8 * (4 * self.stages + 2)
 
-    def fits(self, depth: int, columns: int, others: int, shared: int) -> bool:
-        """``others``: registers that are taken by what is read."""
-        registers = self.bn // 2 + self.bn // 4 + columns // 2 + _REGISTERS_LEFT[self.groups]
-        return registers + others <= _REGISTERS[self.groups][1] and self.shared(depth, columns) <= shared
+    def fits(self, depth: int, columns: int, other_registers: int, shared: int) -> bool:
+        """``other_registers``: registers for operands of ``score_mod``."""
+        registers = self.tile_n // 2 + self.tile_n // 4 + columns // 2 + _OTHER_REGISTERS[self.warpgroups]
+        return registers + other_registers <= _REGISTERS[self.warpgroups][1] and self.shared(depth, columns) <= shared
 
 
-# In order of preference, as far as they fit.
+# In order of preference.
 _KEYS = (176, 128, 112, 96, 80, 64, 48)
-TILES = (Tile(3, 128, 2), Tile(3, 112, 2), *[Tile(2, bn, 2) for bn in _KEYS], *[Tile(1, bn, 2) for bn in _KEYS])
+TILES = (
+    Tile(3, 128, 2),
+    Tile(3, 112, 2),
+    *[Tile(2, tile_n, 2) for tile_n in _KEYS],
+    *[Tile(1, tile_n, 2) for tile_n in _KEYS],
+)
 TILE = Knob(
     KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the first from this tile on that fits"
 )
 
 
-def _whole(size: int, unit: int) -> int:
+def _round_up(size: int, unit: int) -> int:
     return -(-size // unit) * unit
 
 
-def _heads(parts: Parts) -> tuple[int, int]:
-    """Depth and columns as the tensor cores take them."""
-    return _whole(parts.sizes.depth, 16), _whole(parts.sizes.columns, 8)
+def _padded_dims(fused: FusedAttention) -> tuple[int, int]:
+    """Elements of a head of q and k, and of v, rounded up to whole MMA steps."""
+    return _round_up(fused.sizes.depth, 16), _round_up(fused.sizes.columns, 8)
 
 
-def _tile(parts: Parts, device: DeviceSpec, number: int) -> Tile | None:
-    """None where the smallest one does not fit."""
-    depth, columns = _heads(parts)
-    read = {t.uid for t in parts.op.inputs if not (t.is_by_value or t.is_constant)}
-    reads = any(t.uid in read for step in parts.attention.steps for t in step.inputs().values())
-    tiles = TILES[number - 1 :] if number else [t for t in TILES if not _is_cut(parts) or t.bn <= _MOST_CUT]
-    others = _READING if reads else 0
-    fitting = [t for t in tiles if t.fits(depth, columns, others, device.shared_memory)]
+def _tile(fused: FusedAttention, device: DeviceSpec, number: int) -> Tile | None:
+    """The requested tile or the fastest one; None where no tile fits."""
+    depth, columns = _padded_dims(fused)
+    read = {t.uid for t in fused.op.inputs if not (t.is_by_value or t.is_constant)}
+    reads_operands = any(t.uid in read for step in fused.attention.steps for t in step.inputs().values())
+    tiles = (
+        TILES[number - 1 :]
+        if number
+        else [t for t in TILES if not _has_bounds(fused) or t.tile_n <= _MOST_MASKED_TILE_N]
+    )
+    other_registers = _SCORE_OPERAND_REGISTERS if reads_operands else 0
+    fitting = [t for t in tiles if t.fits(depth, columns, other_registers, device.shared_memory)]
     if number:
         return fitting[0] if fitting else None
-    return min(fitting, key=lambda tile: _seconds(parts, tile, device), default=None)
+    return min(fitting, key=lambda tile: _seconds(fused, tile, device), default=None)
 
 
-def _is_cut(parts: Parts) -> bool:
-    """Whether rows see a part of the keys: blocks at the edge are worked out whole, and tiles differ."""
-    return parts.band.first is not None or parts.band.last is not None
+def _has_bounds(fused: FusedAttention) -> bool:
+    """Whether rows see a part of the keys: then key tiles at the bounds waste work, and tiles differ in length."""
+    return fused.mask_bounds.first is not None or fused.mask_bounds.last is not None
 
 
 @memoize
-def _seen(op: FusedOp) -> float:
-    """Keys that a row sees, in the mean."""
-    sizes = parts_of(op).sizes
-    return parts_of(op).band.visible(sizes.rows, sizes.keys) / sizes.rows
+def _mean_visible_keys(op: FusedOp) -> float:
+    """The mean number of keys that a row sees."""
+    sizes = fused_attention_of(op).sizes
+    return fused_attention_of(op).mask_bounds.visible(sizes.rows, sizes.keys) / sizes.rows
 
 
-def _seconds(parts: Parts, tile: Tile, device: DeviceSpec) -> float:
-    sizes, tiles = parts.sizes, _tiles(parts, tile)
-    pace, least = _PACE[tile.groups]
-    rate = device.rate(parts.attention.first.a.data_type) / device.sm_count * pace
-    # Seconds of a key with a tile. A block takes as long as some keys more.
+def _seconds(fused: FusedAttention, tile: Tile, device: DeviceSpec) -> float:
+    sizes, tiles = fused.sizes, _tiles(fused, tile)
+    rate_share, least_seconds = _RATES[tile.warpgroups]
+    rate = device.rate(fused.attention.first.a.data_type) / device.sm_count * rate_share
+    # Seconds of one key with all rows of a tile; a key tile has an overhead of some keys.
     key = (
         tile.rows
-        * max(2 * (sizes.depth + sizes.columns) / rate, least)
-        * (1 + _BLOCK / tile.bn)
-        / (1 + _BLOCK / _USUAL)
+        * max(2 * (sizes.depth + sizes.columns) / rate, least_seconds)
+        * (1 + _KEY_TILE_OVERHEAD / tile.tile_n)
+        / (1 + _KEY_TILE_OVERHEAD / _FITTED_TILE_N)
     )
-    rounds = -(-tiles // device.sm_count)
-    keys = -(-sizes.keys // tile.bn) * tile.bn + _FIRST * tile.bn
-    if not _is_cut(parts):
-        return rounds * (key * keys + _START)
-    seen = min(keys, _seen(parts.op) + tile.bn + tile.rows)  # at the edge each score is compared with it
-    return max(tiles / device.sm_count * key * seen, key * keys) + rounds * _START
+    waves = -(-tiles // device.sm_count)
+    keys = -(-sizes.keys // tile.tile_n) * tile.tile_n + _FIRST_TILE_COST * tile.tile_n
+    if not _has_bounds(fused):
+        return waves * (key * keys + _TILE_START)
+    visible = min(
+        keys, _mean_visible_keys(fused.op) + tile.tile_n + tile.rows
+    )  # at the bounds each score is compared with them
+    return max(tiles / device.sm_count * key * visible, key * keys) + waves * _TILE_START
 
 
-def _own(spec: TensorSpec, batch: tuple[int, ...]) -> list[int]:
-    """Heads of an operand along the batch axes, of those that are different ones."""
+def _distinct_heads(spec: TensorSpec, batch: tuple[int, ...]) -> list[int]:
+    """Distinct heads of an operand along the batch axes: a stride of 0 repeats one head."""
     return [1 if stride == 0 else n for stride, n in zip(spec.strides, spec.extents[: len(batch)], strict=False)]
 
 
-def _map(spec: TensorSpec, batch: tuple[int, ...], *, length_axis: int, line_axis: int, lines: int) -> TensorMap:
-    """So many lines of a head, 128 bytes of each."""
+def _tensor_map(spec: TensorSpec, batch: tuple[int, ...], *, dim_axis: int, row_axis: int, tile_rows: int) -> TensorMap:
+    """The map whose box has ``tile_rows`` rows of a head, 128 bytes each."""
     strides = spec.strides
-    own = _own(spec, batch)
-    steps = [strides[line_axis] if spec.extents[line_axis] > 1 else 0]
+    own = _distinct_heads(spec, batch)
+    steps = [strides[row_axis] if spec.extents[row_axis] > 1 else 0]
     steps += [strides[d] if own[d] > 1 else 0 for d in reversed(range(len(batch)))]
     return TensorMap(
         spec.data_type,
-        (spec.extents[length_axis], spec.extents[line_axis], *reversed(own)),
+        (spec.extents[dim_axis], spec.extents[row_axis], *reversed(own)),
         tuple(step * _BYTES or ALIGNMENT for step in steps),
-        box=(_PANEL, lines, *(1 for _ in own)),
+        box=(_SLAB, tile_rows, *(1 for _ in own)),
     )
 
 
-def _together(parts: Parts, device: DeviceSpec) -> int:
-    """Heads whose tiles follow each other row by row.
+def _heads_per_raster(fused: FusedAttention, device: DeviceSpec) -> int:
+    """Heads whose tiles the raster interleaves, row tile by row tile.
 
-    Tiles of equal length: a head's are neighbours. Of a band they differ: those of all heads, so that a round is of one
-    length; where their keys and values do not fit into the cache, of as many as two blocks share a head each.
+    Without mask bounds all tiles have the same length, and a head's tiles are neighbours. With bounds they differ, so
+    the tiles of all heads are interleaved and a wave has tiles of one length. Where the keys and values of all heads
+    exceed L2, two CTAs share each head.
     """
-    if not _is_cut(parts):
+    if not _has_bounds(fused):
         return 1
-    sizes = parts.sizes
+    sizes = fused.sizes
     size = sizes.stack * sizes.keys * (sizes.depth + sizes.columns) * _BYTES
     most = sizes.stack if size <= device.cache_bytes else max(1, device.sm_count // 2)
     return -(-sizes.stack // -(-sizes.stack // most))
 
 
-def _tiles(parts: Parts, tile: Tile) -> int:
-    return parts.sizes.stack * -(-parts.sizes.rows // tile.rows)
+def _tiles(fused: FusedAttention, tile: Tile) -> int:
+    return fused.sizes.stack * -(-fused.sizes.rows // tile.rows)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    parts, steps = parts_of(op), LaunchSequence(op, device)
-    sizes, attention = parts.sizes, parts.attention
-    tile = _tile(parts, device, knobs[TILE.type]) or TILES[-1]
+    fused, steps = fused_attention_of(op), LaunchSequence(op, device)
+    sizes, attention = fused.sizes, fused.attention
+    tile = _tile(fused, device, knobs[TILE.type]) or TILES[-1]
     batch, rank = attention.first.c.extents[:-2], attention.first.c.rank
     parameters = Parameters(steps.workspace_offsets)
-    describe(parts, parameters)
-    lines = {"q": tile.rows, "k": tile.bn, "v": tile.bn}
+    describe(fused, parameters)
+    tile_rows = {"q": tile.rows, "k": tile.tile_n, "v": tile.tile_n}
     axes = {"q": (rank - 1, rank - 2), "k": (rank - 2, rank - 1), "v": (rank - 1, rank - 2)}
     maps = []
     for name, spec in attention.operands.items():
         length, line = axes[name]
-        maps.append((spec, _map(spec, batch, length_axis=length, line_axis=line, lines=lines[name])))
-        parameters.integers(f"{name}_apart", [n // own for n, own in zip(batch, _own(spec, batch), strict=True)])
+        maps.append((spec, _tensor_map(spec, batch, dim_axis=length, row_axis=line, tile_rows=tile_rows[name])))
+        parameters.integers(
+            f"{name}_map_broadcast", [n // own for n, own in zip(batch, _distinct_heads(spec, batch), strict=True)]
+        )
     parameters.maps("maps", maps)
     row_tiles = -(-sizes.rows // tile.rows)
-    parameters.table({"stack": sizes.stack, "row_tiles": row_tiles, "heads_together": _together(parts, device)})
-    step, factor = scaling_of(parts) or (None, 1.0)
+    parameters.table(
+        {"stack": sizes.stack, "row_tiles": row_tiles, "heads_per_raster": _heads_per_raster(fused, device)}
+    )
+    step, factor = scale_of_scores(fused) or (None, 1.0)
     parameters.number("factor", factor)
-    functions = functions_of(parts, parameters, without=step, neighbours=_NEIGHBOURS if sizes.columns % 16 == 0 else 2)
-    depth, columns = _heads(parts)
-    copying, multiplying = _REGISTERS[tile.groups]
+    functions = generate_functions(
+        fused, parameters, without=step, vec_width=_OUT_VEC_WIDTH if sizes.columns % 16 == 0 else 2
+    )
+    depth, columns = _padded_dims(fused)
+    producer_regs, consumer_regs = _REGISTERS[tile.warpgroups]
     query, value = attention.first.a.data_type, attention.last.b.data_type
-    scores = product_text(query, query, tile.bn, False, False).replace("void multiply(", "void multiply_scores(")
+    scores = product_text(query, query, tile.tile_n, False, False).replace("void multiply(", "void multiply_scores(")
     name = f"attention__hopper_{tile.name}_{depth}x{columns}__{op.name}"
     text = kernel_text(
         name,
@@ -203,31 +227,32 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=(*functions.text, scores, register_product_text(value, columns, True)),
         constants={
-            "RANK": rank, "GROUPS": tile.groups, "BN": tile.bn, "STAGES": tile.stages,
-            "DEPTH": depth, "COLUMNS": columns, "COLUMNS_GIVEN": sizes.columns,
-            "PRODUCER_REGS": copying, "CONSUMER_REGS": multiplying,
-            "HAS_FIRST": parts.band.first is not None, "HAS_LAST": parts.band.last is not None,
-            "HAS_ROWS": functions.has_rows, "WIDTH": functions.width, "WIDTH_OUT": functions.width_out,
-            "SCALED": step is not None, "Query": STORAGE[query], "Value": STORAGE[value],
+            "RANK": rank, "CONSUMER_WARPGROUPS": tile.warpgroups, "TILE_N": tile.tile_n, "STAGES": tile.stages,
+            "HEAD_DIM_PADDED": depth, "VALUE_DIM_PADDED": columns, "VALUE_DIM": sizes.columns,
+            "PRODUCER_REGS": producer_regs, "CONSUMER_REGS": consumer_regs,
+            "HAS_FIRST_KEY": fused.mask_bounds.first is not None, "HAS_LAST_KEY": fused.mask_bounds.last is not None,
+            "STORES_ROW_STATS": functions.stores_row_stats,
+            "SCORE_VEC_WIDTH": functions.score_vec_width, "OUT_VEC_WIDTH": functions.out_vec_width,
+            "SCALES_IN_EXPONENT": step is not None, "Query": STORAGE[query], "Value": STORAGE[value],
         },
     )  # fmt: skip
-    blocks, threads = min(device.sm_count, _tiles(parts, tile)), 128 * (tile.groups + 1)
+    blocks, threads = min(device.sm_count, _tiles(fused, tile)), 128 * (tile.warpgroups + 1)
     shared = tile.shared(depth, columns)
     steps.add_early(Launch(text, "hopper_attention", (blocks, 1, 1), threads, parameters.pack(), shared))
     return steps.kernel(name)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    parts, device = parts_of(task.op), task.device
-    return device_cost(task, _seconds(parts, _tile(parts, device, knobs[TILE.type]) or TILES[-1], device))
+    fused, device = fused_attention_of(task.op), task.device
+    return device_cost(task, _seconds(fused, _tile(fused, device, knobs[TILE.type]) or TILES[-1], device))
 
 
 def _is_attention(task: Task) -> bool:
     return task.op.rule == "attention"
 
 
-# Sums of the second product are scaled down when a larger score comes, at most once for each block of keys.
-_SUMS = SumError(4, 1.5, drift=0.12)
+# A larger score rescales the accumulators of P V, at most once for each key tile.
+_SUM_ERROR = SumError(4, 1.5, drift=0.12)
 
 ENGINE = cuda_engine(
     id=110,
@@ -239,25 +264,25 @@ ENGINE = cuda_engine(
         need(
             "cuda_hopper_attention.batch",
             "dims",
-            lambda task: parts_of(task.op).attention.first.c.rank - 2,
+            lambda task: fused_attention_of(task.op).attention.first.c.rank - 2,
             AtMost(_MOST_BATCH_AXES),
-            reason="the copy unit counts along five axes, two of which are a head's",
-            fix="join batch axes, or use another engine",
+            reason="a tensor map has five axes, and a head has two",
+            fix="merge batch axes, or use another engine",
             when=_is_attention,
         ),
         need(
             "cuda_hopper_attention.shared_memory",
             "device.shared_memory",
             lambda task: task.device.shared_memory,
-            lambda task: AtLeast(TILES[-1].shared(*_heads(parts_of(task.op)))),
-            reason="rows of q, and two blocks of keys and values, are in shared memory at the same time",
+            lambda task: AtLeast(TILES[-1].shared(*_padded_dims(fused_attention_of(task.op)))),
+            reason="rows of q and two key tiles of keys and values are in shared memory at the same time",
             fix="leave the engine more shared memory, or use another engine",
-            when=lambda task: _is_attention(task) and _tile(parts_of(task.op), task.device, 0) is None,
+            when=lambda task: _is_attention(task) and _tile(fused_attention_of(task.op), task.device, 0) is None,
         ),
         need(
             "cuda_hopper_attention.tiles",
             "dims",
-            lambda task: _tiles(parts_of(task.op), TILES[-1]),
+            lambda task: _tiles(fused_attention_of(task.op), TILES[-1]),
             AtMost(_MOST_TILES),
             reason="tiles of rows are counted in 32 bits",
             fix="divide the batch among several graphs",
@@ -268,5 +293,5 @@ ENGINE = cuda_engine(
     generate=generate,
     knobs=(TILE,),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
-    sum_error=_SUMS,
+    sum_error=_SUM_ERROR,
 )

@@ -1,4 +1,4 @@
-"""Engine ``cuda_mma_attention``: attention on tensor cores of warps (mma_attention.cu)."""
+"""Engine ``cuda_mma_attention``: attention on mma.sync (mma_attention.cu)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.attention.attention_codegen import Parts, describe, functions_of, parts_of
+from graphdnn.engines.cuda.attention.attention_codegen import (
+    FusedAttention,
+    describe,
+    fused_attention_of,
+    generate_functions,
+)
 from graphdnn.engines.cuda.codegen.cost import device_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
@@ -18,41 +23,43 @@ from graphdnn.engines.sum_error import SumError
 from graphdnn.enums import DataType, KnobType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 
-_UNIT = 16  # of rows, keys and depth of a tensor core's product
+_MMA_UNIT = 16  # rows, keys and head elements come in whole MMA tiles
 _BYTES = ELEMENTS[DataType.HALF].bytes
-_PITCH = 16  # bytes between the rows of a tile, so that they lie in different banks
-_WARPS, _THREADS = 4, 128  # of a block
-_AT_ONCE = 2  # blocks of a multiprocessor: one multiplies while another weighs scores
-_HELD = (64, 128)  # of a head: longer than the one and not longer than the other, q is loaded once and not every time
+_ROW_PADDING = 16  # bytes behind each row, so that ldmatrix has no bank conflicts
+_WARPS, _THREADS = 4, 128  # of a CTA
+_CTAS_PER_SM = 2  # the matrix products of one CTA overlap the softmax of another
+_Q_IN_REGISTERS = (64, 128)  # lengths of a head between which q stays in registers for all key tiles
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """``bm`` rows of a block, which goes through ``bn`` keys at a time. ``longest``: a head for which sums and scores
-    stay in registers.
+    """``tile_m`` rows of a CTA and key tiles of ``tile_n`` keys. ``longest_head``: elements of the longest head whose
+    accumulators and scores stay in registers.
     """
 
-    bm: int
-    bn: int
-    longest: int
+    tile_m: int
+    tile_n: int
+    longest_head: int
 
     @property
     def name(self) -> str:
-        return f"{self.bm}x{self.bn}"
+        return f"{self.tile_m}x{self.tile_n}"
 
     def shared(self, depth: int, columns: int) -> int:
-        """Bytes, with q, keys and values."""
-        return (self.bm + self.bn) * (depth * _BYTES + _PITCH) + self.bn * (columns * _BYTES + _PITCH)
+        """Bytes of shared memory: q, keys and values."""
+        return (self.tile_m + self.tile_n) * (depth * _BYTES + _ROW_PADDING) + self.tile_n * (
+            columns * _BYTES + _ROW_PADDING
+        )
 
-    def holds(self, depth: int) -> bool:
-        return self.bm == _UNIT * _WARPS and _HELD[0] < depth <= _HELD[1]
+    def keeps_q_in_registers(self, depth: int) -> bool:
+        return self.tile_m == _MMA_UNIT * _WARPS and _Q_IN_REGISTERS[0] < depth <= _Q_IN_REGISTERS[1]
 
-    def fits(self, parts: Parts, room: int) -> bool:
-        depth, columns = _heads(parts)
-        return max(depth, columns) <= self.longest and self.shared(depth, columns) <= room
+    def fits(self, fused: FusedAttention, shared_memory: int) -> bool:
+        depth, columns = _padded_dims(fused)
+        return max(depth, columns) <= self.longest_head and self.shared(depth, columns) <= shared_memory
 
 
-# In order of preference; the first two for many rows.
+# In order of preference; the first two serve many rows.
 TILES = (
     Tile(128, 64, 64),
     Tile(128, 48, 80),
@@ -66,75 +73,80 @@ TILE = Knob(
 )
 
 
-def _heads(parts: Parts) -> tuple[int, int]:
-    """Depth and columns as the tensor cores take them."""
-    depth, columns = (-(-size // _UNIT) * _UNIT for size in (parts.sizes.depth, parts.sizes.columns))
+def _padded_dims(fused: FusedAttention) -> tuple[int, int]:
+    """Elements of a head of q and k, and of v, rounded up to whole MMA tiles."""
+    depth, columns = (-(-size // _MMA_UNIT) * _MMA_UNIT for size in (fused.sizes.depth, fused.sizes.columns))
     return depth, columns
 
 
-def _tile(parts: Parts, device: DeviceSpec, knobs: Knobs) -> Tile:
+def _tile(fused: FusedAttention, device: DeviceSpec, knobs: Knobs) -> Tile:
     number = knobs[TILE.type]
-    filling = [t for t in TILES if t.bm == TILES[-1].bm or _blocks(parts, t) >= device.sm_count]
-    tiles, rooms = (TILES[number - 1 :], (1,)) if number else (filling, (_AT_ONCE, 1))
-    fitting = (t for blocks in rooms for t in tiles if t.fits(parts, device.shared_memory // blocks))
+    full_grid = [t for t in TILES if t.tile_m == TILES[-1].tile_m or _ctas(fused, t) >= device.sm_count]
+    tiles, ctas_per_sm = (TILES[number - 1 :], (1,)) if number else (full_grid, (_CTAS_PER_SM, 1))
+    fitting = (t for ctas in ctas_per_sm for t in tiles if t.fits(fused, device.shared_memory // ctas))
     return next(fitting, TILES[-1])
 
 
-def _blocks(parts: Parts, tile: Tile) -> int:
-    return parts.sizes.stack * -(-parts.sizes.rows // tile.bm)
+def _ctas(fused: FusedAttention, tile: Tile) -> int:
+    return fused.sizes.stack * -(-fused.sizes.rows // tile.tile_m)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    parts, steps = parts_of(op), LaunchSequence(op, device)
-    sizes, tile = parts.sizes, _tile(parts, device, knobs)
+    fused, steps = fused_attention_of(op), LaunchSequence(op, device)
+    sizes, tile = fused.sizes, _tile(fused, device, knobs)
     parameters = Parameters(steps.workspace_offsets)
-    describe(parts, parameters)
-    functions = functions_of(parts, parameters)
-    depth, columns = _heads(parts)
+    describe(fused, parameters)
+    functions = generate_functions(fused, parameters)
+    depth, columns = _padded_dims(fused)
     name = f"attention__mma_{tile.name}_{depth}x{columns}__{op.name}"
-    first, last = parts.attention.first, parts.attention.last
+    first, last = fused.attention.first, fused.attention.last
     text = kernel_text(
         name,
         ["pdl.cuh", "direct_copy.cuh", "ldmatrix.cuh", "mma.cuh", "mma_attention.cu"],
         parameters=parameters.text,
         functions=functions.text,
         constants={
-            "RANK": first.c.rank, "BM": tile.bm, "BN": tile.bn, "THREADS": _THREADS, "BLOCKS": _AT_ONCE,
-            "DEPTH": depth, "DEPTH_GIVEN": sizes.depth, "COLUMNS": columns, "COLUMNS_GIVEN": sizes.columns,
-            "HOLDS": tile.holds(depth),
-            "HAS_FIRST": parts.band.first is not None, "HAS_LAST": parts.band.last is not None,
-            "HAS_ROWS": functions.has_rows, "WIDTH": functions.width, "WIDTH_OUT": functions.width_out,
+            "RANK": first.c.rank, "TILE_M": tile.tile_m, "TILE_N": tile.tile_n, "THREADS": _THREADS,
+            "CTAS_PER_SM": _CTAS_PER_SM,
+            "HEAD_DIM_PADDED": depth, "HEAD_DIM": sizes.depth, "VALUE_DIM_PADDED": columns, "VALUE_DIM": sizes.columns,
+            "Q_IN_REGISTERS": tile.keeps_q_in_registers(depth),
+            "HAS_FIRST_KEY": fused.mask_bounds.first is not None, "HAS_LAST_KEY": fused.mask_bounds.last is not None,
+            "STORES_ROW_STATS": functions.stores_row_stats,
+            "SCORE_VEC_WIDTH": functions.score_vec_width, "OUT_VEC_WIDTH": functions.out_vec_width,
             "Query": STORAGE[first.a.data_type], "Value": STORAGE[last.b.data_type],
         },
     )  # fmt: skip
     shared = tile.shared(depth, columns)
-    steps.add_early(Launch(text, "mma_attention", (_blocks(parts, tile), 1, 1), _THREADS, parameters.pack(), shared))
+    steps.add_early(Launch(text, "mma_attention", (_ctas(fused, tile), 1, 1), _THREADS, parameters.pack(), shared))
     return steps.kernel(name)
 
 
-_SHARE = 0.5  # of the tensor cores' rate that long heads reach
-_START = 5e-6  # of a block: until q and its first keys are there, and behind the last ones
-_WARPGROUPS, _PACE = (9, 0), 1.88  # from here on a data sheet's rate is that of warpgroups' products
+_RATE_SHARE = 0.5  # of the tensor cores' rate, for long heads
+_CTA_START = 5e-6  # seconds before q and the first keys have arrived and after the last ones
+_WGMMA_CAPABILITY, _WGMMA_ADVANTAGE = (
+    (9, 0),
+    1.88,
+)  # from this compute capability on the data sheet has the rate of wgmma
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    parts, device = parts_of(task.op), task.device
-    tile, sizes = _tile(parts, device, knobs), parts.sizes
-    at_once = _AT_ONCE * device.sm_count
-    pace = _PACE if device.compute_capability >= _WARPGROUPS else 1.0
-    rate = device.rate(parts.attention.first.a.data_type) * _SHARE / pace / at_once
-    key = 2 * tile.bm * (sizes.depth + sizes.columns) / rate  # seconds of one, with a block's rows
-    blocks, rounds = _blocks(parts, tile), -(-_blocks(parts, tile) // at_once)
-    if parts.band.first is None and parts.band.last is None:
-        return device_cost(task, rounds * (sizes.keys * key + _START))
-    edge = (tile.bm + tile.bn) / 2  # keys of blocks at the edge that no row of them sees
-    mean = min(parts.band.visible(sizes.rows, sizes.keys) / sizes.rows + edge, sizes.keys)
-    longest = max(parts.band.seen(row, sizes.keys) for row in (0, sizes.rows // 2, sizes.rows - 1))
-    return device_cost(task, max(blocks / at_once * mean, longest) * key + rounds * _START)
+    fused, device = fused_attention_of(task.op), task.device
+    tile, sizes = _tile(fused, device, knobs), fused.sizes
+    concurrent_ctas = _CTAS_PER_SM * device.sm_count
+    advantage = _WGMMA_ADVANTAGE if device.compute_capability >= _WGMMA_CAPABILITY else 1.0
+    rate = device.rate(fused.attention.first.a.data_type) * _RATE_SHARE / advantage / concurrent_ctas
+    key_seconds = 2 * tile.tile_m * (sizes.depth + sizes.columns) / rate  # of one key with all rows of a CTA
+    ctas, waves = _ctas(fused, tile), -(-_ctas(fused, tile) // concurrent_ctas)
+    if fused.mask_bounds.first is None and fused.mask_bounds.last is None:
+        return device_cost(task, waves * (sizes.keys * key_seconds + _CTA_START))
+    bound_keys = (tile.tile_m + tile.tile_n) / 2  # keys of ctas at the bound_keys that no row of them sees
+    mean = min(fused.mask_bounds.visible(sizes.rows, sizes.keys) / sizes.rows + bound_keys, sizes.keys)
+    longest_head = max(fused.mask_bounds.seen(row, sizes.keys) for row in (0, sizes.rows // 2, sizes.rows - 1))
+    return device_cost(task, max(ctas / concurrent_ctas * mean, longest_head) * key_seconds + waves * _CTA_START)
 
 
-# Sums of the second product are scaled down when a larger score comes, at most once for 16 keys.
-_SUMS = SumError(4, 2, drift=0.12)
+# A larger score rescales the accumulators of P V, at most once for 16 keys.
+_SUM_ERROR = SumError(4, 2, drift=0.12)
 
 ENGINE = cuda_engine(
     id=111,
@@ -145,6 +157,6 @@ ENGINE = cuda_engine(
     generate=generate,
     knobs=(TILE,),
     numerical_notes=(NumericalNote.TENSOR_CORE,),
-    sum_error=_SUMS,
+    sum_error=_SUM_ERROR,
     is_general=True,
 )

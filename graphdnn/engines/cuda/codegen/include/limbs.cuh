@@ -1,7 +1,8 @@
-// Numbers in planes: bytes of integers, the lowest first; three 16-bit floats of a float, the largest first.
+// Splitting numbers into limbs: an integer has its bytes, the lowest first; a float has three bfloat16 numbers, the largest
+// first.
 
-// Two floats, x in the low halves. The first part is cut off, so that no number becomes infinite; an infinity or NaN stays
-// what it is there, and leaves NaN in the others. The last part is exact.
+// Splits two floats; x has the low halves of the words. The first limb is truncated, so that no finite number becomes
+// infinite. An infinity or NaN keeps its value in the first limb and leaves NaN in the others. The third limb is exact.
 __device__ __forceinline__ void split_pair(float x, float y, unsigned int& first, unsigned int& second, unsigned int& third) {
 #ifdef __CUDA_ARCH__
     asm("cvt.rz.bf16x2.f32 %0, %1, %2;" : "=r"(first) : "f"(y), "f"(x));
@@ -14,10 +15,10 @@ __device__ __forceinline__ void split_pair(float x, float y, unsigned int& first
     first = second = third = 0;
     for (int i = 0; i < 2; ++i) {
         const unsigned int cut = v[i] != v[i] ? 0x7fffu : __float_as_uint(v[i]) >> 16;
-        const float rest = v[i] - __uint_as_float(cut << 16);
+        const float remainder = v[i] - __uint_as_float(cut << 16);
         bfloat_t near;
-        narrow_float(rest, near);
-        const float last = rest - value_of(near);
+        narrow_float(remainder, near);
+        const float last = remainder - value_of(near);
         first |= cut << 16 * i;
         second |= (unsigned int)near.bits << 16 * i;
         third |= __float_as_uint(last) >> 16 << 16 * i;
@@ -25,10 +26,10 @@ __device__ __forceinline__ void split_pair(float x, float y, unsigned int& first
 #endif
 }
 
-// The channel, of 16 that follow each other, at place `at` of k.
-template <class T> __device__ __forceinline__ constexpr int channel_at(int at) {
-    if constexpr (sizeof(T) == 1) return at;
-    else if constexpr (sizeof(T) == 2) return at / 4 * 2 + at % 2 + at % 4 / 2 * 8;
-    else if constexpr (same<T, float>) return at / 8 * 8 + at % 2 * 4 + at % 8 / 2;
-    else return at % 4 * 4 + at / 4;
+// The channel, among 16 contiguous ones, at K coordinate `k` of the MMA.
+template <class T> __device__ __forceinline__ constexpr int channel_at(int k) {
+    if constexpr (sizeof(T) == 1) return k;
+    else if constexpr (sizeof(T) == 2) return k / 4 * 2 + k % 2 + k % 4 / 2 * 8;
+    else if constexpr (same<T, float>) return k / 8 * 8 + k % 2 * 4 + k % 8 / 2;
+    else return k % 4 * 4 + k / 4;
 }

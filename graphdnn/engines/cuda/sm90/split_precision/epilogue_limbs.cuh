@@ -1,16 +1,19 @@
-// Sums that are joined as they leave, 32 columns at a time: to the epilogue, or to the parts of a split product.
+// Epilogue of split precision: combines the limb accumulators of 32 columns at a time, then stores them as results, or as
+// partial sums where the kernel splits K.
 
-template <class Sums>
-__device__ __forceinline__ void leave_joined(const Params& p, const WorkTile& w, int number, int consumer, Sums& sums) {
-    const int part = SPLIT_K ? number / (int)p.tiles : 0;
-    const RowCoords at = row_coords(p, w, consumer, 0);
+template <class Accumulators>
+__device__ __forceinline__ void epilogue_store_limbs(
+    const Params& p, const WorkTile& w, int item, int warpgroup, Accumulators& accumulators
+) {
+    const int split = SPLIT_K ? item / (int)p.tiles : 0;
+    const RowCoords rows = row_coords(p, w, warpgroup, 0);
     #pragma unroll
     for (int block = 0; block < TILE_N / 32; ++block) {
-        sums.pin_all();  // joined here and not all before: there are no registers for it
-        Accum some[16];
+        accumulators.fence();  // keeps the compiler from combining all columns before the first store: registers would spill
+        Accum combined[16];
         #pragma unroll
-        for (int i = 0; i < 16; ++i) some[i] = sums.result(block * 16 + i);
-        if constexpr (SPLIT_K) store_partials(p, part, fragment_index(w.tile, consumer, 0, block), some);
-        else epilogue_store<1>(p, w, at, block, some);
+        for (int i = 0; i < 16; ++i) combined[i] = accumulators.result(block * 16 + i);
+        if constexpr (SPLIT_K) store_partials(p, split, fragment_index(w.tile, warpgroup, 0, block), combined);
+        else epilogue_store<1>(p, w, rows, block, combined);
     }
 }

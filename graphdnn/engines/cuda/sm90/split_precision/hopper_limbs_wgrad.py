@@ -1,8 +1,8 @@
 """Engines ``cuda_hopper_bf16x3_wgrad``, ``bf16x2_wgrad`` and ``int_limbs_wgrad``: filter gradients by 16-bit limbs.
 
-Tensor cores read operands across the axis that is summed over only where they have 16 bits, and both of a filter
-gradient's lie so. Both images are split into planes by launches of their own (wgrad_schemes.py); their products
-are those of gemm.py, several for each step (hopper_limbs_wgrad.cu).
+Both operands of a filter gradient are MN-major, and wgmma reads MN-major operands of 16 bits only. Launches of their
+own split both images into bfloat16 limbs (limb_wgrad_schemes.py); the main kernel multiplies several pairs of limbs for
+each K tile (hopper_limbs_wgrad.cu).
 """
 
 from __future__ import annotations
@@ -22,20 +22,25 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, SPATIAL
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of, im2col_and_dense
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import im2col_and_dense, gemm_problem_of
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
 from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work
 from graphdnn.engines.cuda.sm90.split_k import PARTS_FILES, Adding
-from graphdnn.engines.cuda.sm90.split_precision.image_limbs import ImagePlanes
+from graphdnn.engines.cuda.sm90.split_precision.image_limbs import ImageLimbs
 from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_requirements import (
     floats_need,
     integers_need,
-    planes_wgrad_needs,
+    limb_wgrad_needs,
 )
-from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_schemes import Floats, Integers, Scheme, integers_of
-from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_tiles import PARTS, TILE, choose
+from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_schemes import (
+    FloatLimbs,
+    IntegerLimbs,
+    Scheme,
+    integer_limbs_of,
+)
+from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_tiles import SPLITS, TILE, choose
 from graphdnn.engines.cuda.sm90.tensor_maps import Walk, walk_of
 from graphdnn.engines.cuda.sm90.tile import PANEL
 from graphdnn.engines.cuda.sm90.tma_operands import operands
@@ -46,44 +51,45 @@ from graphdnn.enums import DataType, LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.rules import Constraint
 
-_NEIGHBOURS = 8  # columns of a thread that follow each other
+_VEC_N = 8  # contiguous columns that a thread stores
 
 SchemeOf = Callable[[FusedOp], Scheme]
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf) -> DeviceKernel:
     product, scheme = gemm_problem_of(op), scheme_of(op)
-    planes, compute = scheme.planes, COMPUTE_TYPE[scheme.compute]
+    limbs, compute = scheme.limbs, COMPUTE_TYPE[scheme.compute]
     roles, p = product.roles, product.roles.problem
     sizes = sizes_of(op)
     choice = choose(scheme, sizes, device, knobs)
     tile, layout = choice.tile, Layout.of(sizes, choice.tile.bm, choice.tile.bn)
     ((rows, _),) = sizes.products
-    sizes = sizes._replace(products=((rows, -(-product.pixel_count(product.residues[0]) // choice.deep)),))
-    is_split = choice.parts > 1
+    sizes = sizes._replace(products=((rows, -(-product.pixel_count(product.residues[0]) // choice.stage_k)),))
+    is_split = choice.splits > 1
     steps = LaunchSequence(op, device)
-    image, gradient = (ImagePlanes(operand.prepared(steps), planes) for operand in operands(roles))
-    of_image, of_gradient = image.split(steps), gradient.split(steps)
+    image, gradient = (ImageLimbs(operand.prepared(steps), limbs) for operand in operands(roles))
+    image_limbs, gradient_limbs = image.split(steps), gradient.split(steps)
 
     parameters = Parameters(steps.workspace_offsets)
     (residue,) = product.residues
-    walk, still = walk_of(product, residue), Walk(*((0,) * SPATIAL,) * 4)
+    box, dense_box = walk_of(product, residue), Walk(*((0,) * SPATIAL,) * 4)
     parameters.maps(
         "im2col_map",
-        [(one, image.map(one, p.spatial, walk, product.traversal_stride, choice.deep)) for one in of_image],
+        [(limb, image.map(limb, p.spatial, box, product.traversal_stride, choice.stage_k)) for limb in image_limbs],
     )
     parameters.maps(
-        "dense_map", [(one, gradient.map(one, p.spatial, still, (1,) * SPATIAL, choice.deep)) for one in of_gradient]
+        "dense_map",
+        [(limb, gradient.map(limb, p.spatial, dense_box, (1,) * SPATIAL, choice.stage_k)) for limb in gradient_limbs],
     )
-    ending = epilogue_of(steps, parameters, (result_space,), CHANNELS, _NEIGHBOURS, compute)
-    blocks = -(-product.channels // PANEL)
-    describe_work(parameters, product, sizes, layout, [walk], blocks, 0, prod(residue.taps) * blocks)
+    epilogue = epilogue_of(steps, parameters, (result_space,), CHANNELS, _VEC_N, compute)
+    channel_blocks = -(-product.channels // PANEL)
+    describe_work(parameters, product, sizes, layout, [box], channel_blocks, 0, prod(residue.taps) * channel_blocks)
     parameters.integer("image_pixels", result_space(op).sizes[-1])
-    adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts, ELEMENTS[scheme.compute].bytes)
-    adding.describe(parameters, steps, compute)
+    split_k = Adding(layout.tiles * tile.bm * tile.bn, choice.splits, ELEMENTS[scheme.compute].bytes)
+    split_k.describe(parameters, steps, compute)
 
-    multiplying, copying = tile.registers
-    tiling = f"{tile.name}x{choice.deep}x{choice.stages}{'_split' if is_split else ''}"
+    consumer_regs, producer_regs = tile.registers
+    tiling = f"{tile.name}x{choice.stage_k}x{choice.stages}{'_split' if is_split else ''}"
     name = f"conv_wgrad__hopper_{scheme.name}_{tiling}__{op.name}"
     text = kernel_text(
         name,
@@ -94,81 +100,81 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
         ],
         parameters=parameters.text,
         functions=[
-            *ending.functions,
+            *epilogue.functions,
             product_text(DataType.BFLOAT16, DataType.BFLOAT16, tile.bn, True, True),
             *scheme.functions(tile.bn),
         ],
         constants={
             "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": choice.stages, "CONSUMER_WARPGROUPS": tile.consumers,
-            "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
-            "PLANES": planes, "STAGE_K": choice.deep, "PROMOTION_INTERVAL": scheme.promoted // choice.deep,
+            "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
+            "LIMBS": limbs, "STAGE_K": choice.stage_k, "PROMOTION_INTERVAL": scheme.promotion_pixels // choice.stage_k,
             **scheme.constants,
             "WGRAD": True, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
             "RESIDUES": 1, "SPATIAL": p.spatial, "SPLIT_K": is_split,
-            **adding.constants,
-            "PERMUTE_N": False, "VEC_N": _NEIGHBOURS, "VEC_WIDTH": ending.width,
+            **split_k.constants,
+            "PERMUTE_N": False, "VEC_N": _VEC_N, "VEC_WIDTH": epilogue.width,
             "Element": "bfloat_t", "Accum": compute,
         },
     )  # fmt: skip
-    packed = parameters.pack()
-    grid = min(layout.tiles * choice.parts, device.sm_count)
-    shared = choice.stages * (tile.stage_bytes(planes, choice.deep) + 16)
+    packed_parameters = parameters.pack()
+    grid = min(layout.tiles * choice.splits, device.sm_count)
+    shared = choice.stages * (tile.stage_bytes(limbs, choice.stage_k) + 16)
     threads = 128 * (tile.consumers + 1)
-    steps.add(Launch(text, "hopper_limbs_wgrad", (grid, 1, 1), threads, packed, shared, starts_early=True))
+    steps.add(Launch(text, "hopper_limbs_wgrad", (grid, 1, 1), threads, packed_parameters, shared, starts_early=True))
     if is_split:
-        steps.add(adding.launch(text, packed))
+        steps.add(split_k.launch(text, packed_parameters))
     return steps.kernel(name)
 
 
 def _cost(task: Task, knobs: Knobs, scheme_of: SchemeOf) -> Cost:
     product, scheme, device = gemm_problem_of(task.op), scheme_of(task.op), task.device
     choice = choose(scheme, sizes_of(task.op), device, knobs)
-    read = operands(product.roles)
-    phases = {"split": sum(ImagePlanes(operand, scheme.planes).seconds(device) for operand in read)}
-    copying = sum(copying_seconds(o.spec.bytes, device) for o in read if o.is_copied)
+    split_operands = operands(product.roles)
+    phases = {"split": sum(ImageLimbs(operand, scheme.limbs).seconds(device) for operand in split_operands)}
+    copy_seconds = sum(copying_seconds(o.spec.bytes, device) for o in split_operands if o.is_copied)
     return device_cost(task, choice.seconds + other_seconds(task)).plus(
-        phases | ({"copies": copying} if copying else {})
+        phases | ({"copies": copy_seconds} if copy_seconds else {})
     )
 
 
-def _integers(op: FusedOp) -> Integers:
-    found = integers_of(*(t.data_type for t in im2col_and_dense(gemm_problem_of(op).roles)), op.main.compute_type)
-    assert found is not None
-    return found
+def _integer_limbs(op: FusedOp) -> IntegerLimbs:
+    scheme = integer_limbs_of(*(t.data_type for t in im2col_and_dense(gemm_problem_of(op).roles)), op.main.compute_type)
+    assert scheme is not None
+    return scheme
 
 
-def _engine(id: int, name: str, scheme_of: SchemeOf, types: Constraint, summary: str, **rest: Any) -> Engine:
+def _engine(id: int, name: str, scheme_of: SchemeOf, types: Constraint, summary: str, **options: Any) -> Engine:
     cost: Callable[[Task, Knobs], Cost] = partial(_cost, scheme_of=scheme_of)
     return cuda_engine(
         id=id,
         name=name,
         summary=summary,
-        needs=planes_wgrad_needs(name, types),
+        needs=limb_wgrad_needs(name, types),
         cost=cost,
         generate=partial(generate, scheme_of=scheme_of),
-        knobs=(TILE, PARTS),
-        frugal={PARTS.type: 1},
+        knobs=(TILE, SPLITS),
+        frugal={SPLITS.type: 1},
         layout=LayoutType.PREFERRED_NHWC,
-        **rest,
+        **options,
     )
 
 
 ENGINE = _engine(
     63,
     "cuda_hopper_bf16x3_wgrad",
-    lambda op: Floats(3),
+    lambda op: FloatLimbs(3),
     floats_need("cuda_hopper_bf16x3_wgrad"),
-    "fp32 filter gradients in three parts of 16 bits, on the tensor cores of compute capability 9.0",
+    "fp32 filter gradients in three limbs of 16 bits, on the tensor cores of compute capability 9.0",
     numerical_notes=(NumericalNote.TENSOR_CORE,),
     sum_error=SumError(4, 1, restart=128, floor=2.0**-133),
 )
-# Offered only where the note is allowed: 16 of the operands' 24 digits.
+# Allowed only by its numerical note: two limbs have 16 of a float's 24 significand bits.
 ENGINE_TF32 = _engine(
     64,
     "cuda_hopper_bf16x2_wgrad",
-    lambda op: Floats(2),
+    lambda op: FloatLimbs(2),
     floats_need("cuda_hopper_bf16x2_wgrad"),
-    "the same in two parts, more exact than TF32; only where that is allowed",
+    "the same in two limbs, more exact than TF32; only where that is allowed",
     numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
     sum_error=SumError(2.0**11, 1, floor=2.0**-133, drift=0.12),
     error_growth=2.0**10,
@@ -176,7 +182,7 @@ ENGINE_TF32 = _engine(
 INTEGERS = _engine(
     82,
     "cuda_hopper_int_limbs_wgrad",
-    _integers,
+    _integer_limbs,
     integers_need("cuda_hopper_int_limbs_wgrad"),
     "exact filter gradients of bytes and INT16 by their bytes, on the tensor cores of compute capability 9.0",
     numerical_notes=(NumericalNote.TENSOR_CORE,),

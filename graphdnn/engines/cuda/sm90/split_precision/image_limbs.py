@@ -1,4 +1,4 @@
-"""The launch that splits an image into planes of 16-bit floats (split_image_limbs.cu), and their maps."""
+"""The launch that splits an image into bfloat16 limbs (split_image_limbs.cu), and the tensor maps of the limbs."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec
 
 _THREADS = 256
-_TOGETHER = 8  # channels of a thread
-_BLOCKS = 16  # on a multiprocessor, that take turns at most
-_PACE = 0.8  # of the bandwidth
-_PIXEL_AXES = (0, 3, 4, 5)  # of an image's coordinates
+_CHANNELS_PER_THREAD = 8
+_CTAS_PER_SM = 16  # the largest grid, for each multiprocessor
+_BANDWIDTH_SHARE = 0.8  # of the data sheet's bandwidth
+_PIXEL_AXES = (0, 3, 4, 5)  # N, D, H and W of an image's six coordinates
 
 
-class ImagePlanes:
-    """An image with channels last, whose first ``count`` planes are tensors of their own in scratch memory."""
+class ImageLimbs:
+    """An NHWC image whose first ``count`` limbs are tensors of their own in the workspace."""
 
     def __init__(self, image: Operand, count: int) -> None:
         self.image, self.count = image, count
-        narrow = image.spec.model_copy(
+        bf16_spec = image.spec.model_copy(
             update={
                 "data_type": DataType.BFLOAT16, "dims": image.spec.extents, "vector_count": 1,
                 "vectorized_dimension": -1, "byte_alignment": 16, "is_virtual": False,
             }
         )  # fmt: skip
-        self._plane = narrow.model_copy(update={"strides": channels_first(replace(image, spec=narrow))})
+        self._limb = bf16_spec.model_copy(update={"strides": channels_first(replace(image, spec=bf16_spec))})
 
     @property
     def _channels(self) -> int:
@@ -42,9 +42,9 @@ class ImagePlanes:
         return groups * channels
 
     @property
-    def _row(self) -> int:
-        """Elements of a pixel in a plane."""
-        return -(-self._channels // _TOGETHER) * _TOGETHER
+    def _padded_channels(self) -> int:
+        """Channels of a pixel in a limb tensor, with padding."""
+        return -(-self._channels // _CHANNELS_PER_THREAD) * _CHANNELS_PER_THREAD
 
     @property
     def _pixels(self) -> int:
@@ -52,39 +52,39 @@ class ImagePlanes:
 
     @property
     def bytes(self) -> int:
-        """Of one plane."""
-        return 2 * self._row * self._pixels
+        """Bytes of one limb tensor."""
+        return 2 * self._padded_channels * self._pixels
 
     def seconds(self, device: DeviceSpec) -> float:
-        return device.launch + (self.image.spec.bytes + self.count * self.bytes) / (_PACE * device.bandwidth)
+        return device.launch + (self.image.spec.bytes + self.count * self.bytes) / (_BANDWIDTH_SHARE * device.bandwidth)
 
     def split(self, steps: LaunchSequence) -> tuple[TensorSpec, ...]:
-        """Adds the launch; returns the planes."""
+        """Adds the launch to ``steps`` and returns the limb tensors."""
         offset = steps.allocate(self.count * self.bytes)
-        planes = []
+        limbs = []
         for i in range(self.count):
-            planes.append(self._plane.model_copy(update={"uid": steps.new_uid()}))
-            steps.workspace_offsets[planes[-1].uid] = offset + i * self.bytes
+            limbs.append(self._limb.model_copy(update={"uid": steps.new_uid()}))
+            steps.workspace_offsets[limbs[-1].uid] = offset + i * self.bytes
         parameters = Parameters(steps.workspace_offsets)
         parameters.tensor("from", self.image.spec)
-        parameters.scratch("planes", "unsigned int", offset)
-        count = self._pixels * self._row // _TOGETHER
+        parameters.scratch("limbs", "unsigned int", offset)
+        count = self._pixels * self._padded_channels // _CHANNELS_PER_THREAD
         parameters.integer("count", count)
-        parameters.integer("plane", self.bytes // 4)  # words
+        parameters.integer("limb_words", self.bytes // 4)
         parameters.integer("channels", self._channels)
-        parameters.integer("blocks", self._row // _TOGETHER)
+        parameters.integer("blocks", self._padded_channels // _CHANNELS_PER_THREAD)
         parameters.integers("size", [self.image.sizes[j] for j in _PIXEL_AXES])
         parameters.integers("stride", [self.image.strides[j] for j in _PIXEL_AXES])
         text = kernel_text(
-            f"image_planes__{self.image.spec.data_type.name.lower()}_{self.count}",
+            f"image_limbs__{self.image.spec.data_type.name.lower()}_{self.count}",
             ["pdl.cuh", "limbs.cuh", "split_image_limbs.cu"],
             parameters=parameters.text,
             functions=[],
-            constants={"THREADS": _THREADS, "PLANES": self.count, "Element": STORAGE[self.image.spec.data_type]},
+            constants={"THREADS": _THREADS, "LIMBS": self.count, "Element": STORAGE[self.image.spec.data_type]},
         )
-        blocks = min(-(-count // _THREADS), _BLOCKS * steps.device.sm_count)
+        blocks = min(-(-count // _THREADS), _CTAS_PER_SM * steps.device.sm_count)
         steps.add(Launch(text, "split_image_limbs", (blocks, 1, 1), _THREADS, parameters.pack()))
-        return tuple(planes)
+        return tuple(limbs)
 
-    def map(self, plane: TensorSpec, spatial: int, walk: Walk, steps: tuple[int, ...], pixels: int) -> TensorMap:
-        return image_map(replace(self.image, spec=plane), spatial, walk, steps, pixels)
+    def map(self, limb: TensorSpec, spatial: int, box: Walk, steps: tuple[int, ...], pixels: int) -> TensorMap:
+        return image_map(replace(self.image, spec=limb), spatial, box, steps, pixels)

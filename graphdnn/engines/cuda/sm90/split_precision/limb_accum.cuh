@@ -1,73 +1,75 @@
-// Sums of planes' products, those of one weight together, joined at the end. While the tensor cores work on one block of
-// k, a warp splits its rows' next one into planes. Sums of floats are joined every PROMOTION_INTERVAL stages and added in float.
+// Accumulators of split precision, one set for each limb order, combined at the end. While the tensor cores work on one MMA K
+// step, a warp splits its rows of the next step into limbs. Accumulators of floats are promoted every PROMOTION_INTERVAL
+// stages: they are combined and added to an fp32 sum outside the tensor cores.
 
-constexpr int UNIT = PROMOTION_INTERVAL > 0 ? PROMOTION_INTERVAL : 1;
-static_assert(BLOCKS % 2 == 0, "blocks take turns in two sets of registers");
+constexpr int PROMOTION_PERIOD = PROMOTION_INTERVAL > 0 ? PROMOTION_INTERVAL : 1;  // a divisor: never 0
+static_assert(MMA_K_STEPS % 2 == 0, "K steps alternate between two sets of fragment registers");
 
-struct Sums {
-    Sum of[GROUPS][ACCUMS];
-    Accum total[PROMOTION_INTERVAL > 0 ? ACCUMS : 1];
+struct LimbAccumulators {
+    MmaAccum accum[LIMB_ORDERS][ACCUMS];
+    Accum promoted[PROMOTION_INTERVAL > 0 ? ACCUMS : 1];
 
-    __device__ __forceinline__ void begin() {
+    __device__ __forceinline__ void clear() {
         #pragma unroll
-        for (int g = 0; g < GROUPS; ++g)
+        for (int order = 0; order < LIMB_ORDERS; ++order)
             #pragma unroll
-            for (int i = 0; i < ACCUMS; ++i) of[g][i] = 0;
+            for (int i = 0; i < ACCUMS; ++i) accum[order][i] = 0;
         #pragma unroll
-        for (int i = 0; i < (PROMOTION_INTERVAL > 0 ? ACCUMS : 1); ++i) total[i] = 0;
+        for (int i = 0; i < (PROMOTION_INTERVAL > 0 ? ACCUMS : 1); ++i) promoted[i] = 0;
     }
-    __device__ __forceinline__ void pin_all() {
+    __device__ __forceinline__ void fence() {
         #pragma unroll
-        for (int g = 0; g < GROUPS; ++g) fence_accumulators(of[g]);
+        for (int order = 0; order < LIMB_ORDERS; ++order) fence_accumulators(accum[order]);
     }
     __device__ __forceinline__ Accum result(int i) const {
-        if constexpr (PROMOTION_INTERVAL > 0) return total[i];
-        else return combine_limbs(of, i);
+        if constexpr (PROMOTION_INTERVAL > 0) return promoted[i];
+        else return combine_limbs(accum, i);
     }
 
-    // `left` stages from the ring.
-    __device__ __forceinline__ void add_stages(const Ring& ring, PipelineState<STAGES>& pipe, int left) {
-        word_t part[2][PLANES_A][4];
-        if (left > 0) {
-            mbarrier_wait_parity(ring.full + 8 * pipe.stage, pipe.phase);
-            load_planes<Element>(part[0], ring.memory, ring.lane_at + pipe.stage * A_BYTES, 0);
+    // Adds the products of the next `k_tiles` stages.
+    __device__ __forceinline__ void mainloop(const ConsumerSmem& smem, PipelineState<STAGES>& pipe, int k_tiles) {
+        word_t a[2][LIMBS_A][4];
+        if (k_tiles > 0) {
+            mbarrier_wait_parity(smem.full + 8 * pipe.stage, pipe.phase);
+            load_limbs<Element>(a[0], smem.memory, smem.fragment + pipe.stage * A_BYTES, 0);
         }
-        bool is_begun = false;
+        bool has_stage = false;
         #pragma unroll 1
-        for (; left > 0; --left) {
+        for (; k_tiles > 0; --k_tiles) {
             const int stage = pipe.stage;
-            const smem_desc_t b = planes_at(ring.b + stage * B_BYTES);
+            const smem_desc_t b = make_filter_desc(smem.b + stage * B_BYTES);
             pipe.advance();
             #pragma unroll
-            for (int block = 0; block < BLOCKS; ++block) {
-                pin_all();
+            for (int k = 0; k < MMA_K_STEPS; ++k) {
+                fence();
                 #pragma unroll
-                for (int i = 0; i < PLANES_A; ++i) fence_accumulators(part[block % 2][i]);
+                for (int i = 0; i < LIMBS_A; ++i) fence_accumulators(a[k % 2][i]);
                 wgmma_fence();
-                multiply_block(of, part[block % 2], b, block, PROMOTION_INTERVAL > 0 && block == 0 ? left % UNIT : 1);
+                wgmma_k_step(accum, a[k % 2], b, k, PROMOTION_INTERVAL > 0 && k == 0 ? k_tiles % PROMOTION_PERIOD : 1);
                 wgmma_commit();
-                // The block before this one is done: so are its registers and, if it was a stage's last, the stage.
+                // The previous K step has finished: its fragment registers are free, and after the last K step of a stage the
+                // stage is free too.
                 wgmma_wait<1>();
-                if (block == 0 && is_begun) ring.release(stage == 0 ? STAGES - 1 : stage - 1);
+                if (k == 0 && has_stage) smem.release(stage == 0 ? STAGES - 1 : stage - 1);
                 int next = stage;
-                if (block + 1 == BLOCKS && left > 1) {
+                if (k + 1 == MMA_K_STEPS && k_tiles > 1) {
                     next = pipe.stage;
-                    mbarrier_wait_parity(ring.full + 8 * next, pipe.phase);
+                    mbarrier_wait_parity(smem.full + 8 * next, pipe.phase);
                 }
-                load_planes<Element>(part[(block + 1) % 2], ring.memory, ring.lane_at + next * A_BYTES, (block + 1) % BLOCKS);
+                load_limbs<Element>(a[(k + 1) % 2], smem.memory, smem.fragment + next * A_BYTES, (k + 1) % MMA_K_STEPS);
             }
-            is_begun = true;
+            has_stage = true;
             if constexpr (PROMOTION_INTERVAL > 0) {
-                if (left % UNIT == 1 % UNIT) {
+                if (k_tiles % PROMOTION_PERIOD == 1 % PROMOTION_PERIOD) {
                     wgmma_wait<0>();
-                    pin_all();
+                    fence();
                     #pragma unroll
-                    for (int i = 0; i < ACCUMS; ++i) total[i] += combine_limbs(of, i);
+                    for (int i = 0; i < ACCUMS; ++i) promoted[i] += combine_limbs(accum, i);
                 }
             }
         }
         wgmma_wait<0>();
-        pin_all();
-        if (is_begun) ring.release(pipe.stage == 0 ? STAGES - 1 : pipe.stage - 1);
+        fence();
+        if (has_stage) smem.release(pipe.stage == 0 ? STAGES - 1 : pipe.stage - 1);
     }
 };

@@ -1,4 +1,4 @@
-"""What the engines that multiply planes on compute capability 9.0 ask of a convolution."""
+"""Requirements of the split-precision engines for fprop and dgrad."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
 )
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.sm90_requirements import capability_need, is_wgrad, types_and_sum, types_of, walk_needs
-from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import Kind, kind_of
+from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import LimbScheme, limb_scheme_of
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
 from graphdnn.engines.engine import Task, kind_need, need, needs_rule
 from graphdnn.rules import Constraint
@@ -25,8 +25,8 @@ _TYPES = {
 }
 
 
-def _kind(task: Task) -> Kind | None:
-    return kind_of(*types_of(task), task.op.main.compute_type)
+def _scheme(task: Task) -> LimbScheme | None:
+    return limb_scheme_of(*types_of(task), task.op.main.compute_type)
 
 
 def _types(task: Task) -> str:
@@ -35,25 +35,25 @@ def _types(task: Task) -> str:
 
 
 def _crosses_groups(task: Task) -> bool:
-    kind = _kind(task)
-    assert kind is not None
-    return problem_of(task).groups > 1 and gemm_problem_of(task.op).channels % kind.channels != 0
+    scheme = _scheme(task)
+    assert scheme is not None
+    return problem_of(task).groups > 1 and gemm_problem_of(task.op).channels % scheme.channels != 0
 
 
 def _begins_inside(task: Task) -> bool:
-    """A group's channels begin between two of the copy unit's pieces."""
+    """Whether a group's channels begin at an address that TMA cannot copy from."""
     group = gemm_problem_of(task.op).channels * ELEMENTS[types_of(task)[0]].bytes
     return problem_of(task).groups > 1 and group % ALIGNMENT != 0
 
 
 def _groups_need(prefix: str, condition: Callable[[Task], bool], is_float: bool) -> Constraint:
-    """Integers may cross groups: what another group's channels are multiplied with is zero, and none is infinite."""
+    """Integer blocks may cross groups: the filter's limbs are zero there, and no integer is infinite."""
     if is_float:
         expected = "groups of channels that fill whole blocks of a stage"
         reason = "a block that reaches into the next group would multiply its infinities with zeros"
     else:
         expected = f"groups of channels that begin at multiples of {ALIGNMENT} bytes"
-        reason = f"the walk through an image copies pieces of {ALIGNMENT} bytes, from the beginning of one on"
+        reason = f"im2col copies of an image begin at multiples of {ALIGNMENT} bytes"
     declines = _crosses_groups if is_float else _begins_inside
     return need(
         f"{prefix}.groups",
@@ -66,12 +66,12 @@ def _groups_need(prefix: str, condition: Callable[[Task], bool], is_float: bool)
     )
 
 
-def planes_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
-    """Ids begin with ``prefix``."""
+def limb_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
+    """The constraints of an engine; their ids begin with ``prefix``."""
 
     def is_served(task: Task) -> bool:
-        kind = _kind(task)
-        return kind is not None and kind.is_float == is_float
+        scheme = _scheme(task)
+        return scheme is not None and scheme.is_float == is_float
 
     def multiplies(task: Task) -> bool:
         return is_convolution(task) and not is_wgrad(task) and is_served(task)
@@ -82,7 +82,7 @@ def planes_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
         direction_need(
             prefix,
             "conv_fprop or conv_dgrad",
-            "in a filter's gradient both operands lie across the axis that is summed over",
+            "both operands of a filter gradient are MN-major",
             is_wgrad,
         ),
         kind_need(
@@ -90,7 +90,7 @@ def planes_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
             "data_type",
             _types,
             Equals(_TYPES[is_float]),
-            reason="these are the products that sums of planes give",
+            reason="the engine has split-precision schemes for these types only",
             fix="nothing to do: another engine serves other types",
             when=lambda task: is_convolution(task) and not is_served(task),
         ),

@@ -1,4 +1,4 @@
-"""A block's tile of a product of planes: 64 rows for each warpgroup that multiplies."""
+"""A CTA's tile in split precision: each consumer warpgroup has 64 rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class RowsTile:
+class LimbTile:
     bm: int
     bn: int
 

@@ -1,4 +1,4 @@
-"""Tiles of products of planes on compute capability 9.0, and the choice of one."""
+"""Tiles of split-precision fprop and dgrad, and the choice of one."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.sm90.device_limits import Machine
 from graphdnn.engines.cuda.sm90.gemm_shape import Sizes
 from graphdnn.engines.cuda.sm90.gemm_time import summing_seconds
-from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import Kind
-from graphdnn.engines.cuda.sm90.split_precision.limb_tile import RowsTile
+from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import LimbScheme
+from graphdnn.engines.cuda.sm90.split_precision.limb_tile import LimbTile
 from graphdnn.engines.cuda.sm90.tile import SMALLEST_RING
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
-_KEPT = RESERVED + 256  # bytes of shared memory
+_RESERVED = RESERVED + 256  # bytes of shared memory that stages cannot use
 _BARRIERS = 16  # bytes for each stage
 _MOST_STAGES = 8
-_ROW = 128
-_ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
-_OTHER_REGISTERS = (24, 24, 32)  # than those of sums and planes, for 1, 2 and 3 warpgroups
-_PROMOTED = 4  # stages whose products of floats are added by the tensor cores: 128 channels
+_BOX_BYTES = 128  # bytes of a row of a TMA box
+_ROUNDING = 1 + 1e-9  # a bound may exceed its exact value by rounding
+_OTHER_REGISTERS = (24, 24, 32)  # besides accumulators and limbs, for 1, 2 and 3 consumer warpgroups
+_PROMOTION_STAGES = 4  # stages between promotions of floats: 128 channels
 _SPLITTING = {DataType.FLOAT: 35, DataType.INT32: 16, DataType.INT16: 8, DataType.INT8: 2, DataType.UINT8: 2}  # clocks
 
 
 @dataclass(frozen=True, slots=True)
-class Tile(RowsTile):
+class Tile(LimbTile):
     @property
     def registers(self) -> tuple[int, int]:
-        """Of a thread that multiplies and of one that copies: no more than all began with, 240, 168 or 128 each."""
+        """Registers of a consumer and a producer thread; their total is at most what the launch allocated."""
         return {1: (240, 56), 2: (240, 24), 3: (160, 32)}[self.consumers]
 
-    def stage_bytes(self, kind: Kind) -> int:
-        return self.bm * kind.boxes * _ROW + self.bn * kind.filter_row
+    def stage_bytes(self, scheme: LimbScheme) -> int:
+        return self.bm * scheme.boxes * _BOX_BYTES + self.bn * scheme.filter_row_bytes
 
-    def stages(self, kind: Kind, shared_memory: int) -> int:
-        return min(_MOST_STAGES, (shared_memory - _KEPT) // (self.stage_bytes(kind) + _BARRIERS))
+    def stages(self, scheme: LimbScheme, shared_memory: int) -> int:
+        return min(_MOST_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(scheme) + _BARRIERS))
 
-    def fits(self, kind: Kind) -> bool:
-        """Its sums fit into registers, with what was added of those of floats, and the planes of two blocks of k."""
-        parts = 2 * 4 * len(kind.planes[0])
-        others = 16 if kind.is_turned else _OTHER_REGISTERS[self.consumers - 1]
-        held = kind.sets_of_sums * self.bn // 2 + parts
-        return held <= self.registers[0] - others
+    def fits(self, scheme: LimbScheme) -> bool:
+        """Whether accumulators, promoted sums of floats, and the limbs of two MMA K steps fit into registers."""
+        fragments = 2 * 4 * len(scheme.limbs[0])
+        others = 16 if scheme.is_packed else _OTHER_REGISTERS[self.consumers - 1]
+        used = scheme.registers_per_result * self.bn // 2 + fragments
+        return used <= self.registers[0] - others
 
 
 TILES = tuple(Tile(bm, bn) for bm in (128, 192, 64) for bn in (192, 128, 96, 64, 32))
@@ -58,122 +58,132 @@ STAGES = Knob(
     _MOST_STAGES,
     1,
     0,
-    "stages of the ring in shared memory, 2 at least, if they fit; 0: as many as fit",
+    "stages of the pipeline in shared memory, 2 at least, if they fit; 0: as many as fit",
 )
-PARTS = Knob(
-    KnobType.SPLIT_K, 0, 128, 1, 0, "parts of the sum, computed side by side, or more where sums would not fit"
+SPLITS = Knob(
+    KnobType.SPLIT_K, 0, 128, 1, 0, "splits of the sum, computed side by side, or more where sums would overflow"
 )
 
 
-def promoted(kind: Kind) -> int:
-    """Stages after which sums are joined and added apart; 0: never."""
-    return _PROMOTED if kind.is_float else 0
+def promotion_interval(scheme: LimbScheme) -> int:
+    """Stages between promotions of the accumulators; 0: no promotion."""
+    return _PROMOTION_STAGES if scheme.is_float else 0
 
 
 class Choice(NamedTuple):
     tile: Tile
     stages: int
-    parts: int
+    splits: int
     seconds: float
 
 
-def choose(kind: Kind, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
-    """The fastest of the allowed tiles and parts. What does not fit gives way to what is chosen by the shape."""
+def choose(scheme: LimbScheme, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
+    """The fastest of the allowed tiles and splits. The fastest one replaces a tile that does not fit."""
     machine = Machine.of(device)
-    asked = knobs[TILE.type], knobs[STAGES.type], knobs[PARTS.type]
-    found = _fastest(kind, sizes, machine, *asked) or _fastest(kind, sizes, machine, 0, 0, asked[2])
-    assert found is not None, "the smallest tile fits every device that has the instructions"
-    return found
+    requested = knobs[TILE.type], knobs[STAGES.type], knobs[SPLITS.type]
+    choice = _fastest(scheme, sizes, machine, *requested) or _fastest(scheme, sizes, machine, 0, 0, requested[2])
+    assert choice is not None, "the smallest tile fits every device that has the instructions"
+    return choice
 
 
 @lru_cache(maxsize=1024)
-def _fastest(kind: Kind, sizes: Sizes, machine: Machine, number: int, stages: int, parts: int) -> Choice | None:
-    best: tuple[float, _Fitting, int] | None = None
-    least, wide = least_parts(kind, sizes), 8 if kind.compute is DataType.INT64 else 4
-    for one in _fitting(kind, machine.shared_memory, number):
-        if one.stages < max(stages, SMALLEST_RING):
+def _fastest(
+    scheme: LimbScheme, sizes: Sizes, machine: Machine, number: int, stages: int, splits: int
+) -> Choice | None:
+    best: tuple[float, _Candidate, int] | None = None
+    fewest, partial_bytes = fewest_splits(scheme, sizes), 8 if scheme.compute is DataType.INT64 else 4
+    for candidate in _candidates(scheme, machine.shared_memory, number):
+        if candidate.stages < max(stages, SMALLEST_RING):
             continue
-        tiles = tiles_of(sizes, one.tile)
-        steps = _steps(sizes, one.tile, tiles)
-        if best is not None and tiles * steps * one.step > best[0] * _ROUNDING * machine.sms * machine.clock:
-            continue  # slower even if they filled the device all the time
-        for count in sorted({max(least, n) for n in ((parts,) if parts else _parts(sizes, tiles, machine))}):
-            seconds = _seconds(one, tiles, steps, count, wide, sizes.result_bytes, machine)
+        tiles = tile_count(sizes, candidate.tile)
+        k_tiles = _mean_k_tiles(sizes, candidate.tile, tiles)
+        least_clocks = tiles * k_tiles * candidate.k_tile_clocks
+        if best is not None and least_clocks > best[0] * _ROUNDING * machine.sms * machine.clock:
+            continue  # slower even if every wave were full
+        for count in sorted({max(fewest, n) for n in ((splits,) if splits else _split_counts(sizes, tiles, machine))}):
+            seconds = _seconds(candidate, tiles, k_tiles, count, partial_bytes, sizes.result_bytes, machine)
             if best is None or seconds < best[0]:
-                best = seconds, one, count
+                best = seconds, candidate, count
     if best is None:
         return None
-    seconds, one, count = best
-    return Choice(one.tile, max(stages, SMALLEST_RING) if stages else one.stages, count, seconds)
+    seconds, candidate, count = best
+    return Choice(candidate.tile, max(stages, SMALLEST_RING) if stages else candidate.stages, count, seconds)
 
 
-class _Fitting(NamedTuple):
-    """A tile that fits, with what extents do not change."""
+class _Candidate(NamedTuple):
+    """A tile that fits, with its values that do not depend on extents."""
 
     tile: Tile
-    stages: int  # that there is room for
-    step: float  # clocks
+    stages: int  # as many as fit
+    k_tile_clocks: float
 
 
 @lru_cache(maxsize=128)
-def _fitting(kind: Kind, shared_memory: int, number: int) -> tuple[_Fitting, ...]:
-    tiles = [tile for tile in ((TILES[number - 1],) if number else TILES) if tile.fits(kind)]
-    return tuple(_Fitting(tile, tile.stages(kind, shared_memory), _step(kind, tile)) for tile in tiles)
+def _candidates(scheme: LimbScheme, shared_memory: int, number: int) -> tuple[_Candidate, ...]:
+    tiles = [tile for tile in ((TILES[number - 1],) if number else TILES) if tile.fits(scheme)]
+    return tuple(_Candidate(tile, tile.stages(scheme, shared_memory), _k_tile_clocks(scheme, tile)) for tile in tiles)
 
 
-def least_parts(kind: Kind, sizes: Sizes) -> int:
-    """So that no part's sums leave 32 bits."""
-    if not kind.longest:
+def fewest_splits(scheme: LimbScheme, sizes: Sizes) -> int:
+    """The fewest splits of K with which no accumulator overflows 32 bits."""
+    if not scheme.max_products:
         return 1
-    longest = kind.longest // kind.channels  # steps
-    return max(1, *(-(-depth // longest) for _, depth in sizes.products))
+    most_k_tiles = scheme.max_products // scheme.channels
+    return max(1, *(-(-k_tiles // most_k_tiles) for _, k_tiles in sizes.products))
 
 
-def tiles_of(sizes: Sizes, tile: Tile) -> int:
-    across = -(-sizes.columns // tile.bn)
-    return sum([-(-rows // tile.bm) for rows, _ in sizes.products]) * across * sizes.groups
+def tile_count(sizes: Sizes, tile: Tile) -> int:
+    tiles_n = -(-sizes.columns // tile.bn)
+    return sum([-(-rows // tile.bm) for rows, _ in sizes.products]) * tiles_n * sizes.groups
 
 
-def _steps(sizes: Sizes, tile: Tile, tiles: int) -> float:
-    """Of a tile, in the mean."""
+def _mean_k_tiles(sizes: Sizes, tile: Tile, tiles: int) -> float:
+    """K tiles of a tile, in the mean over the GEMMs of all residues."""
     if len(sizes.products) == 1:
         return sizes.products[0][1]
-    across = -(-sizes.columns // tile.bn) * sizes.groups
-    return sum([-(-rows // tile.bm) * across * depth for rows, depth in sizes.products]) / tiles
+    tiles_n = -(-sizes.columns // tile.bn) * sizes.groups
+    return sum([-(-rows // tile.bm) * tiles_n * k_tiles for rows, k_tiles in sizes.products]) / tiles
 
 
-def _parts(sizes: Sizes, tiles: int, machine: Machine) -> Iterator[int]:
+def _split_counts(sizes: Sizes, tiles: int, machine: Machine) -> Iterator[int]:
     yield 1
     if len(sizes.products) > 1:
         return
-    depth = sizes.products[0][1]
+    k_tiles = sizes.products[0][1]
     for waves in range(1, 6):
-        parts = min(waves * machine.sms // tiles, depth, PARTS.maximum)
-        if parts > 1 and depth >= 2 * parts:
-            yield parts
+        splits = min(waves * machine.sms // tiles, k_tiles, SPLITS.maximum)
+        if splits > 1 and k_tiles >= 2 * splits:
+            yield splits
 
 
-def _step(kind: Kind, tile: Tile) -> float:
-    """Clocks that were fitted to measured tiles (70 of fp32 within 5 %), as those of ``_seconds``: a stage is copied at
-    32.5 bytes a clock, results leave at 17; splitting blocks of k and adding sums of floats are partly hidden, waiting
-    for sums that are turned is not.
+def _k_tile_clocks(scheme: LimbScheme, tile: Tile) -> float:
+    """Clocks of a K tile. The constants here and in ``_seconds`` were fitted to measured tiles (70 of fp32 within 5 %).
+
+    TMA fills a stage at 32.5 bytes a clock, and the epilogue stores 17. The splitting of K steps and the promotion of
+    floats are partly hidden behind wgmma; the permutation of packed accumulators is not.
     """
-    of_product = 0.76 * (tile.bn / 2 + 25) if kind.is_turned else 1.04 * tile.bn / 2
-    products = of_product * len(kind.products) * kind.blocks * tile.consumers
-    splitting = kind.blocks * tile.consumers * _SPLITTING[kind.a] + (
-        tile.bn * tile.consumers / 2 if kind.is_float else 0
+    product = 0.76 * (tile.bn / 2 + 25) if scheme.is_packed else 1.04 * tile.bn / 2
+    mma = product * len(scheme.products) * scheme.mma_k_steps * tile.consumers
+    splitting = scheme.mma_k_steps * tile.consumers * _SPLITTING[scheme.a] + (
+        tile.bn * tile.consumers / 2 if scheme.is_float else 0
     )
-    return max(products + splitting, tile.stage_bytes(kind) / 32.5) + 54
+    return max(mma + splitting, tile.stage_bytes(scheme) / 32.5) + 54
 
 
 def _seconds(
-    one: _Fitting, tiles: int, steps: float, parts: int, wide: int, result_bytes: int, machine: Machine
+    candidate: _Candidate,
+    tiles: int,
+    k_tiles: float,
+    splits: int,
+    partial_bytes: int,
+    result_bytes: int,
+    machine: Machine,
 ) -> float:
-    """``wide``: bytes of a partial sum."""
-    rounds, size = -(-tiles * parts // machine.sms), one.tile.bm * one.tile.bn
-    leaving = size * (wide if parts > 1 else result_bytes) / 17
-    clocks = rounds * max(-(-steps // parts) * one.step + 1500 + leaving / 3, leaving)
+    """``partial_bytes``: of one partial sum, where K is split."""
+    waves, size = -(-tiles * splits // machine.sms), candidate.tile.bm * candidate.tile.bn
+    epilogue = size * (partial_bytes if splits > 1 else result_bytes) / 17
+    clocks = waves * max(-(-k_tiles // splits) * candidate.k_tile_clocks + 1500 + epilogue / 3, epilogue)
     seconds = clocks / machine.clock
-    if parts > 1:
-        seconds += summing_seconds(wide * tiles * size * parts, machine.launch, machine.bandwidth)
+    if splits > 1:
+        seconds += summing_seconds(partial_bytes * tiles * size * splits, machine.launch, machine.bandwidth)
     return seconds

@@ -1,42 +1,46 @@
-// Sums of a filter gradient of integers, one for each weight. No product of bytes, and no sum of PROMOTION_INTERVAL stages of them, has
-// bits that a float lacks; such a sum and START together have it in their last bits.
+// Accumulators of integer filter gradients, one set for each limb order. Products of bytes, and their sums over
+// PROMOTION_INTERVAL stages, are exact in fp32. Adding INTEGER_BIAS moves such a sum into the low bits of the float, where
+// promotion reads it as an integer.
 
-constexpr float START = 12582912.0f;  // 1.5 * 2^23: 22 bits and a sign
-constexpr int START_BITS = 0x4B400000;
+constexpr float INTEGER_BIAS = 12582912.0f;  // 1.5 * 2^23: 22 bits and a sign
+constexpr int INTEGER_BIAS_BITS = 0x4B400000;
 static_assert(PROMOTION_INTERVAL > 0);
 
-struct Sums {
-    float sum[GROUPS][ACCUMS];
-    int total[GROUPS][ACCUMS];
+struct LimbAccumulators {
+    float accum[LIMB_ORDERS][ACCUMS];
+    int promoted[LIMB_ORDERS][ACCUMS];
 
-    __device__ __forceinline__ void begin() {
+    __device__ __forceinline__ void clear() {
         #pragma unroll
-        for (int g = 0; g < GROUPS; ++g)
+        for (int order = 0; order < LIMB_ORDERS; ++order)
             #pragma unroll
-            for (int i = 0; i < ACCUMS; ++i) sum[g][i] = 0, total[g][i] = 0;
+            for (int i = 0; i < ACCUMS; ++i) accum[order][i] = 0, promoted[order][i] = 0;
     }
-    __device__ __forceinline__ void pin_all() {
+    __device__ __forceinline__ void fence() {
         #pragma unroll
-        for (int g = 0; g < GROUPS; ++g) fence_accumulators(sum[g]);
+        for (int order = 0; order < LIMB_ORDERS; ++order) fence_accumulators(accum[order]);
     }
-    __device__ __forceinline__ void multiply_stage(smem_desc_t a, smem_desc_t b, int number) {
+    // Multiplies a stage. `k_tile` counts from the beginning of the work item.
+    __device__ __forceinline__ void multiply_stage(smem_desc_t a, smem_desc_t b, int k_tile) {
         #pragma unroll
         for (int k = 0; k < STAGE_K / 16; ++k)
             #pragma unroll
-            for (int i = 0; i < PLANES; ++i)
+            for (int i = 0; i < LIMBS; ++i)
                 #pragma unroll
-                for (int j = 0; j < PLANES; ++j)
+                for (int j = 0; j < LIMBS; ++j)
                     multiply(
-                        sum[i + j], plane_of<A_PLANE>(a, i, k), plane_of<B_PLANE>(b, j, k),
-                        k == 0 && (i == 0 || j == PLANES - 1) ? number % UNIT : 1
+                        accum[i + j], limb_desc<A_LIMB_BYTES>(a, i, k), limb_desc<B_LIMB_BYTES>(b, j, k),
+                        k == 0 && (i == 0 || j == LIMBS - 1) ? k_tile % PROMOTION_PERIOD : 1
                     );
     }
     __device__ __forceinline__ void promote() {
         #pragma unroll
-        for (int g = 0; g < GROUPS; ++g)
+        for (int order = 0; order < LIMB_ORDERS; ++order)
             #pragma unroll
             for (int i = 0; i < ACCUMS; ++i)
-                total[g][i] = wrapping_sum(total[g][i], __float_as_int(sum[g][i] + START) - START_BITS);
+                promoted[order][i] = wrapping_sum(
+                    promoted[order][i], __float_as_int(accum[order][i] + INTEGER_BIAS) - INTEGER_BIAS_BITS
+                );
     }
-    __device__ __forceinline__ Accum result(int i) const { return combine_limbs(total, i); }
+    __device__ __forceinline__ Accum result(int i) const { return combine_limbs(promoted, i); }
 };

@@ -1,4 +1,4 @@
-"""What the filter gradients by planes of 16-bit floats ask of a convolution."""
+"""Requirements of the split-precision engines for filter gradients."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from graphdnn.engines.cuda.sm90.sm90_requirements import (
     types_and_sum,
     wgrad_need,
 )
-from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_schemes import integers_of
+from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_schemes import integer_limbs_of
 from graphdnn.engines.engine import Task, kind_need, need, needs_rule
 from graphdnn.enums import DataType
 from graphdnn.rules import Constraint
 
-_GROUP = 8  # channels of a group are a multiple: 16 bytes of a plane
+_GROUP_MULTIPLE = 8  # channels: 16 bytes of a bfloat16 limb
 
 
 def _group(task: Task) -> tuple[int, int]:
@@ -24,12 +24,12 @@ def _group(task: Task) -> tuple[int, int]:
     return problem.c, problem.k
 
 
-def planes_wgrad_needs(prefix: str, types: Constraint) -> tuple[Constraint, ...]:
-    """Ids begin with ``prefix``."""
+def limb_wgrad_needs(prefix: str, types: Constraint) -> tuple[Constraint, ...]:
+    """The constraints of an engine; their ids begin with ``prefix``."""
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         capability_need(prefix, is_convolution),
-        wgrad_need(prefix, "the other directions do not read across the axis that is summed over"),
+        wgrad_need(prefix, "only a filter gradient has two MN-major operands"),
         types,
         prologue_need(prefix, is_wgrad),
         *one_walk_needs(prefix, is_wgrad),
@@ -37,10 +37,12 @@ def planes_wgrad_needs(prefix: str, types: Constraint) -> tuple[Constraint, ...]
             f"{prefix}.groups",
             "dw.dims",
             _group,
-            Equals(f"groups of channels that are multiples of {_GROUP}"),
-            reason="the walk through an image copies pieces of 16 bytes, from the beginning of one on",
+            Equals(f"groups of channels that are multiples of {_GROUP_MULTIPLE}"),
+            reason="im2col copies of an image begin at multiples of 16 bytes",
             fix="nothing to do: another engine serves narrow groups",
-            when=lambda task: is_wgrad(task) and problem_of(task).groups > 1 and any(c % _GROUP for c in _group(task)),
+            when=lambda task: (
+                is_wgrad(task) and problem_of(task).groups > 1 and any(c % _GROUP_MULTIPLE for c in _group(task))
+            ),
         ),
     )
 
@@ -51,7 +53,7 @@ def floats_need(prefix: str) -> Constraint:
         "data_type",
         types_and_sum,
         Equals((DataType.FLOAT,) * 3),
-        reason="planes of 16-bit floats hold an fp32 number, and sums are in fp32",
+        reason="bfloat16 limbs represent an fp32 number, and sums are in fp32",
         fix="nothing to do: another engine serves other types",
         when=is_wgrad,
     )
@@ -63,7 +65,7 @@ def integers_need(prefix: str) -> Constraint:
         "data_type",
         types_and_sum,
         Equals("both operands bytes or both INT16, with INT32 or INT64"),
-        reason="so many bytes have operands whose products are counted in planes of 16-bit floats",
+        reason="the engine has integer limb schemes for these types only",
         fix="nothing to do: another engine serves other types",
-        when=lambda task: is_wgrad(task) and integers_of(*types_and_sum(task)) is None,
+        when=lambda task: is_wgrad(task) and integer_limbs_of(*types_and_sum(task)) is None,
     )

@@ -1,9 +1,10 @@
-"""How a filter gradient's operands are split into planes of 16-bit floats, and what their products are added to.
+"""Split-precision schemes of filter gradients: how many bfloat16 limbs the operands have, and which accumulators.
 
-Three planes hold a float; six products lack less than 2^-24 of it. Two planes and three products lack 2^-13.
+Three limbs represent a float. Their six largest products have a relative error below 2^-24; two limbs and three
+products have one of 2^-13.
 
-Bytes of integers are 16-bit floats as they are, and tensor cores add the products of some pixels exactly; then they are
-taken into integers, one for each weight (limb_wgrad_integers.cuh).
+A byte of an integer is exact in bfloat16, and tensor cores add the products of some pixels exactly. After so many
+pixels the sums are promoted to integers, one for each limb order (limb_wgrad_integers.cuh).
 """
 
 from __future__ import annotations
@@ -11,42 +12,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import Kind
+from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import LimbScheme
 from graphdnn.enums import DataType
 
-_PROMOTED = 128  # pixels whose products of floats are added by the tensor cores
-_LARGEST = (1 << 22) - 1  # of a sum that is taken from a float
-_PIXELS = 64  # of a stage, at most
+_PROMOTION_PIXELS = 128  # pixels between promotions of floats
+_LARGEST_SUM = (1 << 22) - 1  # the largest integer that promotion reads from a float
+_STAGE_PIXELS = 64  # the most that a stage has
 
 
 @dataclass(frozen=True)
-class Floats:
-    planes: int
+class FloatLimbs:
+    limbs: int
     compute = DataType.FLOAT
-    longest = 0
+    max_products = 0
 
     @property
     def name(self) -> str:
-        return f"float{self.planes}"
+        return f"float{self.limbs}"
 
     @property
     def products(self) -> int:
-        return self.planes * (self.planes + 1) // 2
+        return self.limbs * (self.limbs + 1) // 2
 
     @property
-    def promoted(self) -> int:
-        """Pixels after which sums are taken from the tensor cores; 0: never."""
-        return _PROMOTED if self.planes > 2 else 0
+    def promotion_pixels(self) -> int:
+        """Pixels between promotions; 0: no promotion."""
+        return _PROMOTION_PIXELS if self.limbs > 2 else 0
 
     @property
-    def sets(self) -> int:
-        """Of sums: of the first planes' products, of the others, and what is added apart."""
-        return 2 + (self.promoted > 0)
+    def registers_per_result(self) -> int:
+        """Registers for each result: the first limbs' products, the other products, and the promoted sum."""
+        return 2 + (self.promotion_pixels > 0)
 
     @property
-    def pace(self) -> float:
-        """Clocks for each that products take at least."""
-        return 1.06 if self.planes == 2 else 1.2
+    def relative_clocks(self) -> float:
+        """Measured clocks of a product, relative to the tensor cores' peak rate."""
+        return 1.06 if self.limbs == 2 else 1.2
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -61,39 +62,39 @@ class Floats:
 
 
 @dataclass(frozen=True)
-class Integers:
-    kind: Kind
+class IntegerLimbs:
+    scheme: LimbScheme
 
     @property
     def name(self) -> str:
-        return f"{self.kind.a.name.lower()}_{self.kind.b.name.lower()}"
+        return f"{self.scheme.a.name.lower()}_{self.scheme.b.name.lower()}"
 
     @property
-    def planes(self) -> int:
-        return len(self.kind.planes[0])
+    def limbs(self) -> int:
+        return len(self.scheme.limbs[0])
 
     @property
     def compute(self) -> DataType:
-        return self.kind.compute
+        return self.scheme.compute
 
     @property
-    def longest(self) -> int:
-        return self.kind.longest
+    def max_products(self) -> int:
+        return self.scheme.max_products
 
     @property
     def products(self) -> int:
-        return self.planes * self.planes
+        return self.limbs * self.limbs
 
     @cached_property
-    def promoted(self) -> int:
-        return _LARGEST // self.kind.largest_product // _PIXELS * _PIXELS
+    def promotion_pixels(self) -> int:
+        return _LARGEST_SUM // self.scheme.largest_product // _STAGE_PIXELS * _STAGE_PIXELS
 
     @property
-    def sets(self) -> int:
-        return 2 * self.kind.sums
+    def registers_per_result(self) -> int:
+        return 2 * self.scheme.orders
 
     @property
-    def pace(self) -> float:
+    def relative_clocks(self) -> float:
         return 1.4
 
     @property
@@ -102,19 +103,19 @@ class Integers:
 
     @property
     def constants(self) -> dict[str, int]:
-        return {"GROUPS": self.kind.sums}
+        return {"LIMB_ORDERS": self.scheme.orders}
 
     def functions(self, columns: int) -> tuple[str, ...]:
-        return (self.kind.joined_text(columns, "int"),)
+        return (self.scheme.combine_text(columns, "int"),)
 
 
-Scheme = Floats | Integers
+Scheme = FloatLimbs | IntegerLimbs
 
 
 @lru_cache(maxsize=16)
-def integers_of(x: DataType, dy: DataType, compute: DataType) -> Integers | None:
-    """None: products of these are another engine's."""
+def integer_limbs_of(x: DataType, dy: DataType, compute: DataType) -> IntegerLimbs | None:
+    """None where another engine multiplies these types."""
     sizes = {DataType.INT8: 1, DataType.UINT8: 1, DataType.INT16: 2}
     if compute not in (DataType.INT32, DataType.INT64) or sizes.get(x) is None or sizes.get(x) != sizes.get(dy):
         return None
-    return Integers(Kind(x, dy, compute))
+    return IntegerLimbs(LimbScheme(x, dy, compute))
