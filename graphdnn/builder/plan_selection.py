@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphdnn.builder.graph_state import UID_TWICE, with_specs
 from graphdnn.builder.limiting import Limiting
 from graphdnn.engines import ENGINE_BY_NAME, Knob
+from graphdnn.engines.renames import matches_name
 from graphdnn.enums import (
     BehaviorNote,
     HeurMode,
@@ -150,7 +151,7 @@ class Planning(Limiting):
         raise error
 
     def _is_deselected(self, config: EngineConfig) -> bool:
-        return any(word in config.name for word in self._deselected)
+        return any(matches_name(word, config.name) for word in self._deselected)
 
     def _deselection(self, config: EngineConfig) -> Rejection:
         words = ", ".join(self._deselected)
@@ -298,10 +299,10 @@ class Planning(Limiting):
         return list(self.plan.numerical_notes)
 
     def deselect_engines(self, names: Sequence[str] | str) -> None:
-        """Bar configurations whose name contains one of these words."""
+        """Bar configurations whose name contains one of these words. Earlier names of engines count as well."""
         words = (names,) if isinstance(names, str) else tuple(names)
         for word in words:
-            if not any(word in name for name in ENGINE_BY_NAME) and not _OF_CONFIGURATIONS.search(word):
+            if not any(matches_name(word, name) for name in ENGINE_BY_NAME) and not _OF_CONFIGURATIONS.search(word):
                 raise BadParam(NO_ENGINE.reject(f"Graph '{self.name}'", "names", word, meant=_like(word)))
         self._deselected += words
 

@@ -14,6 +14,7 @@ from typing import Any
 from graphdnn.analysis.oracle import Comparison
 from graphdnn.device.profiles import DeviceSpec, device_from_json
 from graphdnn.engines.host.memory import load
+from graphdnn.engines.renames import current_names
 from graphdnn.errors import GraphdnnError
 from graphdnn.files import (
     VERSION,
@@ -154,7 +155,8 @@ def _ending(data: Mapping[str, Any]) -> Ending:
     uids = tuple(data["uids"])
     if not all(isinstance(uid, int) and not isinstance(uid, bool) for uid in uids):
         raise ValueError("uids are whole numbers")
-    return Ending(data["verdict"], tuple(_text(rule) for rule in data["rules"]), uids, _text(data["detail"]))
+    rules = tuple(current_names(_text(rule)) for rule in data["rules"])
+    return Ending(data["verdict"], rules, uids, current_names(_text(data["detail"])))
 
 
 def _hashes(data: Mapping[str, Any]) -> dict[int, str]:

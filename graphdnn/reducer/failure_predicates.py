@@ -11,6 +11,7 @@ from pathlib import Path
 from graphdnn.bundles import attempt
 from graphdnn.bundles.bundle import OK
 from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.renames import current_names
 from graphdnn.errors import GraphdnnError, NotSupported
 from graphdnn.files import graph_to_json
 from graphdnn.graph.operation_graph import OperationGraph
@@ -64,9 +65,10 @@ def by_symptom(symptom: Symptom, device: DeviceSpec, seed: int = 0, choose: Choo
 
 def by_rule(rule: str, device: DeviceSpec) -> Fails:
     """The rule keeps an edge unfused, or an engine from a kernel, or refuses the whole."""
+    current = current_names(rule)
 
     def fails(graph: OperationGraph) -> bool:
-        return rule in _rules_of(graph, device)
+        return current in _rules_of(graph, device)
 
     return fails
 

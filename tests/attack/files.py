@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from attack.damage import damage_cells, damaged_bytes, damaged_tree
+
 from graphdnn import OperationGraph, debug_log, device_spec, fuse, rank
 from graphdnn.bundles import attempt, bundle_of
 from graphdnn.cli import main as graphdnn

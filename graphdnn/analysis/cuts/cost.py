@@ -9,6 +9,7 @@ from graphdnn.analysis.cuts.cut import Price, total
 from graphdnn.analysis.cuts.timing import Bench
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.operation_cost import bytes_moved
+from graphdnn.engines.renames import matches_name
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph, FusedOp, Limits, fuse
@@ -65,7 +66,7 @@ class Prices:
         if not self._without:
             return best
         for config in ranking:
-            if not any(word in config.name for word in self._without):
+            if not any(matches_name(word, config.name) for word in self._without):
                 return config
         words = ", ".join(self._without)
         raise NotSupported(BARRED.reject(f"cuts on {self.device.name}", "engine", best.name, words=words))

@@ -8,6 +8,7 @@ from typing import Any
 
 from graphdnn.analysis.diagnostics.diagnostic import KINDS, Entry
 from graphdnn.analysis.diagnostics.query_validation import check_names
+from graphdnn.engines.renames import current_name, current_names
 
 FORMAT, VERSION = "graphdnn.ledger", 1
 
@@ -56,6 +57,8 @@ class Ledger:
         is not: nothing of it could have been refused.
         """
         check_names(engine, kind, rule)
+        engine = current_name(engine) if isinstance(engine, str) else engine
+        rule = current_names(rule) if isinstance(rule, str) else rule
         return Ledger(
             e
             for e in self.entries

@@ -19,6 +19,7 @@ from graphdnn.cli.output_files import write_file
 from graphdnn.cli.plan_argument import device_for, engine_help, unknown_engine, with_engine
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import ENGINE_BY_NAME
+from graphdnn.engines.renames import current_name, current_names
 from graphdnn.errors import BadParam, GraphdnnError
 from graphdnn.files import GRAPH_FORMAT, graph_to_dict, graph_to_json, parse_document
 from graphdnn.graph.operation_graph import OperationGraph
@@ -61,9 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--still", metavar="COMMAND", help="fails while this ends with the code it has now; {} is the graph's file"
     )
-    parser.add_argument("--rule", metavar="ID", help="fails while this rule stops an edge, declines or refuses")
+    parser.add_argument(
+        "--rule", type=current_names, metavar="ID", help="fails while this rule stops an edge, declines or refuses"
+    )
     add_device(parser)
-    parser.add_argument("--engine", metavar="NAME", help=engine_help())
+    parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
     parser.add_argument("--seed", type=natural, metavar="N", help="of the random data (default: 0)")
     parser.add_argument(
         "--seconds", type=positive, default=_SECONDS, metavar="N", help=f"time for all of it (default: {_SECONDS})"

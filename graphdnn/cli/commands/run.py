@@ -24,6 +24,7 @@ from graphdnn.cli.plan_argument import chosen, engine_help
 from graphdnn.cli.reproduction import again
 from graphdnn.cli.tuning_options import add_tuned
 from graphdnn.engines.operation_cost import flops
+from graphdnn.engines.renames import current_name
 from graphdnn.errors import GraphdnnError
 from graphdnn.files import graph_to_json, plan_to_json
 from graphdnn.plan import DevicePlan, ExecutionPlan
@@ -57,7 +58,7 @@ class Outcome:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="PROBLEM", help=HELP)
     add_device_and_mode(parser)
-    parser.add_argument("--engine", metavar="NAME", help=engine_help())
+    parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
     parser.add_argument("--no-verify", action="store_true", help="do not compare with the oracle")
     parser.add_argument("--repeat", type=positive, default=5, metavar="N", help="timed runs (default: 5)")

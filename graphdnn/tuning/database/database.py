@@ -326,7 +326,7 @@ class Database:
                     found.append(row)
                 else:
                     self.damaged.append(row)
-        return found
+        return _combine_renamed(found)
 
     def _rows(self, rest: str, values: tuple[str, ...] = ()) -> Iterator[tuple[int, Record | MalformedFile]]:
         for rowid, *row in self._select(f"SELECT rowid, {_NAMES} FROM times {rest}", values):
@@ -383,6 +383,27 @@ def _better(earlier: Sequence[Record], now: Sequence[Record]) -> list[Record]:
     if order[0] in now:
         order.sort(key=lambda r: r != winner)
     return [replace(r, place=place) for place, r in enumerate(order)]
+
+
+def _combine_renamed(records: list[Record]) -> list[Record]:
+    """One record for each configuration. Rows with an engine's earlier and its current name are one configuration.
+
+    Of two times the better one stays, and the order of that tuning becomes the order of the times.
+    """
+    tunings: dict[tuple[str, Setup], list[Record]] = {}
+    for record in records:
+        tunings.setdefault(record.key, []).append(record)
+    return [record for tuning in tunings.values() for record in _combine_tuning(tuning)]
+
+
+def _combine_tuning(records: list[Record]) -> list[Record]:
+    by_time = sorted(records, key=lambda r: (r.median, -r.measured))
+    fastest: dict[tuple[ChoiceEntry, ...], Record] = {}
+    for record in by_time:
+        fastest.setdefault(record.choices, record)
+    if len(fastest) == len(records):
+        return records
+    return [replace(record, place=place) for place, record in enumerate(fastest.values())]
 
 
 def _group(problem: str, setup: Setup) -> tuple[str, ...]:

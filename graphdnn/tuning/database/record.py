@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphdnn.engines import ENGINE_BY_NAME, Task
+from graphdnn.engines.renames import current_name, current_names
 from graphdnn.enums import KnobType
 from graphdnn.errors import MalformedFile, Rejection, raise_if
 from graphdnn.files import malformed
@@ -145,7 +146,7 @@ def from_row(row: Sequence[Any]) -> Record:
         problem=values["problem"],
         setup=Setup(values["device"], values["driver"], values["version"], values["texts"]),
         choices=_choices(values["choices"]),
-        **{name: values[name] for name in COLUMNS[6:]},
+        **{name: values[name] for name in COLUMNS[6:]} | {"name": current_names(values["name"])},
     )
 
 
@@ -169,7 +170,7 @@ def _choices(text: str) -> tuple[ChoiceEntry, ...]:
         )  # fmt: skip
         _check(isinstance(engine, str), "engine", engine, "a name")
         _check(isinstance(knobs, Mapping) and all(type(v) is int for v in knobs.values()), "knobs", knobs, "numbers")
-        found.append(ChoiceEntry(tuple(operations), engine, tuple(sorted(knobs.items()))))
+        found.append(ChoiceEntry(tuple(operations), current_name(engine), tuple(sorted(knobs.items()))))
     return tuple(found)
 
 
