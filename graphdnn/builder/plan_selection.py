@@ -31,7 +31,7 @@ from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 
 if TYPE_CHECKING:
-    from graphdnn.analysis.diagnostics import Ledger
+    from graphdnn.analysis.diagnostics import DiagnosticList
     from graphdnn.analysis.repairs import Draft, Repairs
 
 NOT_BUILT = Rule(
@@ -230,12 +230,17 @@ class Planning(Limiting):
         rule: str | None = None,
         operation: str | int | None = None,
         uid: int | None = None,
-    ) -> Ledger:
+    ) -> DiagnosticList:
         """Every edge left unfused, every engine, chain, knob and value refused; the arguments select among them.
 
         Works before there is a plan, and where there cannot be one: then it says what is wrong with the graph.
         """
-        from graphdnn.analysis.diagnostics import Ledger, check_places, of_error, of_ranking  # when it is asked for
+        from graphdnn.analysis.diagnostics import (  # when it is asked for
+            DiagnosticList,
+            check_places,
+            of_error,
+            of_ranking,
+        )
 
         try:
             rankings = [r for r in self._rankings if isinstance(r, Ranking)] or [self.ranking]
@@ -243,7 +248,7 @@ class Planning(Limiting):
             found = of_error(error)
         else:
             check_places(rankings[0].fused, rankings[0].device.kind, engine, operation, uid)
-            found = Ledger(entry for ranking in rankings for entry in of_ranking(ranking))
+            found = DiagnosticList(entry for ranking in rankings for entry in of_ranking(ranking))
             found += of_error(NotSupported(self._deselected_configs(rankings)))
         return found.only(engine, kind, rule, operation, uid)
 

@@ -14,7 +14,7 @@ from gpu import goals, measured
 from graphdnn import ExecutionPlan, Graph, Ranking, device_spec, fuse
 from graphdnn.analysis.diagnostics import of_ranking
 from graphdnn.bundles import bundle_from_json
-from graphdnn.bundles.bundle import ERROR, Ending
+from graphdnn.bundles.bundle import ERROR, RunOutcome
 from graphdnn.bundles.verified_run import plan_bundle
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.engines import ENGINE_BY_NAME, Task
@@ -76,7 +76,7 @@ def lock_text(name: str) -> str:
 
 def bundle_text(name: str) -> str:
     data = json.loads(plan_bundle(config_with(name), "0.1.0").to_json())
-    data["ending"] = Ending(ERROR, (f"{name}.operation",), (), f"{name} declined").to_json()
+    data["ending"] = RunOutcome(ERROR, (f"{name}.operation",), (), f"{name} declined").to_json()
     del data["sha256"]
     return json.dumps({**data, "sha256": digest_of(data)})
 
@@ -156,7 +156,7 @@ def test_a_lock_with_an_unknown_engine_says_so() -> None:
 def test_bundles(old: str, new: str) -> None:
     bundle = bundle_from_json(renamed(bundle_text(new), new, old))
     assert [choice.engine.name for choice in bundle.config().choices] == [new] * len(FUSED)
-    assert bundle.ending == Ending(ERROR, (f"{new}.operation",), (), f"{new} declined")
+    assert bundle.ending == RunOutcome(ERROR, (f"{new}.operation",), (), f"{new} declined")
     assert bundle.ending.is_like(bundle_from_json(bundle_text(new)).ending)
 
 

@@ -20,7 +20,7 @@ from graphdnn.cli.exit_codes import Exit
 from graphdnn.errors import BadParam, NotSupported
 from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.problem import parse
-from graphdnn.reducer import Symptom, by_command, by_rule, by_symptom, reduce, symptom_of
+from graphdnn.reducer import Failure, by_command, by_rule, by_symptom, reduce, symptom_of
 from graphdnn.reducer.delta_debugging import FAMILIES
 from graphdnn.reducer.graph_rebuild import possible
 
@@ -159,7 +159,7 @@ def test_a_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = parse(LAYER.replace("56", "9").replace("64", "6").replace("32", "3")).build_operation_graph()
     cpu = device_spec("cpu")
     symptom = symptom_of(graph, cpu)
-    assert symptom == Symptom("mismatch")
+    assert symptom == Failure("mismatch")
     reduced = reduce(graph, by_symptom(symptom, cpu))
     assert problem_text(reduced.graph) == "conv x=f32[1,1,1,1] w=f32[1,1,1,1] stride=1,2"
     assert str(symptom) == "mismatch"

@@ -25,7 +25,7 @@ from graphdnn.problem import parse
 from graphdnn.tuning import Tuned, Verdict, autotune
 from graphdnn.tuning.startup import means_gpu
 from graphdnn.tuning.workers import worker_process
-from graphdnn.tuning.workers.compile_ahead import Ahead
+from graphdnn.tuning.workers.compile_ahead import CompileAhead
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -173,7 +173,7 @@ def test_no_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nothing/is/here")
     with pytest.raises(ExecutionFailed, match="no process starts"):
         autotune(small(), budget=0.5)
-    Ahead(is_useful=True).close()
+    CompileAhead(is_useful=True).close()
 
 
 def test_nothing_left() -> None:
@@ -223,7 +223,7 @@ def test_kernels_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("graphdnn.tuning.workers.compile_ahead._CORES", 1)
     device = device_spec("a100")
     first, other = islice(rank(small(), device), 2)
-    ahead = Ahead(is_useful=True)
+    ahead = CompileAhead(is_useful=True)
     ahead.offer([first])
     ahead.offer([first])
     generated, *compiled = ahead.wait(first, 60.0)

@@ -14,7 +14,7 @@ from typing import Any
 
 from graphdnn.analysis.oracle import Comparison, compare
 from graphdnn.analysis.random_operands import blended
-from graphdnn.bundles import Ending
+from graphdnn.bundles import RunOutcome
 from graphdnn.cli.common_options import add_device_and_mode
 from graphdnn.cli.exit_codes import Exit, exit_code, print_rejections
 from graphdnn.cli.fusion_options import add_limits
@@ -90,12 +90,12 @@ def run(arguments: argparse.Namespace) -> Exit:
         outcome = measure(plan, arguments.seed, arguments.repeat, verify=not arguments.no_verify)
     except GraphdnnError as error:
         print_rejections(error.rejections)
-        print(f"repeat: {again(plan, arguments, Ending.of_error(error))}", file=sys.stderr)
+        print(f"repeat: {again(plan, arguments, RunOutcome.of_error(error))}", file=sys.stderr)
         return exit_code(error)
     failed = [c for c in outcome.comparisons or () if not c.ok]
     repeat = ""
     if failed or arguments.save is not None:
-        repeat = again(plan, arguments, Ending.of_comparisons(failed))
+        repeat = again(plan, arguments, RunOutcome.of_comparisons(failed))
     print(json.dumps(as_json(outcome, repeat), indent=1) if arguments.json else as_text(outcome, repeat))
     return Exit.OK if outcome.passed else Exit.CHECK_FAILED
 

@@ -16,7 +16,7 @@ from graphdnn.files import malformed
 from graphdnn.fusion import FusedGraph
 from graphdnn.heuristics import Choice, EngineConfig
 from graphdnn.rules import Rule
-from graphdnn.tuning.database.environment import Setup
+from graphdnn.tuning.database.environment import TuningEnvironment
 from graphdnn.tuning.database.problem_key import ProblemKey
 
 ENTRY = Rule(
@@ -59,7 +59,7 @@ class Record:
     """A configuration with its times in seconds."""
 
     problem: str
-    setup: Setup
+    setup: TuningEnvironment
     choices: tuple[ChoiceEntry, ...]
     name: str
     place: int  # 0: the fastest; then in order
@@ -72,7 +72,7 @@ class Record:
     measured: int  # seconds since 1970
 
     @property
-    def key(self) -> tuple[str, Setup]:
+    def key(self) -> tuple[str, TuningEnvironment]:
         """Records of one tuning share it."""
         return self.problem, self.setup
 
@@ -144,7 +144,7 @@ def from_row(row: Sequence[Any]) -> Record:
     _device(values["device"])
     return Record(
         problem=values["problem"],
-        setup=Setup(values["device"], values["driver"], values["version"], values["texts"]),
+        setup=TuningEnvironment(values["device"], values["driver"], values["version"], values["texts"]),
         choices=_choices(values["choices"]),
         **{name: values[name] for name in COLUMNS[6:]} | {"name": current_names(values["name"])},
     )
