@@ -33,7 +33,7 @@ from graphdnn.locks.kernel_patterns import described, kernels_like
 from graphdnn.pipeline import rank
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
-from graphdnn.storage import write_whole
+from graphdnn.storage import write_atomically
 
 OUTSIDE = Rule(
     id="pytest.outside",
@@ -80,7 +80,7 @@ def assert_plan_locked(
             entry = entry_of(config, entry_name)
             if lock.find(entry_name) != entry:
                 devices = {config.device.name: config.device}
-                write_whole(path, lock.with_graphs([entry], devices, __version__).to_json().encode())
+                write_atomically(path, lock.with_graphs([entry], devices, __version__).to_json().encode())
         return
     lock = lock_from_json(path.read_bytes()) if path.exists() else Lock(__version__, {}, ())
     locked = lock.find(entry_name)

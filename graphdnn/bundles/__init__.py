@@ -13,7 +13,7 @@ from graphdnn.bundles.reproduction_command import (
     save,
 )
 from graphdnn.bundles.verified_run import VerifiedRun, attempt, bundle_of, plan_bundle
-from graphdnn.problem.printer import canonical, problem_text
+from graphdnn.problem.printer import canonical, print_problem
 
 __all__ = [
     "BUNDLE_FORMAT",
@@ -31,7 +31,7 @@ __all__ = [
     "of_graph",
     "of_plan",
     "plan_bundle",
-    "problem_text",
+    "print_problem",
     "replay",
     "replay_command",
     "run_command",

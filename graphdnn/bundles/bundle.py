@@ -18,7 +18,7 @@ from graphdnn.engines.renames import current_names
 from graphdnn.errors import GraphdnnError
 from graphdnn.files import (
     VERSION,
-    choices_of,
+    choices_to_json,
     config_from_dict,
     digest_of,
     graph_from_dict,
@@ -119,7 +119,7 @@ def plan_entries(config: EngineConfig) -> dict[str, Any]:
     return {
         "graph": graph_to_dict(config.fused.graph),
         "device": config.device.to_json(),
-        "choices": choices_of(config),
+        "choices": choices_to_json(config),
         **({"limits": limits.to_json()} if limits else {}),
     }
 

@@ -15,7 +15,7 @@ from graphdnn.bundles.bundle import NOT_RUN, Bundle, RunOutcome, hashes_of, plan
 from graphdnn.errors import GraphdnnError
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan import ExecutionPlan
-from graphdnn.problem.printer import problem_text
+from graphdnn.problem.printer import print_problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def bundle_of(made: VerifiedRun, library: str) -> Bundle:
     return Bundle(
         library=library,
         plan=plan_entries(made.config),
-        problem=problem_text(made.config.fused.graph) or "",
+        problem=print_problem(made.config.fused.graph) or "",
         seed=made.seed,
         inputs=made.inputs,
         outputs=made.outputs,
@@ -78,7 +78,7 @@ def bundle_of(made: VerifiedRun, library: str) -> Bundle:
 
 def plan_bundle(config: EngineConfig, library: str) -> Bundle:
     """A plan that nothing was run of."""
-    text = problem_text(config.fused.graph) or ""
+    text = print_problem(config.fused.graph) or ""
     return Bundle(library, plan_entries(config), text, 0, {}, {}, RunOutcome(NOT_RUN), environment(config))
 
 

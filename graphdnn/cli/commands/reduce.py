@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphdnn.analysis.repairs import Draft
-from graphdnn.bundles import BUNDLE_FORMAT, bundle_from_json, problem_text, run_command
+from graphdnn.bundles import BUNDLE_FORMAT, bundle_from_json, print_problem, run_command
 from graphdnn.cli.commands.run import natural, positive
 from graphdnn.cli.common_options import add_device, device_of, refuse_ignored
 from graphdnn.cli.exit_codes import Exit
@@ -173,7 +173,7 @@ def _line(step: Step) -> str:
 
 
 def as_text(reduced: Reduced, arguments: argparse.Namespace) -> str:
-    graph, text = reduced.graph, problem_text(reduced.graph)
+    graph, text = reduced.graph, print_problem(reduced.graph)
     said = "locally minimal" if reduced.is_minimal else "the time ran out: there may be less"
     lines = [f"{plural(len(graph.operations), 'operation')} left after {plural(reduced.tried, 'graph')}, {said}"]
     if text is not None:
@@ -191,7 +191,7 @@ def as_json(reduced: Reduced) -> dict[str, Any]:
     return {
         "format": "graphdnn.reduced",
         "version": 1,
-        "problem": problem_text(reduced.graph) or "",
+        "problem": print_problem(reduced.graph) or "",
         "graph": graph_to_dict(reduced.graph),
         "steps": [{"what": s.what, "operations": s.operations, "elements": s.elements} for s in reduced.steps],
         "tried": reduced.tried,

@@ -217,8 +217,8 @@ class Database:
         for problem, graph in problems:
             row = problem.key, problem.name, problem.kernels, graph
             self._connection.execute("INSERT OR REPLACE INTO problems VALUES (?, ?, ?, ?)", row)
-        for problem_text, setup in dict.fromkeys(r.key for r in records):
-            self._connection.execute(f"DELETE FROM times WHERE {_GROUP}", _group(problem_text, setup))
+        for print_problem, setup in dict.fromkeys(r.key for r in records):
+            self._connection.execute(f"DELETE FROM times WHERE {_GROUP}", _group(print_problem, setup))
         rows = [to_row(r) for r in records]
         self._connection.executemany(f"INSERT OR REPLACE INTO times ({_NAMES}) VALUES ({_MARKS})", rows)
 

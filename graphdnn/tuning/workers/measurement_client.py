@@ -8,7 +8,7 @@ from typing import Any
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.enums import Status
 from graphdnn.errors import ExecutionFailed
-from graphdnn.files import choices_of, graph_to_dict
+from graphdnn.files import choices_to_json, graph_to_dict
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
 from graphdnn.rules import Rule
@@ -22,7 +22,7 @@ def entries_of_config(config: EngineConfig) -> dict[str, Any]:
     return {
         "graph": graph_to_dict(config.fused.graph),
         "device": config.device.to_json(),
-        "choices": choices_of(config),
+        "choices": choices_to_json(config),
         **({"limits": limits.to_json()} if limits else {}),
     }
 
