@@ -10,6 +10,8 @@ from typing import Any
 
 from gpu.goals import HEADING, RESULTS, lines, read
 
+from graphdnn.engines.renames import current_names
+
 _OF_LAYERS = ("dense", "residual", "dgrad", "wgrad", "nchw", "bytes")  # one table in the README
 ORDER = (*_OF_LAYERS, "fp32", "integers", "depthwise", "models", "attention", "memory", "rnn", "host")
 _LONG = ("models",)  # cases that were not reached are counted, not listed
@@ -139,7 +141,7 @@ def _about_goals() -> str:
 
 def _data(name: str) -> dict[str, Any] | None:
     path = RESULTS / f"gpu_{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return json.loads(current_names(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def _about(data: dict[str, Any]) -> str:

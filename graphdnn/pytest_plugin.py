@@ -28,12 +28,12 @@ from graphdnn.errors import NotInitialized
 from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
-from graphdnn.locks import Lock, LockedGraph, Movement, against, entry_of, lock_from_json
+from graphdnn.locks import Lock, LockChange, LockedGraph, against, entry_of, lock_from_json
 from graphdnn.locks.kernel_patterns import described, kernels_like
 from graphdnn.pipeline import rank
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
-from graphdnn.storage import write_whole
+from graphdnn.storage import write_atomically
 
 OUTSIDE = Rule(
     id="pytest.outside",
@@ -80,7 +80,7 @@ def assert_plan_locked(
             entry = entry_of(config, entry_name)
             if lock.find(entry_name) != entry:
                 devices = {config.device.name: config.device}
-                write_whole(path, lock.with_graphs([entry], devices, __version__).to_json().encode())
+                write_atomically(path, lock.with_graphs([entry], devices, __version__).to_json().encode())
         return
     lock = lock_from_json(path.read_bytes()) if path.exists() else Lock(__version__, {}, ())
     locked = lock.find(entry_name)
@@ -91,7 +91,7 @@ def assert_plan_locked(
         raise AssertionError(_told(moved, path, update))
 
 
-def _told(moved: list[Movement], path: Path, update: str) -> str:
+def _told(moved: list[LockChange], path: Path, update: str) -> str:
     return "\n".join((f"the plan moved since {path.name} was written", *map(str, moved), f"to accept it: {update}"))
 
 

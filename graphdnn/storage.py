@@ -24,7 +24,7 @@ def cache_directory() -> Path | None:
     return None
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
     """Under another name first: whoever looks for ``path`` finds nothing or all of it, after a crash as well.
 
     What lies at ``path`` is replaced: whether it may be is the caller's to know.

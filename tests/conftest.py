@@ -18,7 +18,7 @@ from graphdnn.backend.descriptor_types import KINDS
 from graphdnn.cuda import nvrtc
 from graphdnn.cuda.driver_api import available
 from graphdnn.errors import NotSupported, Rejection
-from graphdnn.fusion import Stop
+from graphdnn.fusion import UnfusedEdge
 from graphdnn.rules import RULES
 
 pytest_plugins = ["shared_fixtures"]
@@ -57,7 +57,7 @@ def _record_attributes(method: str) -> None:
 
 
 _record_rules(Rejection)
-_record_rules(Stop)
+_record_rules(UnfusedEdge)
 _record_attributes("set")
 _record_attributes("get")
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, Literal
 
+from graphdnn.engines.renames import current_names
+
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 LONG_US = 90.0  # of a row in fp16 that tensor cores bound, not memory
 TEN_GFLOP = 10e9
@@ -144,7 +146,7 @@ def read(folder: Path = RESULTS) -> Groups:
 
 
 def _files(folder: Path) -> Iterator[Any]:
-    return (json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("gpu_*.json")))
+    return (json.loads(current_names(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("gpu_*.json")))
 
 
 HEADING = ("goal", "asked", "measured", "of", "reached")

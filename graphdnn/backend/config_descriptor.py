@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import InstanceOf
 
 from graphdnn.attribute_names import AttributeName as A
-from graphdnn.backend.descriptor_spec import MANY, FaceSpec, answer
+from graphdnn.backend.descriptor_spec import MANY, DescriptorSpec, answer
 from graphdnn.backend.engine_descriptor import GraphEngine
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
@@ -20,7 +20,7 @@ from graphdnn.heuristics.composed import identity
 from graphdnn.spec import Int64, attr
 
 
-class KnobChoice(FaceSpec):
+class KnobChoice(DescriptorSpec):
     """A value for a knob; whether the engine has them is checked by the configuration."""
 
     descriptor = DescriptorType.KNOB_CHOICE
@@ -29,7 +29,7 @@ class KnobChoice(FaceSpec):
     knob_value: Annotated[Int64, attr(A.KNOB_CHOICE_KNOB_VALUE, T.INT64, "a legal value", "see KNOB_INFO")]
 
 
-class ConfigSettings(FaceSpec):
+class ConfigSettings(DescriptorSpec):
     """An engine and the knobs that leave their defaults."""
 
     descriptor = DescriptorType.ENGINECFG

@@ -14,7 +14,7 @@ MANY = 2**31 - 1  # elements of an attribute without a limit of its own
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReadOnlyAttribute:
     """An attribute that is read and never set: its row, how it is read from the content, what it is filled into."""
 
     attr: Attr
@@ -29,11 +29,13 @@ def answer(
     read: Callable[[Any], Any],
     nested: tuple[DescriptorType, ...] = (),
     count: tuple[int, int] = (1, 1),
-) -> Answer:
-    return Answer(Attr(name, (kind,), expected, "read it after finalization", count, "get-only"), read, nested)
+) -> ReadOnlyAttribute:
+    return ReadOnlyAttribute(
+        Attr(name, (kind,), expected, "read it after finalization", count, "get-only"), read, nested
+    )
 
 
-class FaceSpec(Spec):
+class DescriptorSpec(Spec):
     """Settings in the sense of ``Spec``; ``answers`` are the rows beside them."""
 
-    answers: ClassVar[tuple[Answer, ...]] = ()
+    answers: ClassVar[tuple[ReadOnlyAttribute, ...]] = ()

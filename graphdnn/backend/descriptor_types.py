@@ -18,7 +18,7 @@ import numpy as np
 from graphdnn.attribute_names import AttributeName as A
 from graphdnn.backend.config_descriptor import ConfigSettings, KnobChoice, build_config
 from graphdnn.backend.data_pointers import scalar_of
-from graphdnn.backend.descriptor_spec import MANY, Answer, FaceSpec, answer
+from graphdnn.backend.descriptor_spec import MANY, DescriptorSpec, ReadOnlyAttribute, answer
 from graphdnn.backend.device_descriptor import DevicePropSettings, build_device_prop, device_text
 from graphdnn.backend.engine_descriptor import EngineSettings, build_engine
 from graphdnn.backend.graph_descriptor import GraphSettings, build_graph
@@ -85,7 +85,7 @@ def _kind(
     captures: Mapping[A, Capture] | None = None,
 ) -> Kind:
     """The kind of a spec class; ``reads`` and ``captures`` replace the plain ones."""
-    prefix = "settings." if issubclass(cls, FaceSpec) and cls is not KnobChoice else ""
+    prefix = "settings." if issubclass(cls, DescriptorSpec) and cls is not KnobChoice else ""
     reads, captures = reads or {}, captures or {}
     rows = {
         row.name: _row(
@@ -117,7 +117,7 @@ def _constant(spec: TensorSpec) -> Any:
     return cast(np.array([spec.constant_value]), spec.data_type)
 
 
-def _filled(kind: D, *answers: Answer) -> Kind:
+def _filled(kind: D, *answers: ReadOnlyAttribute) -> Kind:
     return Kind(kind, {a.attr.name: Row(a.attr, a.read) for a in answers})
 
 

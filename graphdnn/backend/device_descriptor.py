@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import InstanceOf
 
 from graphdnn.attribute_names import AttributeName as A
-from graphdnn.backend.descriptor_spec import MANY, FaceSpec
+from graphdnn.backend.descriptor_spec import MANY, DescriptorSpec
 from graphdnn.backend.handle import Handle
 from graphdnn.backend.rules import (
     DEVICE_CONFLICT,
@@ -31,7 +31,7 @@ from graphdnn.errors import BadParam, Rejection, raise_if
 from graphdnn.spec import Int64, attr, attribute_label
 
 
-class DevicePropSettings(FaceSpec):
+class DevicePropSettings(DescriptorSpec):
     """A device by ordinal, by handle or as data."""
 
     descriptor = DescriptorType.DEVICEPROP

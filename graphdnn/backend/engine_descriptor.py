@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import InstanceOf
 
 from graphdnn.attribute_names import AttributeName as A
-from graphdnn.backend.descriptor_spec import MANY, FaceSpec, answer
+from graphdnn.backend.descriptor_spec import MANY, DescriptorSpec, answer
 from graphdnn.backend.device_descriptor import DeviceProp, limited, named_device
 from graphdnn.backend.graph_descriptor import Graph
 from graphdnn.checks import Equals
@@ -32,7 +32,7 @@ class LayoutInfo:
     types: tuple[LayoutType, ...] = ()
 
 
-class EngineSettings(FaceSpec):
+class EngineSettings(DescriptorSpec):
     """An engine by its global index, which is its id."""
 
     descriptor = DescriptorType.ENGINE

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import InstanceOf
 
 from graphdnn.attribute_names import AttributeName as A
-from graphdnn.backend.descriptor_spec import MANY, FaceSpec, answer
+from graphdnn.backend.descriptor_spec import MANY, DescriptorSpec, answer
 from graphdnn.backend.handle import Handle
 from graphdnn.checks import Equals
 from graphdnn.enums import AttributeType as T
@@ -85,7 +85,7 @@ def _must_be_false(field: str, reason: str, fix: str) -> Constraint:
     )
 
 
-class GraphSettings(FaceSpec):
+class GraphSettings(DescriptorSpec):
     """The operations of a graph, in any order."""
 
     descriptor = DescriptorType.OPERATIONGRAPH

@@ -9,7 +9,7 @@ from pydantic import InstanceOf
 
 from graphdnn.attribute_names import AttributeName as A
 from graphdnn.backend.config_descriptor import Config, config_for
-from graphdnn.backend.descriptor_spec import MANY, FaceSpec, answer
+from graphdnn.backend.descriptor_spec import MANY, DescriptorSpec, answer
 from graphdnn.backend.device_descriptor import DeviceProp, limited
 from graphdnn.backend.engine_descriptor import EngineSettings, GraphEngine, build_engine, device_of
 from graphdnn.backend.graph_descriptor import Graph
@@ -20,7 +20,7 @@ from graphdnn.heuristics.composed import ranked
 from graphdnn.spec import Int64, attr
 
 
-class HeuristicsSettings(FaceSpec):
+class HeuristicsSettings(DescriptorSpec):
     """What to rank, how and for which device."""
 
     descriptor = DescriptorType.ENGINEHEUR

@@ -12,7 +12,7 @@ from pydantic import InstanceOf
 from graphdnn.attribute_names import AttributeName as A
 from graphdnn.backend.config_descriptor import Config, config_for
 from graphdnn.backend.data_pointers import Pointer, binding_of, workspace_of
-from graphdnn.backend.descriptor_spec import MANY, FaceSpec, answer
+from graphdnn.backend.descriptor_spec import MANY, DescriptorSpec, answer
 from graphdnn.backend.device_descriptor import DeviceProp, named_device
 from graphdnn.backend.engine_descriptor import EngineSettings, build_engine
 from graphdnn.backend.graph_descriptor import graph_of
@@ -33,7 +33,7 @@ _NO_OVERRIDE = "a plan is for one set of extents"
 _ONE_PLAN = "build a plan for each set of extents"
 
 
-class PlanSettings(FaceSpec):
+class PlanSettings(DescriptorSpec):
     """A configuration to make executable, or a plan as text."""
 
     descriptor = DescriptorType.EXECUTION_PLAN
@@ -113,7 +113,7 @@ def _config_of(plan: ExecutionPlan, handle: Handle | None) -> Config:
     return config_for(build_engine(settings, also=(config,)), config)
 
 
-class VariantPack(FaceSpec):
+class VariantPack(DescriptorSpec):
     """What each uid is bound to in an execution."""
 
     descriptor = DescriptorType.VARIANT_PACK

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphdnn.builder.graph_state import UID_TWICE, with_specs
 from graphdnn.builder.limiting import Limiting
 from graphdnn.engines import ENGINE_BY_NAME, Knob
+from graphdnn.engines.renames import matches_name
 from graphdnn.enums import (
     BehaviorNote,
     HeurMode,
@@ -30,7 +31,7 @@ from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 
 if TYPE_CHECKING:
-    from graphdnn.analysis.diagnostics import Ledger
+    from graphdnn.analysis.diagnostics import DiagnosticList
     from graphdnn.analysis.repairs import Draft, Repairs
 
 NOT_BUILT = Rule(
@@ -150,7 +151,7 @@ class Planning(Limiting):
         raise error
 
     def _is_deselected(self, config: EngineConfig) -> bool:
-        return any(word in config.name for word in self._deselected)
+        return any(matches_name(word, config.name) for word in self._deselected)
 
     def _deselection(self, config: EngineConfig) -> Rejection:
         words = ", ".join(self._deselected)
@@ -229,12 +230,17 @@ class Planning(Limiting):
         rule: str | None = None,
         operation: str | int | None = None,
         uid: int | None = None,
-    ) -> Ledger:
+    ) -> DiagnosticList:
         """Every edge left unfused, every engine, chain, knob and value refused; the arguments select among them.
 
         Works before there is a plan, and where there cannot be one: then it says what is wrong with the graph.
         """
-        from graphdnn.analysis.diagnostics import Ledger, check_places, of_error, of_ranking  # when it is asked for
+        from graphdnn.analysis.diagnostics import (  # when it is asked for
+            DiagnosticList,
+            check_places,
+            of_error,
+            of_ranking,
+        )
 
         try:
             rankings = [r for r in self._rankings if isinstance(r, Ranking)] or [self.ranking]
@@ -242,7 +248,7 @@ class Planning(Limiting):
             found = of_error(error)
         else:
             check_places(rankings[0].fused, rankings[0].device.kind, engine, operation, uid)
-            found = Ledger(entry for ranking in rankings for entry in of_ranking(ranking))
+            found = DiagnosticList(entry for ranking in rankings for entry in of_ranking(ranking))
             found += of_error(NotSupported(self._deselected_configs(rankings)))
         return found.only(engine, kind, rule, operation, uid)
 
@@ -298,10 +304,10 @@ class Planning(Limiting):
         return list(self.plan.numerical_notes)
 
     def deselect_engines(self, names: Sequence[str] | str) -> None:
-        """Bar configurations whose name contains one of these words."""
+        """Bar configurations whose name contains one of these words. Earlier names of engines count as well."""
         words = (names,) if isinstance(names, str) else tuple(names)
         for word in words:
-            if not any(word in name for name in ENGINE_BY_NAME) and not _OF_CONFIGURATIONS.search(word):
+            if not any(matches_name(word, name) for name in ENGINE_BY_NAME) and not _OF_CONFIGURATIONS.search(word):
                 raise BadParam(NO_ENGINE.reject(f"Graph '{self.name}'", "names", word, meant=_like(word)))
         self._deselected += words
 

@@ -1,6 +1,6 @@
 """Bundles: one run as a file that repeats it, and the commands that failures end with."""
 
-from graphdnn.bundles.bundle import BUNDLE_FORMAT, Bundle, Ending, bundle_from_json
+from graphdnn.bundles.bundle import BUNDLE_FORMAT, Bundle, RunOutcome, bundle_from_json
 from graphdnn.bundles.replay import Replayed, replay
 from graphdnn.bundles.reproduction_command import (
     FOLDER,
@@ -12,16 +12,16 @@ from graphdnn.bundles.reproduction_command import (
     run_command,
     save,
 )
-from graphdnn.bundles.verified_run import Attempt, attempt, bundle_of, plan_bundle
-from graphdnn.problem.printer import canonical, problem_text
+from graphdnn.bundles.verified_run import VerifiedRun, attempt, bundle_of, plan_bundle
+from graphdnn.problem.printer import canonical, print_problem
 
 __all__ = [
     "BUNDLE_FORMAT",
     "FOLDER",
-    "Attempt",
     "Bundle",
-    "Ending",
     "Replayed",
+    "RunOutcome",
+    "VerifiedRun",
     "attempt",
     "bundle_from_json",
     "bundle_of",
@@ -31,7 +31,7 @@ __all__ = [
     "of_graph",
     "of_plan",
     "plan_bundle",
-    "problem_text",
+    "print_problem",
     "replay",
     "replay_command",
     "run_command",

@@ -14,10 +14,11 @@ from typing import Any
 from graphdnn.analysis.oracle import Comparison
 from graphdnn.device.profiles import DeviceSpec, device_from_json
 from graphdnn.engines.host.memory import load
+from graphdnn.engines.renames import current_names
 from graphdnn.errors import GraphdnnError
 from graphdnn.files import (
     VERSION,
-    choices_of,
+    choices_to_json,
     config_from_dict,
     digest_of,
     graph_from_dict,
@@ -36,7 +37,7 @@ _VERDICTS = (OK, MISMATCH, ERROR, NOT_RUN)
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RunOutcome:
     """How a run ended: with results that hold, with some that do not (``uids``), or with an error (``rules``)."""
 
     verdict: str
@@ -45,17 +46,17 @@ class Ending:
     detail: str = ""
 
     @classmethod
-    def of_error(cls, error: GraphdnnError) -> Ending:
+    def of_error(cls, error: GraphdnnError) -> RunOutcome:
         rules = tuple(dict.fromkeys(r.rule for r in error.rejections))
         return cls(ERROR, rules, (), str(error.rejections[0]).partition("\n")[0][:300])
 
     @classmethod
-    def of_comparisons(cls, failed: Sequence[Comparison]) -> Ending:
+    def of_comparisons(cls, failed: Sequence[Comparison]) -> RunOutcome:
         """``failed``: those that are not ok."""
         uids = tuple(c.tensor.uid for c in failed)
         return cls(MISMATCH, (), uids, str(failed[0])) if failed else cls(OK)
 
-    def is_like(self, other: Ending) -> bool:
+    def is_like(self, other: RunOutcome) -> bool:
         """The same kind of ending: words and values aside."""
         return (self.verdict, self.rules, self.uids) == (other.verdict, other.rules, other.uids)
 
@@ -78,7 +79,7 @@ class Bundle:
     seed: int
     inputs: Mapping[int, str]  # uid -> hash; empty where nothing ran
     outputs: Mapping[int, str]
-    ending: Ending
+    ending: RunOutcome
     environment: Mapping[str, str]
 
     @property
@@ -118,7 +119,7 @@ def plan_entries(config: EngineConfig) -> dict[str, Any]:
     return {
         "graph": graph_to_dict(config.fused.graph),
         "device": config.device.to_json(),
-        "choices": choices_of(config),
+        "choices": choices_to_json(config),
         **({"limits": limits.to_json()} if limits else {}),
     }
 
@@ -148,13 +149,14 @@ def _bundle(data: Mapping[str, Any]) -> Bundle:
     return bundle  # whether the choices still stand is asked when they are taken
 
 
-def _ending(data: Mapping[str, Any]) -> Ending:
+def _ending(data: Mapping[str, Any]) -> RunOutcome:
     if data["verdict"] not in _VERDICTS:
         raise ValueError(f"a verdict is one of {', '.join(_VERDICTS)}")
     uids = tuple(data["uids"])
     if not all(isinstance(uid, int) and not isinstance(uid, bool) for uid in uids):
         raise ValueError("uids are whole numbers")
-    return Ending(data["verdict"], tuple(_text(rule) for rule in data["rules"]), uids, _text(data["detail"]))
+    rules = tuple(current_names(_text(rule)) for rule in data["rules"])
+    return RunOutcome(data["verdict"], rules, uids, current_names(_text(data["detail"])))
 
 
 def _hashes(data: Mapping[str, Any]) -> dict[int, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphdnn.bundles.bundle import ERROR, MISMATCH, NOT_RUN, OK, Bundle
-from graphdnn.bundles.verified_run import Attempt, attempt
+from graphdnn.bundles.verified_run import VerifiedRun, attempt
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.device_selection import device_spec
 from graphdnn.errors import GraphdnnError, MalformedFile, error_for
@@ -21,7 +21,7 @@ class Replayed:
     """What came of it."""
 
     bundle: Bundle
-    made: Attempt
+    made: VerifiedRun
     notes: tuple[str, ...]  # what is not as it was recorded: the device, the plan, the data
     is_same_plan: bool
 

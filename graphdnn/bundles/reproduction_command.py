@@ -14,8 +14,8 @@ from graphdnn.errors import GraphdnnError
 from graphdnn.files import digest_of
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig, Ranking
-from graphdnn.problem.printer import problem_text
-from graphdnn.storage import write_whole
+from graphdnn.problem.printer import print_problem
+from graphdnn.storage import write_atomically
 
 _HEAD = 200  # bytes in which a bundle says what it is
 FOLDER = "GRAPHDNN_BUNDLES"  # where failures, and plans that verbose lines are about, are kept as bundles
@@ -35,7 +35,7 @@ def save(bundle: Bundle, where: Path) -> Path:
     if os.path.lexists(path) and BUNDLE_FORMAT.encode() not in (beginning(path, _HEAD) or b""):
         raise FileExistsError(17, f"{path.name} in it is no bundle of yours, and is left as it is")
     if bundle.ending.verdict != NOT_RUN or not path.exists():
-        write_whole(path, bundle.to_json().encode())
+        write_atomically(path, bundle.to_json().encode())
     return path
 
 
@@ -49,7 +49,7 @@ def run_command(problem: str, *options: str) -> str:
 
 def of_graph(graph: OperationGraph, command: str = "explain", device: str = "") -> str:
     """For a graph: its text in a command, or its key."""
-    text = problem_text(graph)
+    text = print_problem(graph)
     if text is None:
         return f"key {graph.key[:12]}; set {FOLDER} for a file"
     return " ".join(("graphdnn", command, shlex.quote(text), *(("--device", device) if device else ())))

@@ -11,15 +11,15 @@ import numpy as np
 
 from graphdnn.analysis.oracle import Comparison, compare
 from graphdnn.analysis.random_operands import blended, random_operands
-from graphdnn.bundles.bundle import NOT_RUN, Bundle, Ending, hashes_of, plan_entries
+from graphdnn.bundles.bundle import NOT_RUN, Bundle, RunOutcome, hashes_of, plan_entries
 from graphdnn.errors import GraphdnnError
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan import ExecutionPlan
-from graphdnn.problem.printer import problem_text
+from graphdnn.problem.printer import print_problem
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class VerifiedRun:
     """What came of it. ``error`` was raised, or ``results`` are the outputs on the host."""
 
     config: EngineConfig
@@ -30,10 +30,10 @@ class Attempt:
     comparisons: tuple[Comparison, ...]
 
     @property
-    def ending(self) -> Ending:
+    def ending(self) -> RunOutcome:
         if self.error is not None:
-            return Ending.of_error(self.error)
-        return Ending.of_comparisons([c for c in self.comparisons if not c.ok])
+            return RunOutcome.of_error(self.error)
+        return RunOutcome.of_comparisons([c for c in self.comparisons if not c.ok])
 
     @property
     def inputs(self) -> dict[int, str]:
@@ -44,7 +44,7 @@ class Attempt:
         return hashes_of(self.config.fused.graph, self.results, outputs=True) if self.error is None else {}
 
 
-def attempt(config: EngineConfig, seed: int) -> Attempt:
+def attempt(config: EngineConfig, seed: int) -> VerifiedRun:
     """Build, run once, compare. What the library refuses or fails at is in the attempt; nothing else is caught."""
     graph = config.fused.graph
     operands: dict[int, Any] = {}
@@ -58,16 +58,16 @@ def attempt(config: EngineConfig, seed: int) -> Attempt:
         results = plan.to_host(bindings)
         found = compare(graph, results, before, config.error_growth)
     except GraphdnnError as error:
-        return Attempt(config, seed, error, operands, {}, ())
-    return Attempt(config, seed, None, operands, results, tuple(found))
+        return VerifiedRun(config, seed, error, operands, {}, ())
+    return VerifiedRun(config, seed, None, operands, results, tuple(found))
 
 
-def bundle_of(made: Attempt, library: str) -> Bundle:
+def bundle_of(made: VerifiedRun, library: str) -> Bundle:
     """The attempt as a file's content."""
     return Bundle(
         library=library,
         plan=plan_entries(made.config),
-        problem=problem_text(made.config.fused.graph) or "",
+        problem=print_problem(made.config.fused.graph) or "",
         seed=made.seed,
         inputs=made.inputs,
         outputs=made.outputs,
@@ -78,8 +78,8 @@ def bundle_of(made: Attempt, library: str) -> Bundle:
 
 def plan_bundle(config: EngineConfig, library: str) -> Bundle:
     """A plan that nothing was run of."""
-    text = problem_text(config.fused.graph) or ""
-    return Bundle(library, plan_entries(config), text, 0, {}, {}, Ending(NOT_RUN), environment(config))
+    text = print_problem(config.fused.graph) or ""
+    return Bundle(library, plan_entries(config), text, 0, {}, {}, RunOutcome(NOT_RUN), environment(config))
 
 
 def environment(config: EngineConfig) -> dict[str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphdnn.errors import BadParam
 from graphdnn.rules import Rule
-from graphdnn.storage import write_whole
+from graphdnn.storage import write_atomically
 
 WRITING = Rule(
     id="cli.output",
@@ -34,7 +34,7 @@ def write_file(path: Path, text: str) -> None:
         if not target.parent.is_dir():
             raise FileNotFoundError(2, f"there is no folder {target.parent}")
         mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
-        write_whole(target, text.encode("utf-8", "backslashreplace"))
+        write_atomically(target, text.encode("utf-8", "backslashreplace"))
         target.chmod(mode)
     except BrokenPipeError:
         raise

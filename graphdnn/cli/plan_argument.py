@@ -35,7 +35,7 @@ _NAMED = 8  # engines that a message names
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class PlanArgument:
     """What is worked with, beside what could have been."""
 
     ranking: Ranking
@@ -50,7 +50,7 @@ class Chosen:
         return self.ranking.best if self.engine is None else with_engine(self.ranking, self.engine)
 
 
-def chosen(arguments: argparse.Namespace, argument: str | None = None) -> Chosen:
+def chosen(arguments: argparse.Namespace, argument: str | None = None) -> PlanArgument:
     """For the graph of the command, or for another ``argument``."""
     asked = asked_of(arguments.graph if argument is None else argument)
     limits = limited(asked.limits, arguments)
@@ -58,7 +58,7 @@ def chosen(arguments: argparse.Namespace, argument: str | None = None) -> Chosen
     device = device_for(asked, arguments) if planned is None else planned.device
     tuned = records_of(arguments) if hasattr(arguments, "tuned") else None
     ranking = rank(asked.graph, device, mode_of(arguments), limits=limits, tuned=tuned)
-    return Chosen(ranking, planned, getattr(arguments, "engine", None))
+    return PlanArgument(ranking, planned, getattr(arguments, "engine", None))
 
 
 def device_for(asked: Asked, arguments: argparse.Namespace) -> DeviceSpec:

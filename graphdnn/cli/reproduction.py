@@ -7,7 +7,7 @@ import os
 import shlex
 from dataclasses import replace
 
-from graphdnn.bundles import Ending, attempt, bundle_of, folder, problem_text, replay_command, run_command, save
+from graphdnn.bundles import RunOutcome, attempt, bundle_of, folder, print_problem, replay_command, run_command, save
 from graphdnn.cli.graph_argument import is_path, is_plan, read_file
 from graphdnn.device_selection import VARIABLE
 from graphdnn.errors import BadParam
@@ -24,7 +24,7 @@ _OPTIONS = ("device", "engine", "seed", "bound")
 _LISTS = ("force", "forbid")
 
 
-def again(plan: ExecutionPlan, arguments: argparse.Namespace, ending: Ending) -> str:
+def again(plan: ExecutionPlan, arguments: argparse.Namespace, ending: RunOutcome) -> str:
     """``graphdnn replay FILE`` where runs are kept, else ``graphdnn run`` as it was called.
 
     The file has the ending of this run; its hashes are those of one more, on the same data.
@@ -45,7 +45,7 @@ def command_of(plan: ExecutionPlan, arguments: argparse.Namespace) -> str:
     """The graph by its text or its file, and every option that decides what runs."""
     graph = arguments.graph
     if graph == "-" or graph.lstrip().startswith("{"):
-        graph = problem_text(plan.config.fused.graph) or graph
+        graph = print_problem(plan.config.fused.graph) or graph
     is_planned = is_path(graph) and is_plan(read_file(graph))  # which brings its device
     options = vars(arguments) | {"device": arguments.device or (None if is_planned else os.environ.get(VARIABLE))}
     given = [(f"--{name}", options[name]) for name in _OPTIONS]

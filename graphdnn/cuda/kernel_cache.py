@@ -21,7 +21,7 @@ from graphdnn.cuda.cache_maintenance import is_own, may_be_written, opened, prun
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.cuda.private import FIX, Untrusted, distrust, made_key
 from graphdnn.frozen import frozen
-from graphdnn.storage import cache_directory, write_whole
+from graphdnn.storage import cache_directory, write_atomically
 
 LIMIT_BYTES = 512 * 2**20
 _IN_MEMORY = 1024  # entries; a process with more variants than that reads the older ones again
@@ -159,7 +159,7 @@ class KernelCache:
                     "kernel cache", f"{path} is not graphdnn's and is left as it is: the kernel stays in memory"
                 )
                 return
-            write_whole(path, data)
+            write_atomically(path, data)
         except OSError as error:
             self._writable = False
             debug_log.say("kernel cache", f"{path.parent} cannot be written ({error.strerror}): kernels stay in memory")

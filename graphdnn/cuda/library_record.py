@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from graphdnn.cuda.private import beginning, distrust, read_private
-from graphdnn.storage import cache_directory, write_whole
+from graphdnn.storage import cache_directory, write_atomically
 
 _FORMAT = 1
 # Besides the environment's packages, what decides which of several libraries is found.
@@ -77,7 +77,7 @@ def keep(name: str, version: tuple[int, int] | None = None) -> None:
         if notes.get(name) != note and _may_be_written(file):
             notes[name] = note
             content = {"format": _FORMAT, "libraries": {key: asdict(value) for key, value in notes.items()}}
-            write_whole(file, json.dumps(content).encode())
+            write_atomically(file, json.dumps(content).encode())
 
 
 @cache

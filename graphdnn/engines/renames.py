@@ -1,11 +1,12 @@
 """Names that engines had in earlier versions, which files still contain: plans, locks, tuning databases, bundles.
 
-Readers of files resolve the names here. Writers know the current names only.
+Readers of files and of arguments resolve the names here. Writers and listings know the current names only.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 ENGINE_RENAMES: dict[str, str] = {
     "cuda_ahead": "cuda_materialized_prologue",
@@ -31,7 +32,15 @@ ENGINE_RENAMES: dict[str, str] = {
     "cuda_widened": "cuda_fp8_upcast",
 }
 
-_OLD = re.compile(r"(?<!\w)(?:" + "|".join(sorted(ENGINE_RENAMES, key=len, reverse=True)) + r")(?!\w)")
+_EARLIER_NAMES = {new: old for old, new in ENGINE_RENAMES.items()}
+
+
+def _pattern(names: Iterable[str]) -> re.Pattern[str]:
+    """Whole names. The name of a configuration continues with its knobs: ``NAME_k40=128``."""
+    return re.compile(r"(?<!\w)(?:" + "|".join(sorted(names, key=len, reverse=True)) + r")(?=_k\d+=|\W|$)")
+
+
+_OLD, _NEW = _pattern(ENGINE_RENAMES), _pattern(_EARLIER_NAMES)
 
 
 def current_name(name: str) -> str:
@@ -42,3 +51,8 @@ def current_name(name: str) -> str:
 def current_names(text: str) -> str:
     """``text`` (a rule id, a configuration's name) with every earlier engine name replaced by the current one."""
     return _OLD.sub(lambda match: ENGINE_RENAMES[match[0]], text)
+
+
+def matches_name(word: str, name: str) -> bool:
+    """Whether the name of an engine or a configuration contains ``word``, or its earlier name does."""
+    return word in name or word in _NEW.sub(lambda match: _EARLIER_NAMES[match[0]], name)

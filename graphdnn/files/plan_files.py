@@ -33,7 +33,7 @@ def plan_to_json(plan: ExecutionPlan) -> str:
         "version": VERSION,
         "graph": graph_to_dict(config.fused.graph),
         "device": config.device.to_json(),
-        "choices": choices_of(config),
+        "choices": choices_to_json(config),
         **({"limits": config.fused.limits.to_json()} if config.fused.limits else {}),
     }
     return json.dumps({**content, "sha256": digest_of(content)}, indent=1)
@@ -71,7 +71,7 @@ def spec_from_json(text: str | bytes) -> DeviceSpec:
     return guarded(lambda: device_from_json(parse_document(text, DEVICE_FORMAT)["device"]))
 
 
-def choices_of(config: EngineConfig) -> list[dict[str, Any]]:
+def choices_to_json(config: EngineConfig) -> list[dict[str, Any]]:
     """The engine and the knobs of each kernel."""
     return [
         {

@@ -1,8 +1,8 @@
 """Fusion: which operations become one kernel, and why the others did not."""
 
-from graphdnn.fusion.fused_graph import FusedGraph, FusedOp, Stop
+from graphdnn.fusion.fused_graph import FusedGraph, FusedOp, UnfusedEdge
 from graphdnn.fusion.fusion_pass import fuse
 from graphdnn.fusion.limits import NO_LIMITS, Limits
 from graphdnn.fusion.templates import FUSION_RULES
 
-__all__ = ["FUSION_RULES", "NO_LIMITS", "FusedGraph", "FusedOp", "Limits", "Stop", "fuse"]
+__all__ = ["FUSION_RULES", "NO_LIMITS", "FusedGraph", "FusedOp", "Limits", "UnfusedEdge", "fuse"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from graphdnn.fusion.templates import POINTWISE_RULE, Group
+from graphdnn.fusion.templates import POINTWISE_RULE, GrowingKernel
 from graphdnn.graph.operation_graph import OperationGraph
 
 _END: Any = object()  # of what there is to look at
@@ -18,7 +18,7 @@ _END: Any = object()  # of what there is to look at
 class Loops:
     """Of the kernels of a graph while they grow."""
 
-    def __init__(self, graph: OperationGraph, group_of: Mapping[int, Group]) -> None:
+    def __init__(self, graph: OperationGraph, group_of: Mapping[int, GrowingKernel]) -> None:
         """``group_of``: the kernel of each operation that has one already, by index; it changes meanwhile."""
         before = [
             {graph.producer[t.uid] for t in op.inputs().values() if t.uid in graph.producer} for op in graph.operations
@@ -29,12 +29,12 @@ class Loops:
             for producer in producers:
                 self._readers[producer].append(index)
 
-    def reenters(self, group: Group, index: int) -> bool:
+    def reenters(self, group: GrowingKernel, index: int) -> bool:
         """True when an operand of ``index`` from another kernel depends on ``group``: joining would close a loop."""
         others = {id(other): other for p in self._feeders[index] if (other := self._group_of[p]) is not group}
         return bool(others) and self._waits(others, {id(group): group})
 
-    def returns(self, group: Group, other: Group, index: int) -> bool:
+    def returns(self, group: GrowingKernel, other: GrowingKernel, index: int) -> bool:
         """True when ``group``, with ``index`` in it, waits for a kernel that waits for ``other``, or, where one of
         them has an anchor, but for ``index`` for ``other`` itself.
         """
@@ -48,12 +48,14 @@ class Loops:
         between = self._beside(group, self._feeders, other)
         return bool(between) and self._waits(between, {id(other): other})
 
-    def _beside(self, group: Group, neighbours: Sequence[Collection[int]], other: Group) -> dict[int, Group]:
+    def _beside(
+        self, group: GrowingKernel, neighbours: Sequence[Collection[int]], other: GrowingKernel
+    ) -> dict[int, GrowingKernel]:
         """Kernels next to ``group``, but for ``other``."""
         found = {id(g): g for i in group.members for n in neighbours[i] if (g := self._group_of.get(n)) is not None}
         return {key: near for key, near in found.items() if near is not group and near is not other}
 
-    def _waits(self, later: Mapping[int, Group], earlier: Mapping[int, Group]) -> bool:
+    def _waits(self, later: Mapping[int, GrowingKernel], earlier: Mapping[int, GrowingKernel]) -> bool:
         """True when one of ``later`` waits for one of ``earlier``."""
         below, above = self._reached(earlier.values(), self._readers), self._reached(later.values(), self._feeders)
         while True:
@@ -63,7 +65,9 @@ class Loops:
             if follower is _END or source is _END:
                 return False
 
-    def _reached(self, start: Iterable[Group], neighbours: Sequence[Collection[int]]) -> Iterator[Group | None]:
+    def _reached(
+        self, start: Iterable[GrowingKernel], neighbours: Sequence[Collection[int]]
+    ) -> Iterator[GrowingKernel | None]:
         """Kernels that wait for the first ones, or that those wait for; None for an edge to one that is known."""
         waiting = list(start)
         found = {id(group) for group in waiting}

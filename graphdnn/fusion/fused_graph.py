@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from graphdnn.frozen import frozen
 from graphdnn.fusion.limits import NO_LIMITS, Limits
-from graphdnn.fusion.tensor_roles import Uses
+from graphdnn.fusion.tensor_roles import TensorRoles
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.operations import Operation
 from graphdnn.tensors import TensorSpec
@@ -21,7 +21,7 @@ from graphdnn.text_format import facts, plural
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class UnfusedEdge:
     """An edge that stayed unfused, and the rule that kept it so."""
 
     rule: str
@@ -57,11 +57,11 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Alike:
+class KernelStructure:
     """What fused operations that differ in extents and strides only have in common."""
 
     name: str
-    uses: Uses
+    uses: TensorRoles
 
 
 @frozen(eq=False)
@@ -77,8 +77,8 @@ class FusedOp:
     inputs: tuple[TensorSpec, ...]  # read from memory, constants and by-value scalars included
     outputs: tuple[TensorSpec, ...]  # written to memory
     internal: tuple[TensorSpec, ...]  # stay in registers, rounded to their type
-    like: Alike | None = field(default=None, init=False)  # where it is known
-    _uses: Uses | None = field(default=None, init=False)  # once somebody has asked
+    like: KernelStructure | None = field(default=None, init=False)  # where it is known
+    _uses: TensorRoles | None = field(default=None, init=False)  # once somebody has asked
 
     def __repr__(self) -> str:
         return f"<FusedOp [{self.index}] {self.name}>"
@@ -91,12 +91,12 @@ class FusedOp:
         return (*self.prologue, *middle, *self.epilogue, *end)
 
     @property
-    def uses(self) -> Uses:
+    def uses(self) -> TensorRoles:
         """What it does with each of its tensors."""
         if self.like is not None:
             return self.like.uses
         if self._uses is None:
-            object.__setattr__(self, "_uses", Uses.of(self))
+            object.__setattr__(self, "_uses", TensorRoles.of(self))
         assert self._uses is not None
         return self._uses
 
@@ -174,8 +174,8 @@ class FusedGraph:
 
     graph: OperationGraph
     operations: tuple[FusedOp, ...]
-    stopped_by: tuple[Stop, ...]
-    declined_patterns: tuple[Stop, ...] = ()  # chains that are one kernel of their own, but for this edge
+    stopped_by: tuple[UnfusedEdge, ...]
+    declined_patterns: tuple[UnfusedEdge, ...] = ()  # chains that are one kernel of their own, but for this edge
     limits: Limits = NO_LIMITS
 
     def __repr__(self) -> str:
@@ -214,7 +214,7 @@ class FusedGraph:
         }
 
 
-def _why(stop: Stop) -> str:
+def _why(stop: UnfusedEdge) -> str:
     rows = [("found", stop.actual), ("required", stop.required), ("why", stop.reason), ("fix", stop.fix),
             ("rule", stop.rule)]  # fmt: skip
     return facts(rows, "    ")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphdnn.fusion.fused_graph import Alike, FusedGraph, FusedOp
+from graphdnn.fusion.fused_graph import FusedGraph, FusedOp, KernelStructure
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.operations import ConvolutionOperation, Matmul, NormBackward, NormForward, Operation, PointwiseOperation
 from graphdnn.tensors import TensorSpec
@@ -19,7 +19,7 @@ _Key = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Kernel(Alike):
+class _Kernel(KernelStructure):
     """A fused operation by the places of its operations and the uids of its tensors: what its like have in common."""
 
     rule: str

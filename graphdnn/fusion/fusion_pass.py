@@ -16,7 +16,7 @@ from dataclasses import replace
 from graphdnn.enums import Status
 from graphdnn.errors import Rejection, raise_if
 from graphdnn.fusion.cycle_check import Loops
-from graphdnn.fusion.fused_graph import FusedGraph, FusedOp, Stop
+from graphdnn.fusion.fused_graph import FusedGraph, FusedOp, UnfusedEdge
 from graphdnn.fusion.fusion_cache import keep, key_of, known
 from graphdnn.fusion.limits import NO_LIMITS, Limits, closed, named, resolved
 from graphdnn.fusion.patterns.attention import ATTENTION_GUARDS, Inside, attention_chains
@@ -31,7 +31,7 @@ from graphdnn.fusion.templates import (
     PROLOGUE_GUARDS,
     RULE_OF,
     Edge,
-    Group,
+    GrowingKernel,
     group_outputs,
 )
 from graphdnn.graph.operation_graph import OperationGraph
@@ -52,7 +52,7 @@ FORCE = Rule(
 
 
 def unforced(
-    limits: Limits, graph: OperationGraph, kernel_of: Mapping[int, int], stops: Sequence[Stop]
+    limits: Limits, graph: OperationGraph, kernel_of: Mapping[int, int], stops: Sequence[UnfusedEdge]
 ) -> Iterator[Rejection]:
     """``kernel_of``: the kernel of each operation, by index."""
     told = 0
@@ -92,12 +92,12 @@ class _Walk:
     def __init__(self, graph: OperationGraph, limits: Limits) -> None:
         self.graph = graph
         self.limits, self.resolved = limits, resolved(limits, graph)
-        self.groups: dict[int, Group] = {}  # by number: some thousands of them come and go
+        self.groups: dict[int, GrowingKernel] = {}  # by number: some thousands of them come and go
         self.begun = 0
-        self.group_of: dict[int, Group] = {}
+        self.group_of: dict[int, GrowingKernel] = {}
         self.loops = Loops(graph, self.group_of)
-        self.stops: dict[tuple[int, int], Stop] = {}  # (uid, consumer index)
-        self.patterns: list[Stop] = []
+        self.stops: dict[tuple[int, int], UnfusedEdge] = {}  # (uid, consumer index)
+        self.patterns: list[UnfusedEdge] = []
 
     def run(self) -> FusedGraph:
         starts = {chain.members[0]: chain for chain in self._chains()}
@@ -136,7 +136,7 @@ class _Walk:
         return found
 
     def _start_chain(self, chain: Chain) -> None:
-        group = Group(CHAIN_RULES[chain.rule], chain.x.extents, anchor=chain.anchor)
+        group = GrowingKernel(CHAIN_RULES[chain.rule], chain.x.extents, anchor=chain.anchor)
         group.prologue = [i for i in chain.members if i < chain.anchor]
         group.epilogue = [i for i in chain.members if i > chain.anchor]
         self._begin(group)
@@ -179,7 +179,7 @@ class _Walk:
                 return True
         return False
 
-    def _join_branches(self, index: int, group: Group, edges: list[Edge]) -> None:
+    def _join_branches(self, index: int, group: GrowingKernel, edges: list[Edge]) -> None:
         """Pointwise kernels that meet ``index``, now in ``group``, become one with it, and with an anchor's."""
         for other in {id(e.group): e.group for e in edges if e.group is not group}.values():
             branch, kernel = (other, group) if other.rule is POINTWISE_RULE else (group, other)
@@ -191,7 +191,7 @@ class _Walk:
             if not any(refusals):
                 group = self._merged(branch, kernel)
 
-    def _merged(self, branch: Group, kernel: Group) -> Group:
+    def _merged(self, branch: GrowingKernel, kernel: GrowingKernel) -> GrowingKernel:
         """A pointwise kernel and another one as one: where both are pointwise, what is in the smaller one moves."""
         if kernel.rule is POINTWISE_RULE and len(branch.epilogue) > len(kernel.epilogue):
             branch, kernel = kernel, branch
@@ -209,7 +209,7 @@ class _Walk:
         through = rule.through.get(type(op))
         outputs = op.outputs()
         extents = (outputs[through] if through else next(iter(outputs.values()))).extents
-        group = Group(rule, extents)
+        group = GrowingKernel(rule, extents)
         if rule is POINTWISE_RULE:
             group.epilogue.append(index)
         else:
@@ -221,7 +221,7 @@ class _Walk:
             for feeder in {id(e.group): e.group for e in edges if e.group.anchor is None}.values():
                 self._absorb(feeder, [e for e in edges if e.group is feeder], group)
 
-    def _absorb(self, feeder: Group, edges: list[Edge], group: Group) -> None:
+    def _absorb(self, feeder: GrowingKernel, edges: list[Edge], group: GrowingKernel) -> None:
         """Make the pointwise kernel behind ``edges`` the prologue of ``group``, if the guards agree on each."""
         edges = [replace(edge, beside=tuple(group.members)) for edge in edges]
         refusals = [self._refused(PROLOGUE_GUARDS, edge) for edge in edges]  # each edge its own
@@ -247,7 +247,7 @@ class _Walk:
         producer = self.graph.producer[tensor.uid]
         self.stops.setdefault(
             (tensor.uid, consumer),
-            Stop(
+            UnfusedEdge(
                 rule=guard.id,
                 edge=(producer, consumer),
                 tensor=tensor,
@@ -277,11 +277,11 @@ class _Walk:
             edges.append(Edge(self.graph, group, source, op, index, tensor, port, reenters, limits=self.resolved))
         return edges
 
-    def _begin(self, group: Group) -> None:
+    def _begin(self, group: GrowingKernel) -> None:
         group.number, self.begun = self.begun, self.begun + 1
         self.groups[group.number] = group
 
-    def _ordered(self) -> list[Group]:
+    def _ordered(self) -> list[GrowingKernel]:
         """Kernels in execution order, earliest operation first."""
         groups = list(self.groups.values())
         if len(groups) == 1:
@@ -298,12 +298,12 @@ class _Walk:
         cut = {(c, t.uid) for p, c, t in self.graph.edges() if self.group_of[p] is not self.group_of[c]}
         return sorted(cut)
 
-    def _stop_of(self, uid: int, consumer: int) -> Stop:
+    def _stop_of(self, uid: int, consumer: int) -> UnfusedEdge:
         noted = self.stops.get((uid, consumer))
         if noted is not None:
             return noted
         producer = self.graph.producer[uid]
-        return Stop(
+        return UnfusedEdge(
             rule=ELSEWHERE.id,
             edge=(producer, consumer),
             tensor=self.graph.tensors[uid],
@@ -318,7 +318,7 @@ class _Walk:
 
     # Results.
 
-    def _fused_op(self, index: int, group: Group) -> FusedOp:
+    def _fused_op(self, index: int, group: GrowingKernel) -> FusedOp:
         operations = self.graph.operations
         group.epilogue.sort()  # a chain is placed as a whole: what joined it may stand between its operations
         leaving = set(group_outputs(self.graph, group.members))

@@ -43,7 +43,7 @@ from graphdnn.tensors import TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
-class FusionRule:
+class FusionTemplate:
     """One family of fused operations."""
 
     id: str
@@ -56,8 +56,8 @@ class FusionRule:
 
 _STATISTICS = (Reduction, GenStats)
 
-FUSION_RULES: tuple[FusionRule, ...] = (
-    FusionRule(
+FUSION_RULES: tuple[FusionTemplate, ...] = (
+    FusionTemplate(
         id="conv",
         anchors=(ConvForward, ConvBackwardData, ConvBackwardFilter),
         drawing="""
@@ -71,7 +71,7 @@ FUSION_RULES: tuple[FusionRule, ...] = (
         through={ConvForward: "y", ConvBackwardData: "dx", ConvBackwardFilter: "dw"},
         exits=(*_STATISTICS, BnBackwardWeights),
     ),
-    FusionRule(
+    FusionTemplate(
         id="matmul",
         anchors=(Matmul,),
         drawing="a -> [pointwise ...] -> MATMUL <- [... pointwise] <- b; c -> [pointwise DAG] -> [reduction]",
@@ -79,20 +79,20 @@ FUSION_RULES: tuple[FusionRule, ...] = (
         through={Matmul: "c"},
         exits=_STATISTICS,
     ),
-    FusionRule(
+    FusionTemplate(
         id="reduction",
         anchors=(Reduction,),
         drawing="x -> [pointwise DAG] -> REDUCTION -> [pointwise DAG on the reduced extents]",
         prologue={Reduction: ("x",)},
         through={Reduction: "y"},
     ),
-    FusionRule(
+    FusionTemplate(
         id="genstats",
         anchors=(GenStats,),
         drawing="x -> [pointwise DAG] -> GENSTATS -> sum, sqsum",
         prologue={GenStats: ("x",)},
     ),
-    FusionRule(
+    FusionTemplate(
         id="resample",
         anchors=(ResampleForward, ResampleBackward),
         drawing="x -> [pointwise ...] -> RESAMPLE -> [pointwise DAG] -> [reduction]",
@@ -100,20 +100,20 @@ FUSION_RULES: tuple[FusionRule, ...] = (
         through={ResampleForward: "y", ResampleBackward: "dx"},
         exits=_STATISTICS,
     ),
-    FusionRule(
+    FusionTemplate(
         id="norm",
         anchors=(NormForward, NormBackward),
         drawing="x -> [pointwise ...] -> NORM -> [add residual, activation, mask ...]",
         prologue={NormForward: ("x",), NormBackward: ("dy",)},
         through={NormForward: "y", NormBackward: "dx"},
     ),
-    FusionRule(
+    FusionTemplate(
         id="bn_weights",
         anchors=(BnBackwardWeights,),
         drawing="dy -> [pointwise ...] -> BN_BWD_WEIGHTS -> dscale, dbias, A, B, C",
         prologue={BnBackwardWeights: ("dy",)},
     ),
-    FusionRule(
+    FusionTemplate(
         id="softmax",
         anchors=(),
         drawing="""
@@ -122,7 +122,7 @@ FUSION_RULES: tuple[FusionRule, ...] = (
             MAX and SUB may be absent; maxima, sums and what is computed of them alone may be results too
         """,
     ),
-    FusionRule(
+    FusionTemplate(
         id="softmax_backward",
         anchors=(),
         drawing="""
@@ -130,7 +130,7 @@ FUSION_RULES: tuple[FusionRule, ...] = (
             dy -> [pointwise ...] -> ADD -> MUL with EXP of y -> SUB from dy            (of a log-softmax)
         """,
     ),
-    FusionRule(
+    FusionTemplate(
         id="attention",
         anchors=(),
         drawing="""
@@ -141,7 +141,7 @@ FUSION_RULES: tuple[FusionRule, ...] = (
         """,
         through={Matmul: "c"},
     ),
-    FusionRule(
+    FusionTemplate(
         id="windows",
         anchors=(),
         drawing="""
@@ -150,20 +150,20 @@ FUSION_RULES: tuple[FusionRule, ...] = (
         """,
         through={ResampleForward: "y"},
     ),
-    FusionRule(id="bn_finalize", anchors=(BnFinalize,), drawing="sums -> BN_FINALIZE -> statistics"),
-    FusionRule(id="movement", anchors=(Concat, Reshape, Transpose, Slice), drawing="x -> MOVE -> y"),
-    FusionRule(
+    FusionTemplate(id="bn_finalize", anchors=(BnFinalize,), drawing="sums -> BN_FINALIZE -> statistics"),
+    FusionTemplate(id="movement", anchors=(Concat, Reshape, Transpose, Slice), drawing="x -> MOVE -> y"),
+    FusionTemplate(
         id="rng",
         anchors=(Rng,),
         drawing="seed, offset -> RNG -> [pointwise DAG] -> y, mask, ...; where no other kernel takes the operation",
         through={Rng: "y"},
     ),
-    FusionRule(
+    FusionTemplate(
         id="extension",
         anchors=tuple(EXTENSIONS.values()),
         drawing="x, ... -> EXTENSION OPERATION -> y, ...; each is a kernel, or a few launches, of its own",
     ),
-    FusionRule(
+    FusionTemplate(
         id="pointwise",
         anchors=(),
         drawing="x, b, ... -> [pointwise DAG over one set of extents] -> y, y2, ...",
@@ -173,14 +173,14 @@ FUSION_RULES: tuple[FusionRule, ...] = (
 POINTWISE_RULE = FUSION_RULES[-1]
 _CHAINS = ("softmax", "softmax_backward", "attention", "windows")
 CHAIN_RULES = {rule.id: rule for rule in FUSION_RULES if rule.id in _CHAINS}
-RULE_OF: dict[type[Operation], FusionRule] = {anchor: rule for rule in FUSION_RULES for anchor in rule.anchors}
+RULE_OF: dict[type[Operation], FusionTemplate] = {anchor: rule for rule in FUSION_RULES for anchor in rule.anchors}
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class GrowingKernel:
     """A fused operation while it grows."""
 
-    rule: FusionRule
+    rule: FusionTemplate
     extents: tuple[int, ...]  # of the values in the epilogue (or of the pointwise graph)
     anchor: int | None = None
     prologue: list[int] = field(default_factory=list)
@@ -200,7 +200,7 @@ class Edge:
     """A candidate for fusing: ``tensor`` runs from ``producer``, a member of ``group``, to ``consumer``."""
 
     graph: OperationGraph
-    group: Group
+    group: GrowingKernel
     producer: Operation
     consumer: Operation
     consumer_index: int

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @frozen(eq=False)
-class Uses:
+class TensorRoles:
     """Sets of uids, which overlap. Of a graph without anchor everything is read behind it."""
 
     entering: frozenset[int]  # operands of the anchor, from memory or from the prologue
@@ -28,7 +28,7 @@ class Uses:
     doubled: frozenset[int]  # tensors that are two operands of the anchor
 
     @classmethod
-    def of(cls, op: FusedOp) -> Uses:
+    def of(cls, op: FusedOp) -> TensorRoles:
         operands = [] if op.anchor is None else [t.uid for t in op.anchor.inputs().values()]
         end = () if op.exit is None else (op.exit,)
         return cls(

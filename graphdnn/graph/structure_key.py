@@ -25,14 +25,14 @@ _next = count()  # of a class: a number is not given again when the classes are 
 
 
 @frozen()
-class Likeness:
+class StructureKey:
     """``number``: of the class, names included. ``extents``: dims and strides of every port, in order."""
 
     number: int
     extents: tuple[tuple[int, ...], ...]
 
 
-def likeness_of(operations: Iterable[Operation]) -> Likeness:
+def likeness_of(operations: Iterable[Operation]) -> StructureKey:
     words: list[object] = []
     extents: list[tuple[int, ...]] = []
     for operation in operations:
@@ -43,7 +43,7 @@ def likeness_of(operations: Iterable[Operation]) -> Likeness:
         if len(_numbers) >= _MOST:
             _numbers.clear()
         number = _numbers.setdefault(key, next(_next))  # one number, whichever thread drew it
-    return Likeness(number, tuple(extents))
+    return StructureKey(number, tuple(extents))
 
 
 _OF_TENSORS = itemgetter(*(name for name in TensorSpec.model_fields if name not in ("dims", "strides")))

@@ -15,14 +15,14 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.batch_invariance import images_of, windows_of
 from graphdnn.engines.engine import Scope
-from graphdnn.fusion.fused_graph import Alike, FusedOp
+from graphdnn.fusion.fused_graph import FusedOp, KernelStructure
 from graphdnn.heuristics.filters import Filters, objections
 from graphdnn.operations import Reduction
 from graphdnn.rules import Constraint
 
 _MOST = 1024  # circles of one caller's
 _CALLERS = 32
-_known: dict[tuple[object, ...], Asked] = {}
+_known: dict[tuple[object, ...], CandidateCache] = {}
 
 
 class Circle:
@@ -61,13 +61,13 @@ class Circle:
         return self._asked.setdefault(engine, engine.needs_between(self._scope, Scope.TASK))
 
 
-class Asked:
+class CandidateCache:
     """The circles of one device within a caller's limits."""
 
     def __init__(self, engines: tuple[Engine, ...], device: DeviceSpec, filters: Filters, only_general: bool) -> None:
         self._engines, self._device, self._filters, self._only_general = engines, device, filters, only_general
         self._of_kinds: dict[tuple[object, ...], tuple[Engine, ...]] = {}
-        self._circles: dict[Alike | int, Circle] = {}
+        self._circles: dict[KernelStructure | int, Circle] = {}
 
     def circle(self, task: Task) -> Circle:
         """The narrowest one that is known of an operation."""
@@ -79,7 +79,7 @@ class Asked:
         narrowest = images if images is not None else like if window is None else window
         return self._circles.get(narrowest) or self._new_circle(task, like, images)
 
-    def _new_circle(self, task: Task, like: Alike, images: int | None) -> Circle:
+    def _new_circle(self, task: Task, like: KernelStructure, images: int | None) -> Circle:
         if len(self._circles) >= _MOST:
             self._circles.clear()
         found = self._circles.get(like)
@@ -105,14 +105,14 @@ class Asked:
         return found
 
 
-def asked_of(engines: tuple[Engine, ...], device: DeviceSpec, filters: Filters, only_general: bool) -> Asked:
+def asked_of(engines: tuple[Engine, ...], device: DeviceSpec, filters: Filters, only_general: bool) -> CandidateCache:
     """What is known of these engines, this device and these limits."""
     key = id(engines), id(device), filters, only_general  # both are kept alive, so that the identities stay theirs
     found = _known.get(key)
     if found is None:
         if len(_known) >= _CALLERS:
             _known.clear()
-        found = _known.setdefault(key, Asked(engines, device, filters, only_general))
+        found = _known.setdefault(key, CandidateCache(engines, device, filters, only_general))
     return found
 
 

@@ -22,7 +22,7 @@ _LEAST, _CLOSER = -2, -1  # bounds that an engine waits at; its choices count fr
 _MOST_SETTINGS = 1024  # combinations of an engine's knobs up to which mode B lists all of them
 
 
-class Offers:
+class CandidateEnumerator:
     """What engines offer for the operations of a fused graph within a caller's limits."""
 
     def __init__(

@@ -25,7 +25,7 @@ from graphdnn.enums import HeurMode
 from graphdnn.errors import BadParam, NotSupported, Rejection
 from graphdnn.fusion.fused_graph import FusedGraph, FusedOp
 from graphdnn.heuristics.best_first import Lazy, best_first
-from graphdnn.heuristics.candidate_enumeration import Offers
+from graphdnn.heuristics.candidate_enumeration import CandidateEnumerator
 from graphdnn.heuristics.engine_config import Choice, Declined, EngineConfig
 from graphdnn.heuristics.filters import UNFILTERED, Filters
 from graphdnn.rules import Rule
@@ -65,7 +65,7 @@ class Ranking:
         # Engines of other kinds of device are no candidates; alone they say so themselves.
         here = engines_of(device.kind) if engines is None else tuple(e for e in engines if device.kind in e.places)
         self._engines = here or tuple(engines or ())
-        self._offers = Offers(fused, device, mode, self.filters, self._engines)
+        self._offers = CandidateEnumerator(fused, device, mode, self.filters, self._engines)
         self._tasks = tuple(Task(op, device) for op in fused)
         self._found: list[EngineConfig] = []
         self._told = False

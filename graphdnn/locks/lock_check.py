@@ -11,24 +11,24 @@ from graphdnn.enums import KnobType
 from graphdnn.errors import MalformedFile, NotSupported
 from graphdnn.fusion import FusedGraph
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
-from graphdnn.locks.lock_diff import Movement, compare
+from graphdnn.locks.lock_diff import LockChange, compare
 from graphdnn.locks.lock_entries import entry_of
 from graphdnn.locks.lock_file import Lock, LockedGraph
 from graphdnn.pipeline import rank
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class LockCheckResult:
     """What came of it."""
 
-    movements: tuple[Movement, ...]
+    movements: tuple[LockChange, ...]
     entries: tuple[LockedGraph, ...]  # as they would be locked now
     notes: tuple[str, ...]  # what is no movement, and may explain one
 
 
-def check(lock: Lock, library: str, entries: Sequence[LockedGraph] | None = None) -> Checked:
+def check(lock: Lock, library: str, entries: Sequence[LockedGraph] | None = None) -> LockCheckResult:
     """``entries``: of the lock, all of them by default."""
-    found: list[Movement] = []
+    found: list[LockChange] = []
     now: list[LockedGraph] = []
     for entry in lock.graphs if entries is None else entries:
         try:
@@ -36,14 +36,14 @@ def check(lock: Lock, library: str, entries: Sequence[LockedGraph] | None = None
         except (MalformedFile, NotSupported) as error:
             served = "this version does not read it" if isinstance(error, MalformedFile) else "no engine serves it"
             why = tuple(f"{r.where}: {r.reason} [{r.rule}]" for r in error.rejections[:8])
-            found.append(Movement("graph", entry.name, "graph", served, why))
+            found.append(LockChange("graph", entry.name, "graph", served, why))
             continue
         found += against(entry, config)
         now.append(entry_of(config, entry.name, entry.problem, is_planned=entry.is_planned))
-    return Checked(tuple(found), tuple(now), tuple(_notes(lock, library)))
+    return LockCheckResult(tuple(found), tuple(now), tuple(_notes(lock, library)))
 
 
-def against(entry: LockedGraph, config: EngineConfig) -> list[Movement]:
+def against(entry: LockedGraph, config: EngineConfig) -> list[LockChange]:
     """What a configuration has differently from an entry; why includes what the engines say now."""
     new = entry_of(config, entry.name, entry.problem, is_planned=entry.is_planned)
     return compare(entry, new, lambda place, engine: _refusals(config, place, engine), _why_stopped(config.fused))
@@ -96,6 +96,6 @@ def _notes(lock: Lock, library: str) -> list[str]:
     return notes
 
 
-def updated(lock: Lock, checked: Checked, library: str) -> Lock:
+def updated(lock: Lock, checked: LockCheckResult, library: str) -> Lock:
     """The lock with everything as it is now."""
     return lock.with_graphs(checked.entries, {n: device_of(lock, n) for n in lock.devices}, library)

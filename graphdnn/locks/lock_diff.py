@@ -23,7 +23,7 @@ Reasons = Callable[[int, str], Sequence[str]]  # (kernel, engine) -> why it decl
 
 
 @dataclass(frozen=True, slots=True)
-class Movement:
+class LockChange:
     """One thing that is no longer as it was locked."""
 
     kind: str  # one of ``CLASSES``
@@ -50,13 +50,13 @@ def no_reasons(kernel: int, engine: str) -> Sequence[str]:
     return ()
 
 
-def compare_locks(before: Lock, after: Lock) -> list[Movement]:
+def compare_locks(before: Lock, after: Lock) -> list[LockChange]:
     """All movements between two files, by graph; why is what the two say."""
-    found: list[Movement] = []
+    found: list[LockChange] = []
     for name in sorted({graph.name for graph in (*before.graphs, *after.graphs)}):
         old, new = before.find(name), after.find(name)
         if old is None or new is None:
-            found.append(Movement("graph", name, "graph", "added" if old is None else "removed"))
+            found.append(LockChange("graph", name, "graph", "added" if old is None else "removed"))
         else:
             found += compare(old, new)
     return found
@@ -67,9 +67,9 @@ def compare(
     new: LockedGraph,
     reasons: Reasons = no_reasons,
     why_stopped: Mapping[tuple[str, str], str] | None = None,
-) -> list[Movement]:
+) -> list[LockChange]:
     """``why_stopped``: (edge, rule) -> reason, of the edges that are unfused now."""
-    return [Movement(kind, old.name, *rest) for kind, *rest in _moved(old, new, reasons, why_stopped or {})]
+    return [LockChange(kind, old.name, *rest) for kind, *rest in _moved(old, new, reasons, why_stopped or {})]
 
 
 def _moved(old: LockedGraph, new: LockedGraph, reasons: Reasons, why_stopped: Mapping[Any, str]) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphdnn.device.profiles import DeviceSpec, device_from_json
+from graphdnn.engines.renames import current_name, current_names
 from graphdnn.files import CONTENT, VERSION, graph_from_dict, guarded, malformed, parse_document, placed
 from graphdnn.fusion import Limits
 from graphdnn.fusion.limits import limits_from_json
@@ -200,18 +201,24 @@ def _kernel(data: Mapping[str, Any]) -> LockedKernel:
     return LockedKernel(
         operations=tuple(_text(op) for op in _list(data["operations"], "operations")),
         rule=_text(data["rule"]),
-        engine=_text(data["engine"]),
+        engine=current_name(_text(data["engine"])),
         knobs={_text(name): _integer(value) for name, value in _entries(data["knobs"], "knobs").items()},
         predicted_us=_number(data["predicted_us"]),
         workspace=_count(data["workspace"]),
         texts={_text(name): _text(value) for name, value in _entries(data["texts"], "texts").items()},
-        ranking={_text(name): _number(value) for name, value in _entries(data["ranking"], "ranking").items()},
+        ranking=_ranking(_entries(data["ranking"], "ranking")),
     )
+
+
+def _ranking(data: Mapping[str, Any]) -> dict[str, float]:
+    """Predictions by the current names of their engines. Of an earlier and a current name, the current one counts."""
+    predictions = {_text(name): _number(value) for name, value in data.items()}
+    return {current_name(name): predictions.get(current_name(name), value) for name, value in predictions.items()}
 
 
 def _stop(data: Sequence[Any]) -> tuple[str, str]:
     edge, rule = _list(data, "stops")
-    return _text(edge), _text(rule)
+    return _text(edge), current_names(_text(rule))
 
 
 def _wrong(attribute: str, expected: str, detail: str) -> Exception:

@@ -26,7 +26,7 @@ def _same_type(prefix: str) -> Constraint:
     )
 
 
-class Movement(Operation):
+class DataMovement(Operation):
     """What the four have in common: no arithmetic, so the compute type is the element type."""
 
     @property
@@ -38,7 +38,7 @@ def _off_axis(op: "Concat") -> set[Extents]:
     return {(*t.extents[: op.axis], *t.extents[op.axis + 1 :]) for t in op.inputs_list}
 
 
-class Concat(Movement):
+class Concat(DataMovement):
     """y = the inputs one after another along ``axis``."""
 
     descriptor = DescriptorType.OPERATION_CONCAT
@@ -106,7 +106,7 @@ class Concat(Movement):
         return {"y": (*first[:axis], sum(t.extents[axis] for t in inputs), *first[axis + 1 :])}
 
 
-class Reshape(Movement):
+class Reshape(DataMovement):
     """y = the elements of x under other extents: in memory order (VIEW_ONLY) or row-major order (LOGICAL)."""
 
     descriptor = DescriptorType.OPERATION_RESHAPE
@@ -152,7 +152,7 @@ class Reshape(Movement):
         return {}
 
 
-class Transpose(Movement):
+class Transpose(DataMovement):
     """y with axis j taken from axis permutation[j] of x."""
 
     descriptor = DescriptorType.OPERATION_TRANSPOSE
@@ -205,7 +205,7 @@ def _inside(op: "Slice") -> Check:
     return Equals(f"0 <= start < limit <= extent on every axis of {op.x.extents}")
 
 
-class Slice(Movement):
+class Slice(DataMovement):
     """y = x[start:limit:stride] on every axis."""
 
     descriptor = DescriptorType.OPERATION_SLICE

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 
-class Questions:
+class AnalysisMethods:
     """The methods of ``ExecutionPlan`` that are answered further down: one line each."""
 
     __slots__ = ()

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from graphdnn.plan.execution_plan import Remembered
+from graphdnn.plan.execution_plan import ValidatedArrays
 
 if TYPE_CHECKING:
     from graphdnn.plan.launch_block import Block
@@ -16,7 +16,7 @@ Ids = tuple[int, ...]
 Addresses = tuple[int, ...]
 
 MOST = 16  # places that a plan knows; networks have their memory from pools, which give a layer the same few
-_NO_WORKSPACE = Remembered(()), 0
+_NO_WORKSPACE = ValidatedArrays(()), 0
 
 
 class Place:
@@ -29,10 +29,10 @@ class Place:
         self.addresses = addresses
         self.ids = ids
         self.blocks = blocks
-        self.scratch: tuple[Remembered, int] = _NO_WORKSPACE  # checked with these arrays, and its address
+        self.scratch: tuple[ValidatedArrays, int] = _NO_WORKSPACE  # checked with these arrays, and its address
 
 
-class ArraySet:
+class BoundArrays:
     """Arrays by identity, which are not kept alive. What asks for one of them gets None when it is gone."""
 
     __slots__ = ("place", "references")
@@ -42,7 +42,7 @@ class ArraySet:
         self.place = place
 
 
-class Met:
+class BindingCache:
     """Places by the addresses of their arrays, and by the identity of arrays that came again, which cannot move.
 
     Sets are found by the ids of their arrays, which may be other arrays' by then: who finds one asks its references.
@@ -57,9 +57,9 @@ class Met:
         self._free = free
         self._is_light = is_light
         self.places: dict[Addresses, Place] = {}
-        self._sets: dict[Ids, ArraySet] = {}
-        self.nothing = ArraySet((_nobody,) * count, Place((), (), free))  # which no arrays are
-        self.known: Callable[[Ids], ArraySet | None] = self._sets.get
+        self._sets: dict[Ids, BoundArrays] = {}
+        self.nothing = BoundArrays((_nobody,) * count, Place((), (), free))  # which no arrays are
+        self.known: Callable[[Ids], BoundArrays | None] = self._sets.get
 
     def place(self, arrays: Sequence[Any], ids: Ids, addresses: Addresses, *, are_fixed: bool) -> Place:
         """Of arrays that were checked. Where some lie again, they get blocks of their own, which stay filled in.
@@ -79,7 +79,7 @@ class Met:
         elif are_fixed:
             if len(self._sets) >= MOST:
                 self._sets.clear()
-            self._sets[ids] = ArraySet(tuple(map(ref, arrays)), place)
+            self._sets[ids] = BoundArrays(tuple(map(ref, arrays)), place)
         return place
 
     def _forget(self) -> None:

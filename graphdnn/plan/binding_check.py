@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphdnn.enums import DataType
-from graphdnn.plan.binding_cache import Addresses, ArraySet, Ids
+from graphdnn.plan.binding_cache import Addresses, BoundArrays, Ids
 from graphdnn.plan.binding_validation import Expected, promised_alignment
 from graphdnn.plan.device_arrays import CARRIERS
 from graphdnn.plan.execution_plan import pick_one
@@ -25,7 +25,7 @@ _MOST = 8  # strides of an array
 _shape = attrgetter("shape")
 
 
-class Looks:
+class BindingCheck:
     """What a plan's arrays have to look like. ``strides``: for each array those that were found to be right, in bytes;
     axes of one element may have any.
     """
@@ -43,8 +43,8 @@ class Looks:
         self._are_written = [e.is_output for e in expected]
 
     def find(
-        self, bindings: Mapping[int, Any], last: ArraySet, known: Callable[[Ids], ArraySet | None]
-    ) -> ArraySet | None:
+        self, bindings: Mapping[int, Any], last: BoundArrays, known: Callable[[Ids], BoundArrays | None]
+    ) -> BoundArrays | None:
         """The set of arrays that is bound: the last one, or what ``known`` gives for their identities; None unless the
         extents are those that are expected: nothing else of an array can be set.
         """
@@ -102,7 +102,7 @@ def numbers_of(expected: Sequence[Expected]) -> Callable[[Mapping[int, Any], tup
     return numbers
 
 
-def _are_the_same(arrays: Arrays, known: ArraySet) -> bool:
+def _are_the_same(arrays: Arrays, known: BoundArrays) -> bool:
     return all(reference() is array for array, reference in zip(arrays, known.references, strict=True))
 
 

@@ -26,8 +26,8 @@ from graphdnn.enums import Status
 from graphdnn.errors import BadParam, ExecutionFailed, NotSupported
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan import plan_log
-from graphdnn.plan.binding_cache import Met, Place, is_of_cupy
-from graphdnn.plan.binding_check import Looks, numbers_of
+from graphdnn.plan.binding_cache import BindingCache, Place, is_of_cupy
+from graphdnn.plan.binding_check import BindingCheck, numbers_of
 from graphdnn.plan.binding_validation import (
     NO_NAME,
     WHERE,
@@ -39,7 +39,7 @@ from graphdnn.plan.binding_validation import (
     refuse_names,
 )
 from graphdnn.plan.cuda_runtime import CudaRuntime, Runtime
-from graphdnn.plan.execution_plan import ExecutionPlan, Remembered, bound_of
+from graphdnn.plan.execution_plan import ExecutionPlan, ValidatedArrays, bound_of
 from graphdnn.plan.launch_block import Block, check_current, check_stream
 from graphdnn.plan.streams import stream_number
 from graphdnn.plan.warmup import rehearse
@@ -59,8 +59,8 @@ _UNREAD = object()  # in place of a number before the first call
 
 
 @memoize
-def _looks_of(config: EngineConfig) -> Looks:
-    return Looks(bound_of(config).arrays)
+def _looks_of(config: EngineConfig) -> BindingCheck:
+    return BindingCheck(bound_of(config).arrays)
 
 
 class DevicePlan(ExecutionPlan, place="cuda"):
@@ -100,7 +100,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         self._numbers: tuple[tuple[Any, ...], tuple[int, ...]] = (_UNREAD,) * len(self._scalars), ()
         self._free: list[Block] = []
         # A library's work may hold memory on the device, which cannot be had while a stream is captured.
-        self._met = Met(self._free, len(self._expected), is_light=len(launches) == len(steps))
+        self._met = BindingCache(self._free, len(self._expected), is_light=len(launches) == len(steps))
         self._known, self._last = self._met.known, self._met.nothing
         self._stream = self._runtime.current_stream
         self._read = numbers_of(self._scalars) if self._scalars else None
@@ -272,7 +272,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         if any(address < start + e.spec.bytes and start < end for start, e in taken):
             raise BadParam(WORKSPACE_OVERLAP.reject(WHERE, "workspace", "shared"))
         if is_of_cupy(workspace):
-            place.scratch = Remembered((workspace,)), address
+            place.scratch = ValidatedArrays((workspace,)), address
         return address
 
     def _free_block(self) -> Block:

@@ -20,7 +20,7 @@ from graphdnn.enums import BehaviorNote, NumericalNote
 from graphdnn.frozen import frozen
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
-from graphdnn.plan.analysis_methods import Questions
+from graphdnn.plan.analysis_methods import AnalysisMethods
 from graphdnn.plan.binding_validation import Expected
 from graphdnn.tensors import TensorSpec
 from graphdnn.text_format import plural
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from graphdnn.plan.source_lines import SourceLine
 
 
-class ExecutionPlan(Questions):
+class ExecutionPlan(AnalysisMethods):
     """A graph with a decided engine for each fused operation, compiled. Reusable, and safe to share between threads."""
 
     __slots__ = (
@@ -207,7 +207,7 @@ def class_of(kind: str) -> type[ExecutionPlan]:
     return ExecutionPlan._places[kind]
 
 
-class Remembered:
+class ValidatedArrays:
     """The arrays of the last call, by identity: their addresses were checked, and an address cannot change.
 
     Only weak references are kept. When one of the arrays dies its id may be given to another object, so the

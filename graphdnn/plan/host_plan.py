@@ -35,7 +35,7 @@ from graphdnn.plan.binding_validation import (
     coerce,
     refuse_names,
 )
-from graphdnn.plan.execution_plan import ExecutionPlan, Remembered, pick_one
+from graphdnn.plan.execution_plan import ExecutionPlan, ValidatedArrays, pick_one
 from graphdnn.plan.streams import stream_address
 from graphdnn.tensors import TensorSpec
 
@@ -63,7 +63,7 @@ class HostPlan(ExecutionPlan, place="cpu"):
         self._forms = tuple(e.layout[:2] for e in self._expected)
         self._written = tuple(i for i, e in enumerate(self._expected) if e.is_output)
         self._launch = _in_turn(_launches(config, kernels, self.uids))
-        self._known = Remembered(())
+        self._known = ValidatedArrays(())
         if debug_log.verbose:
             self._launch = plan_log.told(self._launch, config)
         plan_log.built(config, "none", perf_counter() - start)
@@ -101,7 +101,7 @@ class HostPlan(ExecutionPlan, place="cpu"):
         ):
             arrays = coerce(self._expected, arrays)
         check_addresses(self._expected, arrays)
-        self._known = Remembered(arrays)
+        self._known = ValidatedArrays(arrays)
         return tuple(arrays)
 
     def new_workspace(self) -> Array | None:

@@ -9,7 +9,7 @@ from graphdnn.fusion import fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Ranking
 from graphdnn.operations import ConvForward, ConvolutionSpec, PointwiseOperation, PointwiseSpec
-from graphdnn.plan.binding_check import Looks
+from graphdnn.plan.binding_check import BindingCheck
 from graphdnn.plan.execution_plan import bound_of
 from graphdnn.tensors import TensorSpec
 
@@ -27,7 +27,7 @@ def rehearse(device: DeviceSpec) -> None:
         return
     for choice in best.choices:
         choice.engine.compile(choice.task, choice.knobs)
-    Looks(bound_of(best).arrays)
+    BindingCheck(bound_of(best).arrays)
 
 
 def _convolution() -> OperationGraph:

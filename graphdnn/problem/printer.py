@@ -41,7 +41,7 @@ class _NoText(Exception):
     """The graph says something that a text cannot."""
 
 
-def problem_text(graph: OperationGraph) -> str | None:
+def print_problem(graph: OperationGraph) -> str | None:
     """A text that makes an equal graph, names and uids aside; None where there is none."""
     try:
         head, *steps = _parts(graph)

@@ -1,13 +1,13 @@
 """Reducing: a smaller graph that still fails, by trying what could be left out."""
 
 from graphdnn.reducer.delta_debugging import Reduced, Step, reduce
-from graphdnn.reducer.failure_predicates import Symptom, by_command, by_rule, by_symptom, symptom_of
+from graphdnn.reducer.failure_predicates import Failure, by_command, by_rule, by_symptom, symptom_of
 from graphdnn.reducer.invalid_graphs import draft_of, draft_to_json, reduce_refused
 
 __all__ = [
+    "Failure",
     "Reduced",
     "Step",
-    "Symptom",
     "by_command",
     "by_rule",
     "by_symptom",

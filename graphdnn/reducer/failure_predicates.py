@@ -11,6 +11,7 @@ from pathlib import Path
 from graphdnn.bundles import attempt
 from graphdnn.bundles.bundle import OK
 from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.renames import current_names
 from graphdnn.errors import GraphdnnError, NotSupported
 from graphdnn.files import graph_to_json
 from graphdnn.graph.operation_graph import OperationGraph
@@ -23,7 +24,7 @@ TIMED_OUT = 124  # as the shell's timeout says it
 
 
 @dataclass(frozen=True, slots=True)
-class Symptom:
+class Failure:
     """How a graph fails: refused or broken by rules, or with results that are wrong."""
 
     verdict: str  # "refused", "error", "mismatch"
@@ -35,7 +36,7 @@ class Symptom:
 
 def symptom_of(
     graph: OperationGraph, device: DeviceSpec, seed: int = 0, choose: Choose | None = None
-) -> Symptom | None:
+) -> Failure | None:
     """What is wrong with a graph on a device: it is ranked, built, run on data from the seed, and verified.
 
     Raises ``NotSupported`` when the device is not here.
@@ -44,15 +45,15 @@ def symptom_of(
         ranking = rank(graph, device)
         config = ranking.best if choose is None else choose(ranking)
     except GraphdnnError as error:
-        return Symptom("refused", frozenset(r.rule for r in error.rejections))
+        return Failure("refused", frozenset(r.rule for r in error.rejections))
     made = attempt(config, seed)
     if isinstance(made.error, NotSupported):
         raise made.error  # the device is not here: that says nothing of the graph
     ending = made.ending
-    return None if ending.verdict == OK else Symptom(ending.verdict, frozenset(ending.rules))
+    return None if ending.verdict == OK else Failure(ending.verdict, frozenset(ending.rules))
 
 
-def by_symptom(symptom: Symptom, device: DeviceSpec, seed: int = 0, choose: Choose | None = None) -> Fails:
+def by_symptom(symptom: Failure, device: DeviceSpec, seed: int = 0, choose: Choose | None = None) -> Fails:
     """The same verdict, by the same rules at least."""
 
     def fails(graph: OperationGraph) -> bool:
@@ -64,9 +65,10 @@ def by_symptom(symptom: Symptom, device: DeviceSpec, seed: int = 0, choose: Choo
 
 def by_rule(rule: str, device: DeviceSpec) -> Fails:
     """The rule keeps an edge unfused, or an engine from a kernel, or refuses the whole."""
+    current = current_names(rule)
 
     def fails(graph: OperationGraph) -> bool:
-        return rule in _rules_of(graph, device)
+        return current in _rules_of(graph, device)
 
     return fails
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from graphdnn.analysis.repairs.draft_validation import Assembler
 from graphdnn.analysis.repairs.graph_draft import Draft, Fields
+from graphdnn.engines.renames import current_names
 from graphdnn.errors import BadParam, GraphdnnError
 from graphdnn.files import GRAPH_FORMAT, VERSION
 from graphdnn.operations import Operation, ports
@@ -37,6 +38,7 @@ def reduce_refused(
 ) -> tuple[Draft, str]:
     """The smallest draft found that ``rule`` refuses (by default the first that does), and the rule's id."""
     assembler, start = Assembler(), time.monotonic()
+    rule = None if rule is None else current_names(rule)
     refusing = [problem.rule for problem in assembler.assemble(draft).problems]
     if not refusing or (rule is not None and rule not in refusing):
         raise BadParam(PASSES.reject("reduce", "graph", draft.name or "unnamed"))

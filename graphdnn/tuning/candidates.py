@@ -14,6 +14,7 @@ from itertools import islice
 from graphdnn.analysis.certificate import NumericClass, numeric_class
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import Engine, Knob
+from graphdnn.engines.renames import matches_name
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph
@@ -81,7 +82,7 @@ class Candidates:
                     self.other_class.append(config)
 
     def _is_barred(self, config: EngineConfig) -> bool:
-        return any(word in config.name for word in self.without)
+        return any(matches_name(word, config.name) for word in self.without)
 
     def _is_hopeless(self, config: EngineConfig) -> bool:
         return config.predicted_seconds > _HOPELESS * self.first.predicted_seconds

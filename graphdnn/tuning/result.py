@@ -11,7 +11,7 @@ from graphdnn.analysis.oracle import counted
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
 from graphdnn.escaped import escaped
-from graphdnn.files import choices_of
+from graphdnn.files import choices_to_json
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
@@ -82,7 +82,7 @@ class Trial:
         known = interval is not None and interval.high != float("inf")
         return {
             "name": self.name,
-            "choices": choices_of(self.config),
+            "choices": choices_to_json(self.config),
             "verdict": self.verdict.value,
             "reason": self.reason,
             "predicted_us": self.predicted * 1e6,

@@ -25,10 +25,10 @@ from graphdnn.tuning.decisions import TIE, in_turn, shown_order, simplicity, tie
 from graphdnn.tuning.median_statistics import FEWEST, median_interval
 from graphdnn.tuning.progress_bar import Progress
 from graphdnn.tuning.result import Trial, Tuned, Verdict, time_text
-from graphdnn.tuning.time_accounting import Spending
-from graphdnn.tuning.verification.graph_slices import Thinned
+from graphdnn.tuning.time_accounting import TimeAccount
+from graphdnn.tuning.verification.graph_slices import SlicedGraph
 from graphdnn.tuning.verification.reference import Reference
-from graphdnn.tuning.workers.compile_ahead import COUNT, Ahead
+from graphdnn.tuning.workers.compile_ahead import COUNT, CompileAhead
 from graphdnn.tuning.workers.measurement_client import Bench
 from graphdnn.tuning.workers.protocol import SWITCH
 from graphdnn.tuning.workers.worker_process import FailedError, LostError
@@ -68,9 +68,9 @@ class Search:
     candidates: Candidates
     limits: Limits
     reference: Reference
-    spending: Spending
+    spending: TimeAccount
     bench: Bench
-    ahead: Ahead
+    ahead: CompileAhead
     trials: list[Trial] = field(default_factory=list)
     stopped: str = "every candidate was tried"
     _marks: dict[str, Trial] = field(default_factory=dict)
@@ -243,7 +243,7 @@ class Search:
         self._is_wrong(trial, wrong)
         return False
 
-    def _outputs(self, thin: Thinned | None) -> tuple[list[int], bytes]:
+    def _outputs(self, thin: SlicedGraph | None) -> tuple[list[int], bytes]:
         cut = {} if thin is None else thin.slices.axes
         axes = [cut.get(t.uid) for t in self.reference.graph.outputs]
         return self.bench.outputs(axes, list(thin.kept if thin else ()))

@@ -16,7 +16,7 @@ Span = tuple[float, float]  # from and to, as perf_counter tells the time in eve
 
 
 @dataclass(slots=True)
-class Spending:
+class TimeAccount:
     started: float
     _ran: list[Span] = field(default_factory=list)
     _built: list[Span] = field(default_factory=list)

@@ -20,9 +20,9 @@ from graphdnn.tuning.options import check
 from graphdnn.tuning.result import Tuned
 from graphdnn.tuning.search import Limits, Search
 from graphdnn.tuning.startup import begin, device_meant, means_gpu, uncollected
-from graphdnn.tuning.time_accounting import Spending
+from graphdnn.tuning.time_accounting import TimeAccount
 from graphdnn.tuning.verification.reference import Reference
-from graphdnn.tuning.workers.compile_ahead import FIRST, Ahead
+from graphdnn.tuning.workers.compile_ahead import FIRST, CompileAhead
 from graphdnn.tuning.workers.measurement_client import Bench, Opening, not_begun
 from graphdnn.tuning.workers.worker_process import LostError, program_for, worker
 
@@ -64,12 +64,12 @@ def autotune(
         budget=budget, candidate_seconds=candidate_seconds, most=most, memory=memory, tie=tie, seed=seed,
         database=database,
     )  # fmt: skip
-    spending, mode = Spending(perf_counter()), mode_of(mode)
+    spending, mode = TimeAccount(perf_counter()), mode_of(mode)
     is_gpu = means_gpu(device)
     with uncollected():
         # Both start while it is asked what the device is, and load what they need while the candidates are worked out.
         try:
-            process, ahead = worker(program_for(is_gpu=is_gpu), initializer), Ahead(is_useful=is_gpu)
+            process, ahead = worker(program_for(is_gpu=is_gpu), initializer), CompileAhead(is_useful=is_gpu)
         except LostError as failed:
             raise not_begun(failed) from None
         if is_gpu:

@@ -19,7 +19,7 @@ from graphdnn.errors import Rejection
 from graphdnn.rules import Constraint, violations
 from graphdnn.tensors import channels_last_strides, packed_strides
 from graphdnn.v6.algorithm_table import DEVICE_ENGINES, HOST_ENGINES, HOST_ENGINES_WITHOUT_WORKSPACE, OWN_MEMORY, TEXT
-from graphdnn.v6.convolution_query import Question
+from graphdnn.v6.convolution_query import ConvolutionQuery
 from graphdnn.v6.descriptor_values import Tensor
 from graphdnn.v6.enums import (
     cudnnConvolutionBwdDataAlgo_t,
@@ -134,23 +134,23 @@ def _is_special(algorithm: IntEnum) -> bool:
     return any(word in algorithm.name for word in ("FFT", "WINOGRAD"))
 
 
-def _of(q: Question) -> Row | None:
+def _of(q: ConvolutionQuery) -> Row | None:
     return rows().get((q.algorithm.name, q.spatial))
 
 
-def _short(q: Question) -> str:
+def _short(q: ConvolutionQuery) -> str:
     return q.algorithm.name.removeprefix("CUDNN_CONVOLUTION_")
 
 
-def _applies(field: str) -> Callable[[Question], bool]:
-    def applies(q: Question) -> bool:
+def _applies(field: str) -> Callable[[ConvolutionQuery], bool]:
+    def applies(q: ConvolutionQuery) -> bool:
         row = _of(q)
         return row is not None and bool(getattr(row, field))
 
     return applies
 
 
-def _limit(field: str, attribute: str, look: Callable[[Question], object], check: Any, reason: str,
+def _limit(field: str, attribute: str, look: Callable[[ConvolutionQuery], object], check: Any, reason: str,
            fix: str) -> Constraint:  # fmt: skip
     return Constraint(
         id=f"v6.algorithm.{field}",
@@ -164,29 +164,29 @@ def _limit(field: str, attribute: str, look: Callable[[Question], object], check
     )
 
 
-def _found(q: Question) -> Row:
+def _found(q: ConvolutionQuery) -> Row:
     row = _of(q)
     assert row is not None
     return row
 
 
-def _longest_side(q: Question) -> Check:
+def _longest_side(q: ConvolutionQuery) -> Check:
     """Filters of one row or column may be longer."""
     row = _found(q)
     return Each(AtMost(256 if q.spatial == 2 and 1 in q.sides else row.longest))
 
 
-def _padded(q: Question) -> tuple[int, ...]:
+def _padded(q: ConvolutionQuery) -> tuple[int, ...]:
     return tuple(extent + 2 * p for extent, p in zip(q.x.dims[2:], q.conv.padding, strict=True))
 
 
-def _line(q: Question) -> Check | None:
+def _line(q: ConvolutionQuery) -> Check | None:
     if any(q.x.dims[2 + i] == q.y.dims[2 + i] == 1 and q.x.dims[3 - i] <= 256 for i in (0, 1)):
         return None
     return Equals("both of height 1 or both of width 1, the other side at most 256")
 
 
-def _padding(q: Question) -> Check | None:
+def _padding(q: ConvolutionQuery) -> Check | None:
     covered = all(p < side for p, side in zip(q.conv.padding, q.sides, strict=True))
     return None if covered else Equals(f"less than the filter's sides {q.sides}")
 
@@ -230,7 +230,7 @@ LIMITS: tuple[Constraint, ...] = (
 )  # fmt: skip
 
 
-def refusals(where: str, q: Question) -> Iterator[Rejection]:
+def refusals(where: str, q: ConvolutionQuery) -> Iterator[Rejection]:
     """Why the algorithm cannot compute this, in any release: nothing where it can."""
     if not is_implemented(q.algorithm):
         yield ALGORITHM.reject(where, "algo", q.algorithm.name)
@@ -254,7 +254,7 @@ def _fits(value: Tensor, tensor_format: str) -> bool:
     return axes == 0 or _is_packed(value, axes)
 
 
-def _takes(row: Row, q: Question) -> bool:
+def _takes(row: Row, q: ConvolutionQuery) -> bool:
     letter = _CONFIGURATIONS.get(q.types, "?")
     narrowed = {":1": 1 in q.sides, ":3": q.sides == (3, 3)}
     kinds, colon, mark = row.types.partition(":")
@@ -263,11 +263,11 @@ def _takes(row: Row, q: Question) -> bool:
     return letter in kinds and (not colon or letter != kinds[-1] or narrowed[colon + mark])
 
 
-def _formats(q: Question) -> str:
+def _formats(q: ConvolutionQuery) -> str:
     return f"{q.names[0]} strides {q.x.strides}, {q.names[2]} strides {q.y.strides}, filter {q.w.format.name}"
 
 
-def _formats_fit(q: Question) -> bool:
+def _formats_fit(q: ConvolutionQuery) -> bool:
     row = _found(q)
     if q.w.format is not _NHWC:
         return _fits(q.x, row.x_format) and _fits(q.y, row.y_format)
@@ -278,7 +278,7 @@ def _formats_fit(q: Question) -> bool:
 _LEAVE = "use another algorithm or another type, or leave the profile: without it whatever can be computed is"
 
 
-def _floating(q: Question) -> bool:
+def _floating(q: ConvolutionQuery) -> bool:
     return not q.is_integer and _of(q) is not None
 
 
@@ -328,6 +328,6 @@ TABLE: tuple[Constraint, ...] = (
 )
 
 
-def outside_tables(where: str, q: Question) -> tuple[Rejection, ...]:
+def outside_tables(where: str, q: ConvolutionQuery) -> tuple[Rejection, ...]:
     """What the tables of 6.0 do not list; integers have conditions of their own."""
     return tuple(violations(TABLE, q, where))

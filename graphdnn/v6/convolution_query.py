@@ -14,7 +14,7 @@ INTEGERS = (cudnnDataType_t.CUDNN_DATA_INT8, cudnnDataType_t.CUDNN_DATA_INT8x4)
 
 
 @dataclass(frozen=True)
-class Question:
+class ConvolutionQuery:
     """``x``, ``w``, ``y`` play their parts in all three directions; ``algorithm`` says which it is."""
 
     x: Tensor

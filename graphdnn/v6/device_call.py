@@ -11,13 +11,13 @@ from graphdnn.plan import ExecutionPlan
 from graphdnn.v6 import device_memory
 from graphdnn.v6.argument_slot import Place
 from graphdnn.v6.call_graph import Draft
-from graphdnn.v6.prepared_call import Prepared
+from graphdnn.v6.prepared_call import PreparedCall
 from graphdnn.v6.thread_state import thread
 
 ALIGNMENT = 16  # bytes; what device memory has wherever it is, unless a caller goes into an allocation
 
 
-class DeviceCall(Prepared):
+class DeviceCall(PreparedCall):
     """``for_any_address``: makes the same call for addresses that are not multiples of ``ALIGNMENT``; None where this
     one is.
     """
@@ -26,11 +26,11 @@ class DeviceCall(Prepared):
 
     def __init__(
         self, draft: Draft, ranking: Ranking, plan: ExecutionPlan, in_place: tuple[int, ...],
-        for_any_address: Callable[[], Prepared] | None,
+        for_any_address: Callable[[], PreparedCall] | None,
     ) -> None:  # fmt: skip
         super().__init__(draft, ranking, plan, in_place)
         self._for_any_address = for_any_address
-        self._unaligned: Prepared | None = None
+        self._unaligned: PreparedCall | None = None
         updated = device_memory.updated(plan, self.places, in_place)
         self._copies = tuple(place for place in self.places if place.is_copy and place.uid not in updated)
         self._moved = tuple(place for place in self.places if place.is_host)

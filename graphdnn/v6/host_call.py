@@ -22,13 +22,13 @@ from graphdnn.v6.argument_slot import Place
 from graphdnn.v6.arguments import Address
 from graphdnn.v6.call_graph import Draft
 from graphdnn.v6.errors import CudnnError
-from graphdnn.v6.prepared_call import Prepared
+from graphdnn.v6.prepared_call import PreparedCall
 from graphdnn.v6.raw_memory import bytes_at
 from graphdnn.v6.rules import MEMORY_KIND, MEMORY_LAYOUT, MEMORY_ORDER, MEMORY_SMALL, MEMORY_TYPE
 from graphdnn.v6.thread_state import thread
 
 
-class HostCall(Prepared):
+class HostCall(PreparedCall):
     """``copies``: old contents that other threads may read where the plan writes."""
 
     __slots__ = ("_copies",)

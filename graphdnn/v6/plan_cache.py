@@ -14,7 +14,7 @@ from graphdnn.v6.call_graph import Draft
 from graphdnn.v6.descriptor_values import Handle
 from graphdnn.v6.device_call import ALIGNMENT, DeviceCall
 from graphdnn.v6.host_call import HostCall
-from graphdnn.v6.prepared_call import Prepared
+from graphdnn.v6.prepared_call import PreparedCall
 from graphdnn.v6.releases import active
 from graphdnn.v6.thread_state import thread
 from graphdnn.v6.version_profiles import check_call
@@ -27,7 +27,7 @@ Draw = Callable[[Draft], None]  # writes the operations of a call
 Names = tuple[tuple[str, ...], ...]
 Engines = Callable[[str], Names]  # of a kind of device: the names of those that should serve a call, in this order
 
-_kept: OrderedDict[Hashable, Prepared] = OrderedDict()
+_kept: OrderedDict[Hashable, PreparedCall] = OrderedDict()
 
 
 def prepared(
@@ -37,7 +37,7 @@ def prepared(
     draw: Draw,
     in_place: tuple[int, ...] = (),
     engines: Engines | None = None,
-) -> Prepared:
+) -> PreparedCall:
     """The plan for a call with these settings: descriptors' values and scalars. ``draw`` writes its operations.
 
     ``in_place``: the inputs that may share the output's memory. ``engines``: the names that a device of a kind should
@@ -54,7 +54,7 @@ def prepared(
     return found
 
 
-def known(call: str, handle: Handle, settings: Hashable) -> Prepared | None:
+def known(call: str, handle: Handle, settings: Hashable) -> PreparedCall | None:
     """The plan for a call, if it was made before."""
     thread.stream = handle.stream
     return _kept.get((call, id(handle.device), active(), settings))
@@ -67,7 +67,7 @@ def workspace_of(call: str, handle: Handle, draw: Draw) -> int:
 
 def _made(
     call: str, handle: Handle, draw: Draw, in_place: tuple[int, ...], engines: Engines | None, alignment: int
-) -> Prepared:
+) -> PreparedCall:
     """A call whose arguments' addresses are multiples of ``alignment`` bytes."""
     draft = _drawn(call, draw, alignment)
     ranking = rank(draft.graph(), handle.device)

@@ -20,7 +20,7 @@ from graphdnn.v6.rules import FAILED
 from graphdnn.v6.thread_state import Listener, listening, thread
 
 
-class Prepared:
+class PreparedCall:
     """``places``: where the call's arguments go. ``in_place``: the inputs that may share the output's memory."""
 
     __slots__ = ("call", "in_place", "places", "plan", "ranking")

@@ -16,7 +16,7 @@ from graphdnn.enums import Status
 from graphdnn.errors import Rejection
 from graphdnn.rules import Constraint, Rule, violations
 from graphdnn.v6.algorithms import outside_tables
-from graphdnn.v6.convolution_query import Question
+from graphdnn.v6.convolution_query import ConvolutionQuery
 from graphdnn.v6.descriptor_values import Filter, Tensor
 from graphdnn.v6.enums import cudnnConvolutionFwdAlgo_t, cudnnDataType_t, cudnnTensorFormat_t
 from graphdnn.v6.errors import CudnnError, refuse_if
@@ -50,7 +50,7 @@ UNKNOWN = Rule(
 )
 
 
-def _format(f: Question) -> Format:
+def _format(f: ConvolutionQuery) -> Format:
     """What integer data has to lie in."""
     return Format.CUDNN_TENSOR_NCHW_VECT_C if f.x.data_type is _INT8X4 else Format.CUDNN_TENSOR_NHWC
 
@@ -59,7 +59,7 @@ def _packed(value: Tensor, tensor_format: Format) -> tuple[int, ...]:
     return format_strides(tensor_format, value.dims, element_of(value.data_type)[1])
 
 
-def _y_format(f: Question) -> Format:
+def _y_format(f: ConvolutionQuery) -> Format:
     to_float = f.y.data_type is _FLOAT and f.x.data_type is _INT8X4
     return Format.CUDNN_TENSOR_NCHW if to_float else _format(f)
 
@@ -70,7 +70,7 @@ _FIX_CHANNELS = "pad the channels with zeros to a multiple of four, or leave the
 _N = Status.NOT_SUPPORTED
 
 
-def _integer(f: Question) -> bool:
+def _integer(f: ConvolutionQuery) -> bool:
     return f.is_integer
 
 
@@ -249,12 +249,12 @@ def profile(release: str) -> Iterator[None]:
         yield
 
 
-def outside(where: str, question: Question) -> tuple[Rejection, ...]:
+def outside(where: str, question: ConvolutionQuery) -> tuple[Rejection, ...]:
     """Every condition of the release that the convolution breaks, whatever its direction; without a profile, of 6.0."""
     return (*violations(CONVOLUTIONS, question, where), *outside_tables(where, question))
 
 
-def check_convolution(where: str, question: Question) -> None:
+def check_convolution(where: str, question: ConvolutionQuery) -> None:
     """Raise what the active profile refuses."""
     if active():
         refuse_if(outside(where, question))

@@ -316,7 +316,7 @@ def test_a_certificate_behind_it_is_that_of_a_plain_relu() -> None:
 def test_a_tuning_rejects_it(name: str) -> None:
     engines = (tuning_faulty_engines.ENGINES[name], HOST_ENGINES[-1])
     tuned = autotune(
-        nan_ignoring_relu(), budget=5.0, any_class=True, initializer="tuning_engines", engines=engines
+        nan_ignoring_relu(), budget=5.0, any_class=True, initializer="tuning_faulty_engines", engines=engines
     )  # fmt: skip
     verdicts = {trial.name: trial.verdict for trial in tuned}
     assert verdicts[name] is Verdict.WRONG

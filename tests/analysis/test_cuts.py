@@ -14,7 +14,7 @@ from random_problems.families import Case, draw
 
 import graphdnn
 from graphdnn import BadParam, Graph, HeurMode, NotSupported, OperationGraph, build, graph_to_json, rank
-from graphdnn.analysis.cuts import Cut, Price, Verdict, cuts_of
+from graphdnn.analysis.cuts import Cut, RunCost, Verdict, cuts_of
 from graphdnn.analysis.random_operands import random_operands
 from graphdnn.cli.commands.cuts import as_text
 from graphdnn.cli.exit_codes import Exit
@@ -270,9 +270,9 @@ def test_verdict() -> None:
 
 
 def test_prices_add_up() -> None:
-    total = Price(1.0, 10, 1, 2, 3.0) + Price(2.0, 20, 3, 4, 5.0)
+    total = RunCost(1.0, 10, 1, 2, 3.0) + RunCost(2.0, 20, 3, 4, 5.0)
     assert (total.predicted, total.bytes, total.kernels, total.launches, total.seconds) == (3.0, 30, 4, 6, 8.0)
-    assert (total + Price(1.0, 0, 1, 1)).seconds == 4.0  # nothing is measured unless all of it is
+    assert (total + RunCost(1.0, 0, 1, 1)).seconds == 4.0  # nothing is measured unless all of it is
 
 
 def test_filters_and_names_hold_for_the_parts() -> None:

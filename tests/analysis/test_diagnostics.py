@@ -19,7 +19,7 @@ from graphdnn.analysis.diagnostics import (
     KINDS,
     LEDGER_FIELDS,
     SUBJECT_FIELDS,
-    Ledger,
+    DiagnosticList,
     of_error,
     of_ranking,
 )
@@ -50,7 +50,7 @@ def centred(device: str | None = None) -> Graph:
     return graph
 
 
-def complete(ledger: Ledger) -> None:
+def complete(ledger: DiagnosticList) -> None:
     """Every field says something, and every address exists."""
     sections = set(re.findall(r"^## (\S+)$", (ROOT / "docs" / "errors.md").read_text(encoding="utf-8"), re.M))
     for entry in ledger:
@@ -84,7 +84,7 @@ def test_an_edge_names_both_operations_the_tensor_and_where_they_were_created() 
     assert entry.rule == "fuse.after_exit"
     assert entry.subject.operations == ("conv_fprop 'conv'", "sub 'centre'")
     assert len(entry.subject.uids) == 1
-    assert all(re.fullmatch(r"test_ledger\.py:\d+", origin) for origin in entry.subject.origins)
+    assert all(re.fullmatch(r"test_diagnostics\.py:\d+", origin) for origin in entry.subject.origins)
 
 
 def test_filters_of_a_ledger() -> None:
@@ -181,11 +181,11 @@ def test_no_engine_is_an_error_with_the_whole_ledger() -> None:
 
 
 def test_a_refused_description_is_an_entry_too() -> None:
-    def refused(**changes: Any) -> Ledger:
+    def refused(**changes: Any) -> DiagnosticList:
         with pytest.raises(GraphdnnError) as raised:
             operation("conv_fprop", name="layer", origin="model.py:12", **changes)
         ledger = raised.value.ledger
-        assert isinstance(ledger, Ledger)
+        assert isinstance(ledger, DiagnosticList)
         complete(ledger)
         again = pickle.loads(pickle.dumps(raised.value)).ledger  # the subject stays behind, the refusal does not
         assert again.rules == ledger.rules
@@ -221,7 +221,7 @@ def test_a_graph_that_cannot_be_built_still_answers() -> None:
         settings.conv_fprop(settings.tensor([1, 4, 6, 6]), settings.tensor([4, 4, 3, 3]), padding=[-1, 0])
     (entry, *_) = raised.value.ledger
     assert entry.rule == "convolution.pre_paddings.minimum"
-    assert entry.subject.origins[0].startswith("test_ledger.py:")
+    assert entry.subject.origins[0].startswith("test_diagnostics.py:")
 
 
 def test_a_declined_chain_is_a_pattern() -> None:

@@ -27,7 +27,7 @@ from graphdnn import backend
 from graphdnn.attribute_names import AttributeName as A
 from graphdnn.backend import rules
 from graphdnn.backend.descriptor import Descriptor
-from graphdnn.backend.descriptor_spec import FaceSpec
+from graphdnn.backend.descriptor_spec import DescriptorSpec
 from graphdnn.backend.descriptor_types import KINDS
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DescriptorType as D
@@ -221,7 +221,7 @@ CASES: dict[str, tuple[Status, Callable[[], Any]]] = {
 
 def own_rules() -> set[str]:
     rows = {v.id for module in (rules, engine_index) for v in vars(module).values() if isinstance(v, Rule)}
-    faces = [k.settings for k in KINDS.values() if k.settings is not None and issubclass(k.settings, FaceSpec)]
+    faces = [k.settings for k in KINDS.values() if k.settings is not None and issubclass(k.settings, DescriptorSpec)]
     return rows | {constraint.id for face in faces for stage in face.constraints for constraint in stage}
 
 

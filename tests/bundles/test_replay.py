@@ -20,7 +20,7 @@ import graphdnn
 from graphdnn import OperationGraph, Ranking, __version__, build, device_spec, fuse, graph_to_json, rank
 from graphdnn.analysis.oracle import Comparison
 from graphdnn.analysis.random_operands import random_operands
-from graphdnn.bundles import FOLDER, attempt, bundle_from_json, bundle_of, canonical, problem_text, replay
+from graphdnn.bundles import FOLDER, attempt, bundle_from_json, bundle_of, canonical, print_problem, replay
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.cuda.errors import cuda_error
 from graphdnn.engines import ENGINES
@@ -84,16 +84,16 @@ def altered(path: str, change: Callable[[dict[str, Any]], None]) -> str:
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_graph_says_its_problem_text(text: str) -> None:
     graph = parse(text).build_operation_graph()
-    assert problem_text(graph) == text
+    assert print_problem(graph) == text
 
 
 def test_graphs_without_a_text() -> None:
     for tag in ("concat", "rng", "resample_bwd", "genstats"):
-        assert problem_text(OperationGraph.of([operation(tag)])) is None
+        assert print_problem(OperationGraph.of([operation(tag)])) is None
     g = graphdnn.Graph(io_data_type="f32")
     x = g.tensor([2, 3, 4], stride=[13, 4, 1])
     g.relu(x).set_output(True)
-    assert problem_text(g.build_operation_graph()) is None  # a text has no gaps
+    assert print_problem(g.build_operation_graph()) is None  # a text has no gaps
 
 
 def test_canonical_forgets_names_and_uids() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from graphdnn.plan.binding_cache import MOST, Met
+from graphdnn.plan.binding_cache import MOST, BindingCache
 
 
 class Array:
     __module__ = "cupy"
 
 
-def _settled(met: Met, address: int) -> Any:
+def _settled(met: BindingCache, address: int) -> Any:
     """A place where the same arrays lay twice, which has blocks of its own."""
     array = Array()
     for _ in range(2):
@@ -22,7 +22,7 @@ def _settled(met: Met, address: int) -> Any:
 
 def test_a_block_is_handed_back_once() -> None:
     free: list[Any] = []
-    met = Met(free, 1, is_light=True)
+    met = BindingCache(free, 1, is_light=True)
     place = _settled(met, -1)
     own = place.blocks
     assert own is not free
@@ -38,7 +38,7 @@ def test_a_block_is_handed_back_once() -> None:
 def test_threads_never_hold_the_same_block() -> None:
     """More places than are kept, so that they are forgotten all the time."""
     free: list[Any] = []
-    met = Met(free, 1, is_light=True)
+    met = BindingCache(free, 1, is_light=True)
     held: set[int] = set()
     wrong: list[str] = []
     guard = threading.Lock()
@@ -73,4 +73,4 @@ def test_threads_never_hold_the_same_block() -> None:
 def test_heavy_blocks_stay_everybodys() -> None:
     """Those with work of a library have memory on the device."""
     free: list[Any] = []
-    assert _settled(Met(free, 1, is_light=False), 1).blocks is free
+    assert _settled(BindingCache(free, 1, is_light=False), 1).blocks is free

@@ -16,7 +16,7 @@ from graphdnn import rank
 from graphdnn.dtypes import Array
 from graphdnn.errors import BadParam, Rejection
 from graphdnn.plan import DevicePlan
-from graphdnn.plan.binding_cache import MOST, Met
+from graphdnn.plan.binding_cache import MOST, BindingCache
 from graphdnn.plan.binding_validation import Expected
 from graphdnn.plan.device_arrays import shadow_at
 from graphdnn.plan.launch_block import Block
@@ -162,7 +162,7 @@ def test_blocks_with_work_of_a_library_are_shared() -> None:
     """Such a block may hold memory on the device."""
     free: list[Block] = []
     for is_light in (False, True):
-        met = Met(free, 1, is_light=is_light)
+        met = BindingCache(free, 1, is_light=is_light)
         for _ in range(3):
             first, second = (met.place([object()], (i,), (i,), are_fixed=False) for i in range(2))
             assert first is not second

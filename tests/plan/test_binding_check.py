@@ -16,8 +16,8 @@ from legal_problems import operation, pointwise, tensor
 from graphdnn import OperationGraph, Ranking, device_spec, fuse
 from graphdnn.engines.host.memory import binding_layout
 from graphdnn.enums import PointwiseMode
-from graphdnn.plan.binding_cache import ArraySet
-from graphdnn.plan.binding_check import Looks
+from graphdnn.plan.binding_cache import BoundArrays
+from graphdnn.plan.binding_check import BindingCheck
 from graphdnn.plan.binding_validation import Expected
 from graphdnn.plan.memory_overlap import are_apart, overlapping
 
@@ -76,7 +76,7 @@ def test_overlaps_of_many_are_found_with_few_comparisons() -> None:
 def test_looks_at_a_thousand_arrays_take_little_memory(outputs: int) -> None:
     expected, arrays = _arrays(1000, outputs)
     tracemalloc.start()
-    looks = Looks(expected)
+    looks = BindingCheck(expected)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2**20
@@ -90,10 +90,10 @@ def test_looks_at_a_thousand_arrays_take_little_memory(outputs: int) -> None:
 
 def test_anything_else_is_looked_at_closely() -> None:
     expected, arrays = _arrays(4, 1)
-    looks, bindings = Looks(expected), {e.spec.uid: a for e, a in zip(expected, _arrays(4, 1)[1], strict=True)}
+    looks, bindings = BindingCheck(expected), {e.spec.uid: a for e, a in zip(expected, _arrays(4, 1)[1], strict=True)}
     bound = list(bindings.values())
-    known = ArraySet(tuple(map(ref, bound)), None)  # type: ignore[arg-type]
-    other = ArraySet(tuple(map(ref, arrays)), None)  # type: ignore[arg-type]
+    known = BoundArrays(tuple(map(ref, bound)), None)  # type: ignore[arg-type]
+    other = BoundArrays(tuple(map(ref, arrays)), None)  # type: ignore[arg-type]
     ids = tuple(map(id, bound))
     assert looks.find(bindings, known, {}.get) is known
     assert looks.find(bindings, other, {ids: known}.get) is known

@@ -14,13 +14,13 @@ from random_problems.families import cases, draw
 
 from graphdnn import OperationGraph, device_spec, graph_from_json, graph_to_json, rank
 from graphdnn.analysis.oracle import Comparison
-from graphdnn.bundles import attempt, bundle_of, problem_text
+from graphdnn.bundles import attempt, bundle_of, print_problem
 from graphdnn.cli import main
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.errors import BadParam, NotSupported
 from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.problem import parse
-from graphdnn.reducer import Symptom, by_command, by_rule, by_symptom, reduce, symptom_of
+from graphdnn.reducer import Failure, by_command, by_rule, by_symptom, reduce, symptom_of
 from graphdnn.reducer.delta_debugging import FAMILIES
 from graphdnn.reducer.graph_rebuild import possible
 
@@ -82,7 +82,7 @@ def test_what_is_left(case: str) -> None:
     text, fails, wanted = CASES[case]
     graph = parse(text).build_operation_graph()
     reduced = reduce(graph, fails)
-    found = problem_text(reduced.graph)
+    found = print_problem(reduced.graph)
     if case == "two steps":  # the second operand of the product may have lost its name for a step
         assert found in (wanted, "pointwise x=f32[1,1,1,1] + relu + mul", "pointwise x=f32[1,1,1,1] + mul + relu")
     else:
@@ -159,9 +159,9 @@ def test_a_wrong_result(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = parse(LAYER.replace("56", "9").replace("64", "6").replace("32", "3")).build_operation_graph()
     cpu = device_spec("cpu")
     symptom = symptom_of(graph, cpu)
-    assert symptom == Symptom("mismatch")
+    assert symptom == Failure("mismatch")
     reduced = reduce(graph, by_symptom(symptom, cpu))
-    assert problem_text(reduced.graph) == "conv x=f32[1,1,1,1] w=f32[1,1,1,1] stride=1,2"
+    assert print_problem(reduced.graph) == "conv x=f32[1,1,1,1] w=f32[1,1,1,1] stride=1,2"
     assert str(symptom) == "mismatch"
 
 
@@ -173,7 +173,7 @@ def test_a_device_that_is_not_here_is_no_symptom() -> None:
 def test_a_command() -> None:
     graph = parse("conv x=f16[1,4,6,6] w=f16[4,4,1,1] + bias + relu").build_operation_graph()
     fails = by_command(["sh", "-c", "! grep -q RELU_FWD {}"], graph)
-    assert problem_text(reduce(graph, fails).graph) == "pointwise x=f32[1,1,1,1] + relu"
+    assert print_problem(reduce(graph, fails).graph) == "pointwise x=f32[1,1,1,1] + relu"
     assert not by_command(["true"], graph)(graph)
     assert by_command(["sh", "-c", "sleep 5"], graph, seconds=0.05)(graph)  # a command that hangs is 124
 

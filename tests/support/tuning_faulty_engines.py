@@ -1,6 +1,6 @@
 """Engines that misbehave, each in its own way: what a tuner has to survive.
 
-The module is named as the worker's initializer (``autotune(initializer="tuning_engines", engines=...)``); the engines
+The module is named as the worker's initializer (``autotune(initializer="tuning_faulty_engines", engines=...)``); the engines
 compute with NumPy and predict that they are the fastest.
 """
 

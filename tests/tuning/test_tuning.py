@@ -25,7 +25,7 @@ from graphdnn.problem import parse
 from graphdnn.tuning import Tuned, Verdict, autotune
 from graphdnn.tuning.startup import means_gpu
 from graphdnn.tuning.workers import worker_process
-from graphdnn.tuning.workers.compile_ahead import Ahead
+from graphdnn.tuning.workers.compile_ahead import CompileAhead
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,7 +44,12 @@ def small() -> OperationGraph:
 def tuned_with(*names: str, budget: float = 8.0, **options: Any) -> Tuned:
     engines = tuple(tuning_faulty_engines.ENGINES[name] for name in names)
     return autotune(
-        small(), budget=budget, engines=(*engines, NUMPY), initializer="tuning_engines", any_class=True, **options
+        small(),
+        budget=budget,
+        engines=(*engines, NUMPY),
+        initializer="tuning_faulty_engines",
+        any_class=True,
+        **options,
     )
 
 
@@ -54,7 +59,7 @@ def verdicts(tuned: Tuned) -> dict[str, Verdict]:
 
 def test_knobs_are_tried_and_the_result_runs() -> None:
     graph = parse("conv x=f32[2,32,28,28] w=f32[32,32,3,3] pad=1 + relu").build_operation_graph()
-    tuned = autotune(graph, budget=30.0, most=3, engines=(BLOCKED,), initializer="tuning_engines")
+    tuned = autotune(graph, budget=30.0, most=3, engines=(BLOCKED,), initializer="tuning_faulty_engines")
     assert len(tuned) == 3
     assert len({t.config.choices[0].knobs[BLOCKED.knobs[0].type] for t in tuned}) == 3
     first = tuned.trials[0]
@@ -121,7 +126,7 @@ def test_what_is_wrong_on_an_image_that_was_not_looked_at_first(monkeypatch: pyt
     monkeypatch.setattr(sys.modules["graphdnn.tuning.verification.reference"], "_FIRST", 0.0)
     tuned = autotune(
         parse("conv x=f32[5,4,8,8] w=f32[4,4,3,3] pad=1 + relu").build_operation_graph(), budget=20.0,
-        any_class=True, initializer="tuning_engines",
+        any_class=True, initializer="tuning_faulty_engines",
         engines=tuple(tuning_faulty_engines.ENGINES[name] for name in ("wrong_inside", "steady")),
     )  # fmt: skip
     assert verdicts(tuned) == {"steady": Verdict.FASTEST, "wrong_inside": Verdict.WRONG}
@@ -133,7 +138,7 @@ def test_what_is_wrong_on_an_image_that_was_not_looked_at_first(monkeypatch: pyt
 def test_two_speeds() -> None:
     """Its fast executions alone would win; its median does not."""
     tuned = autotune(
-        small(), budget=3.0, any_class=True, initializer="tuning_engines",
+        small(), budget=3.0, any_class=True, initializer="tuning_faulty_engines",
         engines=tuple(tuning_faulty_engines.ENGINES[name] for name in ("bimodal", "steady")),
     )  # fmt: skip
     assert tuned.best.name == "steady"
@@ -142,7 +147,7 @@ def test_two_speeds() -> None:
 def test_what_takes_longer_than_the_budget_is_executed_three_times() -> None:
     """Checked, timed, and looked at again: without executions that warm up, and without a race of one."""
     engines = (tuning_faulty_engines.ENGINES["slow"],)
-    tuned = autotune(small(), budget=0.3, any_class=True, initializer="tuning_engines", engines=engines)
+    tuned = autotune(small(), budget=0.3, any_class=True, initializer="tuning_faulty_engines", engines=engines)
     first = tuned.trials[0]
     assert first.verdict is Verdict.FASTEST
     assert first.median == pytest.approx(tuning_faulty_engines.SLOW, rel=0.5)
@@ -168,12 +173,12 @@ def test_no_process_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nothing/is/here")
     with pytest.raises(ExecutionFailed, match="no process starts"):
         autotune(small(), budget=0.5)
-    Ahead(is_useful=True).close()
+    CompileAhead(is_useful=True).close()
 
 
 def test_nothing_left() -> None:
     tuned = autotune(
-        small(), budget=2.0, initializer="tuning_engines", engines=(tuning_faulty_engines.ENGINES["is_wrong"],)
+        small(), budget=2.0, initializer="tuning_faulty_engines", engines=(tuning_faulty_engines.ENGINES["is_wrong"],)
     )
     with pytest.raises(NotSupported) as caught:
         tuned.plan
@@ -196,7 +201,7 @@ def test_kernels_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_reaches_the_floor_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can beat a candidate that takes the least time the device could."""
     monkeypatch.setattr(sys.modules["graphdnn.tuning.search"], "_floor", lambda config: 1e-9)
-    tuned = autotune(small(), budget=20.0, initializer="tuning_engines", tie=1e9)
+    tuned = autotune(small(), budget=20.0, initializer="tuning_faulty_engines", tie=1e9)
     assert len(tuned) == 1
     assert tuned.stopped == "no candidate can be faster than 0.001 us on this device"
 
@@ -204,7 +209,7 @@ def test_what_reaches_the_floor_ends_the_search(monkeypatch: pytest.MonkeyPatch)
 def test_the_builder_takes_the_fastest() -> None:
     graph = parse("conv x=f32[2,32,28,28] w=f32[32,32,3,3] pad=1 + relu")
     graph.deselect_engines(["k2=3"])
-    tuned = graph.autotune(budget=20.0, most=4, initializer="tuning_engines")
+    tuned = graph.autotune(budget=20.0, most=4, initializer="tuning_faulty_engines")
     assert graph.plan.name == tuned.best.name
     assert not any("k2=3" in t.name for t in tuned)
     assert graph.build() is graph.plan
@@ -218,7 +223,7 @@ def test_kernels_are_compiled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("graphdnn.tuning.workers.compile_ahead._CORES", 1)
     device = device_spec("a100")
     first, other = islice(rank(small(), device), 2)
-    ahead = Ahead(is_useful=True)
+    ahead = CompileAhead(is_useful=True)
     ahead.offer([first])
     ahead.offer([first])
     generated, *compiled = ahead.wait(first, 60.0)

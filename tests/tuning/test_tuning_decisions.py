@@ -19,7 +19,7 @@ from graphdnn.tuning import Trial, Verdict, autotune
 from graphdnn.tuning.decisions import TIE, simplicity, undecided
 from graphdnn.tuning.median_statistics import Interval, kendall_tau, median_interval, rank_below, spearman_rho
 from graphdnn.tuning.search import Limits, Search
-from graphdnn.tuning.time_accounting import Spending
+from graphdnn.tuning.time_accounting import TimeAccount
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_what_overlaps_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels first, then building, of which what was before the start or lies in kernels does not count."""
     now = [10.0]
     monkeypatch.setattr("graphdnn.tuning.time_accounting.perf_counter", lambda: now[0])
-    spending = Spending(10.0)
+    spending = TimeAccount(10.0)
     spending.compiled([(8.0, 12.0)])
     spending.compiled([(11.0, 11.5), (11.0, 13.0)])
     spending.compiled([])

@@ -14,7 +14,7 @@ from graphdnn.cuda.nvrtc import compile_text, resources
 from graphdnn.engines.host.memory import as_it_lies, axes_of
 from graphdnn.tuning.workers import device_digests, device_gather
 from graphdnn.tuning.workers.device_digests import Fingerprints
-from graphdnn.tuning.workers.device_gather import Picked
+from graphdnn.tuning.workers.device_gather import DeviceGather
 
 DEVICE = replace(PROFILES["h200"], sm_count=1)
 RNG = np.random.default_rng(5)
@@ -57,7 +57,7 @@ def test_one_bit_and_one_exchange_show() -> None:
 def test_slices_are_those_along_an_axis(axis: int) -> None:
     array = RNG.standard_normal((3, 5, 7)).astype(np.float32).transpose(2, 0, 1)
     kept = (0, 2)
-    found = Picked(EmulatedRuntime(), DEVICE).at(array.ctypes.data, device_gather.lying(array, axis), kept)
+    found = DeviceGather(EmulatedRuntime(), DEVICE).at(array.ctypes.data, device_gather.lying(array, axis), kept)
     assert found.tobytes() == as_it_lies(np.take(as_it_lies(array), kept, axes_of(array).index(axis))).tobytes()
 
 

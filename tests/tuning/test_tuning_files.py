@@ -25,7 +25,7 @@ from graphdnn import debug_log
 from graphdnn.errors import BadParam
 from graphdnn.tuning import Database
 from graphdnn.tuning.database import damaged_files, sqlite_file
-from graphdnn.tuning.database.environment import Setup
+from graphdnn.tuning.database.environment import TuningEnvironment
 
 
 @pytest.fixture(autouse=True)
@@ -450,7 +450,7 @@ def test_killed_writers_leave_whole_tunings(path: Path) -> None:
         found = database.records()
         assert not database.damaged
         assert database.integrity() == []
-        sizes: dict[tuple[str, Setup], int] = {}
+        sizes: dict[tuple[str, TuningEnvironment], int] = {}
         for record in found:
             sizes[record.key] = sizes.get(record.key, 0) + 1
         assert sizes

@@ -18,8 +18,8 @@ from graphdnn.analysis.oracle import evaluate
 from graphdnn.analysis.random_operands import blended, random_operands
 from graphdnn.dtypes import FLOATS, cast
 from graphdnn.engines.host.memory import as_it_lies, empty, store
-from graphdnn.tuning.verification.expected_results import Answers
-from graphdnn.tuning.verification.graph_slices import Slices, Thinned, slices_of, thinned
+from graphdnn.tuning.verification.expected_results import ExpectedResults
+from graphdnn.tuning.verification.graph_slices import SlicedGraph, Slices, slices_of, thinned
 from graphdnn.tuning.verification.reference import Reference
 from graphdnn.tuning.workers.measurement_worker import Bench
 
@@ -79,7 +79,7 @@ def check_slices(graph: OperationGraph, slices: Slices, kept: Sequence[int]) -> 
     bench: Any = SimpleNamespace(arrays=results, _fetched={}, _picked=None)
     plan: Any = SimpleNamespace(to_host=dict)
     cut = [bytes(Bench._result(bench, plan, t, slices.axes.get(t.uid), list(kept))) for t in graph.outputs]
-    answers = Answers(thin.graph, thin.bindings(operands), part)
+    answers = ExpectedResults(thin.graph, thin.bindings(operands), part)
     judged = answers.judged((), [len(each) for each in cut], b"".join(cut))
     if all(np.isnan(part[t.uid]).all() for t in thin.graph.outputs if t.data_type in FLOATS and judged):
         assert judged == "" or "NaN everywhere" in judged
@@ -105,7 +105,7 @@ def test_a_wrong_image_is_found_where_it_was_compared(
         if image is not None:
             result[image, 0, 0, 0] += 1
 
-        def part(thin: Thinned | None, result: Any = result) -> tuple[list[int], bytes]:
+        def part(thin: SlicedGraph | None, result: Any = result) -> tuple[list[int], bytes]:
             assert thin is not None
             some = np.ascontiguousarray(result[list(thin.kept)].transpose(0, 2, 3, 1))
             return [some.nbytes], some.tobytes()

@@ -22,7 +22,7 @@ from graphdnn.errors import error_for
 from graphdnn.v6.call_wrapper import as_call
 from graphdnn.v6.calls import convolution_directions, convolution_queries, handle
 from graphdnn.v6.functions import PLAIN, Function, functions
-from graphdnn.v6.prepared_call import Prepared
+from graphdnn.v6.prepared_call import PreparedCall
 from graphdnn.v6.rules import UNSET
 from graphdnn.v6.thread_state import last_prepared
 
@@ -111,7 +111,7 @@ def fails(row: Function, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
             call(*good_arguments(row))
             monkeypatch.setattr(type(last_prepared().plan), "execute", fail)
         else:
-            monkeypatch.setattr(Prepared, "__call__", fail)
+            monkeypatch.setattr(PreparedCall, "__call__", fail)
     else:
         call = as_call(row, fail)
     with pytest.raises(v6.CudnnError) as error:

@@ -18,7 +18,7 @@ from graphdnn.enums import Status
 from graphdnn.errors import error_for
 from graphdnn.v6.call_wrapper import as_call
 from graphdnn.v6.functions import functions
-from graphdnn.v6.prepared_call import Prepared
+from graphdnn.v6.prepared_call import PreparedCall
 from graphdnn.v6.rules import UNSET
 
 CONDITIONS: list[tuple[str, str, str]] = [
@@ -335,7 +335,7 @@ def fails(name: str, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     call = getattr(v6, name)
     if call.__name__.endswith(("Forward", "Backward", "Inference", "Training", "Data", "Weights", "Loss")):
-        monkeypatch.setattr(Prepared, "__call__", fail)
+        monkeypatch.setattr(PreparedCall, "__call__", fail)
     else:
         call = as_call(functions()[name], fail)
     with pytest.raises(v6.CudnnError) as error:

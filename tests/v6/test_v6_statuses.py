@@ -287,12 +287,12 @@ def test_b_may_not_be_c_alone() -> None:
 
 
 def test_failures_of_the_library_have_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphdnn.v6.prepared_call import Prepared
+    from graphdnn.v6.prepared_call import PreparedCall
 
     def fail(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(Prepared, "__call__", fail)
+    monkeypatch.setattr(PreparedCall, "__call__", fail)
     with pytest.raises(v6.CudnnError) as error:
         v6.cudnnScaleTensor(v6.cudnnCreate(), tensor((1, 1, 1, 1)), np.ones(1, np.float32), 2.0)
     assert (error.value.status, error.value.rejections[0].rule) == (v6.CUDNN_STATUS_ALLOC_FAILED, "v6.unexpected")

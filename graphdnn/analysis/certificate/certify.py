@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphdnn.analysis.certificate.certificate import Certificate, OperationBound, OutputBound
-from graphdnn.analysis.certificate.error_interval import Box
+from graphdnn.analysis.certificate.error_interval import ErrorInterval
 from graphdnn.analysis.certificate.known_values import Known
 from graphdnn.analysis.certificate.numeric_class import numeric_class
 from graphdnn.analysis.certificate.overflow import overflow_proofs
@@ -187,7 +187,11 @@ def _from_data(
     totals: dict[int, Array] = {}
     numbers = same_values(graph.operations)
     for is_statistical in (False, True):
-        boxes = {t.uid: Box.of(_plainly(values[t.uid])) for t in graph.tensors.values() if t.uid not in graph.producer}
+        boxes = {
+            t.uid: ErrorInterval.of(_plainly(values[t.uid]))
+            for t in graph.tensors.values()
+            if t.uid not in graph.producer
+        }
         walk = Walk(plan.config, boxes, Known(values, old, is_statistical, totals, numbers))
         walk.run()
         walks.append(walk)
@@ -264,15 +268,15 @@ def _from_ranges(config: EngineConfig, given: Mapping[int, tuple[float, float]])
         if tensor.uid in graph.producer:
             continue
         if tensor.is_constant:
-            boxes[tensor.uid] = Box.of(np.asarray(tensor.constant_value, np.float64).reshape(()))
+            boxes[tensor.uid] = ErrorInterval.of(np.asarray(tensor.constant_value, np.float64).reshape(()))
         elif tensor.uid in given:
-            boxes[tensor.uid] = Box.between(*map(float, given[tensor.uid]))
+            boxes[tensor.uid] = ErrorInterval.between(*map(float, given[tensor.uid]))
         elif tensor.data_type in FLOATS:
             unknown.append(tensor)
         else:
             limits = ELEMENTS[tensor.data_type]
             low = 0.0 if tensor.data_type in BOOLEANS else limits.smallest
-            boxes[tensor.uid] = Box.between(float(low), float(limits.largest))
+            boxes[tensor.uid] = ErrorInterval.between(float(low), float(limits.largest))
     if unknown:
         return tuple(OutputBound(t, None, None, None, None) for t in graph.outputs)
     walks = []

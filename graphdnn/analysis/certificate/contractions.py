@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn.analysis.certificate.error_interval import Box
+from graphdnn.analysis.certificate.error_interval import ErrorInterval
 from graphdnn.analysis.certificate.known_values import Known
 from graphdnn.analysis.certificate.magnitude_sums import Terms
 from graphdnn.analysis.certificate.roundoff import REFERENCE, compute_of, gamma, largest, roundoff, smallest
@@ -18,7 +18,7 @@ from graphdnn.heuristics import Choice
 from graphdnn.operations import Operation
 
 
-def product(known: Known, op: Any, choice: Choice | None, operands: Mapping[str, Box]) -> Box:
+def product(known: Known, op: Any, choice: Choice | None, operands: Mapping[str, ErrorInterval]) -> ErrorInterval:
     """Of a convolution or a matrix product."""
     (a, x), (b, w) = operands.items()
     compute = compute_of(op.compute_type)
@@ -41,7 +41,9 @@ def product(known: Known, op: Any, choice: Choice | None, operands: Mapping[str,
     return blended(known, op, terms.range({a: x, b: w}).with_error(error), total)
 
 
-def _total(known: Known, op: Operation, terms: Terms, x: Box, w: Box, reach: Mapping[str, Array]) -> Array:
+def _total(
+    known: Known, op: Operation, terms: Terms, x: ErrorInterval, w: ErrorInterval, reach: Mapping[str, Array]
+) -> Array:
     if not (x.is_exact and w.is_exact):
         return terms.of(reach)
     if id(op) not in known.totals:
@@ -53,7 +55,9 @@ def _largest_products(how: Summation, reach: Mapping[str, Array]) -> Array:
     return np.asarray(how.products * prod(float(np.max(v, initial=0.0)) for v in reach.values()))
 
 
-def _whole_product(known: Known, op: Any, terms: Terms, operands: Mapping[str, Box], top: float) -> Box:
+def _whole_product(
+    known: Known, op: Any, terms: Terms, operands: Mapping[str, ErrorInterval], top: float
+) -> ErrorInterval:
     """Exact while operands are, wrapped sums included; an operand that may be off needs sums that do not wrap."""
     (a, x), (b, w) = operands.items()
     box = terms.range(operands)
@@ -64,7 +68,7 @@ def _whole_product(known: Known, op: Any, terms: Terms, operands: Mapping[str, B
     return blended(known, op, box.with_error(np.where(total > top, np.inf, error)), total)
 
 
-def blended(known: Known, op: Any, box: Box, total: Any) -> Box:
+def blended(known: Known, op: Any, box: ErrorInterval, total: Any) -> ErrorInterval:
     """alpha * result + beta * old."""
     alpha, beta = float(getattr(op, "alpha", 1.0)), float(getattr(op, "beta", 0.0))
     if alpha == 1.0 and beta == 0.0:
@@ -72,8 +76,8 @@ def blended(known: Known, op: Any, box: Box, total: Any) -> Box:
     compute = compute_of(op.compute_type)
     u = max(roundoff(compute), REFERENCE) + REFERENCE  # integers are scaled in double where factors are fractions
     tensor = next(iter(op.outputs().values()))
-    old = Box.between(0.0, 0.0) if beta == 0 else known.old(tensor)
+    old = ErrorInterval.between(0.0, 0.0) if beta == 0 else known.old(tensor)
     scaled, added = box.scaled(alpha), old.scaled(beta)
     reach = abs(alpha) * (np.maximum(box.most, total) + box.error) + added.reach
     error = scaled.error + added.error + gamma(3, u) * reach + 2 * smallest(compute)
-    return Box(scaled.low + added.low, scaled.high + added.high, np.zeros(())).with_error(error)
+    return ErrorInterval(scaled.low + added.low, scaled.high + added.high, np.zeros(())).with_error(error)

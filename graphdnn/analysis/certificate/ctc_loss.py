@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from graphdnn.analysis.certificate.error_interval import Box
+from graphdnn.analysis.certificate.error_interval import ErrorInterval
 from graphdnn.analysis.certificate.normalizations import Arithmetic
 from graphdnn.analysis.certificate.pointwise_rounding import FUNCTION
 from graphdnn.analysis.certificate.roundoff import gamma
@@ -25,7 +25,7 @@ from graphdnn.operations import CtcLoss
 _JOIN = 12 + FUNCTION  # units of 1, where the logarithm of two exponentials is at most log 2 above the larger one
 
 
-def ctc_loss(op: CtcLoss, boxes: Mapping[str, Box], arithmetic: Arithmetic) -> dict[str, Box]:
+def ctc_loss(op: CtcLoss, boxes: Mapping[str, ErrorInterval], arithmetic: Arithmetic) -> dict[str, ErrorInterval]:
     u, probs = arithmetic.u, boxes["probs"]
     steps, batch, classes = op.probs.extents
     labels, label_lengths, input_lengths = (
@@ -71,7 +71,7 @@ def ctc_loss(op: CtcLoss, boxes: Mapping[str, Box], arithmetic: Arithmetic) -> d
     spelled_off = joined(ends, ends_off, 1)[rows, final]
     costs_off = np.where(input_lengths > 0, spelled_off, 0.0)
     costs_off = np.where(np.isinf(costs) & ~np.isinf(costs_off), 0.0, costs_off)
-    found = {"costs": Box.of(costs).with_error(costs_off)}
+    found = {"costs": ErrorInterval.of(costs).with_error(costs_off)}
     if op.gradients is None:
         return found
 
@@ -91,7 +91,7 @@ def ctc_loss(op: CtcLoss, boxes: Mapping[str, Box], arithmetic: Arithmetic) -> d
     gradients_off = error + sums_off + many * (np.abs(value) + error + sums + sums_off) + arithmetic.floor
     inside = (np.arange(steps)[:, None] < input_lengths) & np.isfinite(costs)
     gradients_off = np.where(inside[:, :, None], gradients_off, 0.0)
-    return found | {"gradients": Box.of(gradients).with_error(gradients_off)}
+    return found | {"gradients": ErrorInterval.of(gradients).with_error(gradients_off)}
 
 
 def _near(values: Array, by: int) -> Array:

@@ -12,7 +12,7 @@ from graphdnn.dtypes import Array
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class ErrorInterval:
     """``low <= exact <= high`` and ``|computed - exact| <= error``, element by element, or for all elements in one."""
 
     low: Array
@@ -20,13 +20,13 @@ class Box:
     error: Array
 
     @classmethod
-    def of(cls, values: Any, error: Any = 0.0) -> Box:
+    def of(cls, values: Any, error: Any = 0.0) -> ErrorInterval:
         """Around known values."""
         at = np.asarray(values, np.float64)
         return cls(at, at, np.broadcast_to(np.asarray(error, np.float64), at.shape))
 
     @classmethod
-    def between(cls, low: float, high: float, error: float = 0.0) -> Box:
+    def between(cls, low: float, high: float, error: float = 0.0) -> ErrorInterval:
         """Of a tensor of which only a range is known."""
         return cls(*(np.asarray(v, np.float64) for v in (low, high, error)))
 
@@ -49,14 +49,14 @@ class Box:
     def is_exact(self) -> bool:
         return not self.error.any()
 
-    def scaled(self, factor: float) -> Box:
+    def scaled(self, factor: float) -> ErrorInterval:
         low, high = sorted_pair(self.low * factor, self.high * factor)
-        return Box(low, high, self.error * abs(factor))
+        return ErrorInterval(low, high, self.error * abs(factor))
 
-    def with_error(self, error: Any) -> Box:
+    def with_error(self, error: Any) -> ErrorInterval:
         """NaN, where infinities met, is no bound."""
         found = np.broadcast_to(np.asarray(error, np.float64), np.broadcast_shapes(np.shape(error), self.low.shape))
-        return Box(self.low, self.high, np.where(np.isnan(found), np.inf, found))
+        return ErrorInterval(self.low, self.high, np.where(np.isnan(found), np.inf, found))
 
 
 def sorted_pair(a: Array, b: Array) -> tuple[Array, Array]:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from graphdnn.analysis.certificate.error_interval import Box
+from graphdnn.analysis.certificate.error_interval import ErrorInterval
 from graphdnn.analysis.certificate.normalizations import Arithmetic
 from graphdnn.analysis.certificate.roundoff import compute_of, gamma
 from graphdnn.dtypes import Array
@@ -30,7 +30,9 @@ from graphdnn.operations.grid_sample import GridSample, GridSampleBackward
 _SUM, _POSITION = 8, 3  # roundings
 
 
-def grid_sample(op: GridSample, operands: Mapping[str, Box], arithmetic: Arithmetic) -> dict[str, Box]:
+def grid_sample(
+    op: GridSample, operands: Mapping[str, ErrorInterval], arithmetic: Arithmetic
+) -> dict[str, ErrorInterval]:
     """Sums of four are too short for their errors to be random: both bounds are one."""
     x, grid = operands["x"], operands["grid"]
     u = arithmetic.u
@@ -49,10 +51,12 @@ def grid_sample(op: GridSample, operands: Mapping[str, Box], arithmetic: Arithme
         slope = _of_image(np.abs(np.diff(np.pad(image, outside), axis=axis)))
         error = error + slope * moved[:, None]
     error = np.where(is_outside[:, None], 0.0, error)
-    return {"y": Box.of(sample(image, np.broadcast_to(grid.low, op.grid.extents))).with_error(error)}
+    return {"y": ErrorInterval.of(sample(image, np.broadcast_to(grid.low, op.grid.extents))).with_error(error)}
 
 
-def grid_sample_backward(op: GridSampleBackward, operands: Mapping[str, Box], arithmetic: Arithmetic) -> dict[str, Box]:
+def grid_sample_backward(
+    op: GridSampleBackward, operands: Mapping[str, ErrorInterval], arithmetic: Arithmetic
+) -> dict[str, ErrorInterval]:
     """Twice the roundings: the reference has them as well."""
     x, dy, grid = operands["x"], operands["dy"], operands["grid"]
     image, image_off = (np.broadcast_to(v, op.x.extents) for v in (x.low, x.error))
@@ -89,7 +93,7 @@ def grid_sample_backward(op: GridSampleBackward, operands: Mapping[str, Box], ar
         local = operands_off + across + own + np.where(may_jump, 2 * most, 0.0)
         found[..., i] = half * local * (1 + 2 * u) + 8 * channels * floor * (1 + half)
         found[..., i] = np.where(half * _largest_sum(image, image_off, reach) > top, np.inf, found[..., i])
-    return {"dx": Box.of(dx).with_error(error), "dgrid": Box.of(dgrid).with_error(found)}
+    return {"dx": ErrorInterval.of(dx).with_error(error), "dgrid": ErrorInterval.of(dgrid).with_error(found)}
 
 
 def _largest_sum(image: Array, image_off: Array, reach: Array) -> Array:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from graphdnn.analysis.certificate.error_interval import Box
+from graphdnn.analysis.certificate.error_interval import ErrorInterval
 from graphdnn.analysis.certificate.roundoff import gamma, likely
 from graphdnn.dtypes import Array
 from graphdnn.graph.value_numbering import Numbers
 from graphdnn.tensors import TensorSpec
 
 
-class Unproved(Exception):
+class NoBound(Exception):
     """No bound is derived for an operation, and why."""
 
 
@@ -36,10 +36,10 @@ class Known:
         assert self.values is not None
         return np.asarray(self.values[tensor.uid]).astype(np.float64)
 
-    def old(self, tensor: TensorSpec) -> Box:
+    def old(self, tensor: TensorSpec) -> ErrorInterval:
         if tensor.uid not in self.before:
-            raise Unproved(f"beta reads the old contents of {tensor.label()}, whose range is not known")
-        return Box.of(self.before[tensor.uid])
+            raise NoBound(f"beta reads the old contents of {tensor.label()}, whose range is not known")
+        return ErrorInterval.of(self.before[tensor.uid])
 
     def grown(self, n: int, u: float) -> float:
         """The relative error of n roundings of ``u`` each."""

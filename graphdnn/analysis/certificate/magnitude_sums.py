@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from graphdnn.analysis.certificate.error_interval import Box
+from graphdnn.analysis.certificate.error_interval import ErrorInterval
 from graphdnn.analysis.certificate.roundoff import REFERENCE
 from graphdnn.dtypes import Array
 from graphdnn.engines.operation_cost import reduction_length
@@ -50,29 +50,29 @@ class Terms:
             return self.op
         return self.op.model_copy(update={"spec": self.op.spec.model_copy(update={"operator": ReductionOperator.ADD})})
 
-    def range(self, operands: Mapping[str, Box]) -> Box:
+    def range(self, operands: Mapping[str, ErrorInterval]) -> ErrorInterval:
         """Of a sum of products; terms that fall onto padding are 0."""
         if self.has_data:
             zero = np.zeros(())
-            return Box(zero, zero, zero)
+            return ErrorInterval(zero, zero, zero)
         x, w = operands.values()
         products = [float(a) * float(b) for a in (x.low, x.high) for b in (w.low, w.high)]
         low, high = min(0.0, *products) * self.length, max(0.0, *products) * self.length
-        return Box.between(low, high)
+        return ErrorInterval.between(low, high)
 
-    def widest(self, low: Array, high: Array, error: Array) -> Box:
+    def widest(self, low: Array, high: Array, error: Array) -> ErrorInterval:
         """Of a choice among elements: |max a - max b| <= max |a - b|."""
         if not self.has_data:
-            return Box(low, high, error)
+            return ErrorInterval(low, high, error)
         if not np.any(error):  # and the values themselves are known
-            return Box.between(0.0, 0.0)
+            return ErrorInterval.between(0.0, 0.0)
         from graphdnn.analysis.oracle.float64_evaluation import apply
 
         op = self.op
         if isinstance(op, Reduction):
             op = op.model_copy(update={"spec": op.spec.model_copy(update={"operator": ReductionOperator.MAX})})
         found = apply(op, {"x": error})
-        return Box(found, found, found)
+        return ErrorInterval(found, found, found)
 
     def multiplied(self, values: Array) -> Array:
         if not self.has_data:

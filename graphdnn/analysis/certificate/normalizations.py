@@ -26,7 +26,7 @@ from math import log2, prod, sqrt
 
 import numpy as np
 
-from graphdnn.analysis.certificate.error_interval import Box
+from graphdnn.analysis.certificate.error_interval import ErrorInterval
 from graphdnn.analysis.certificate.roundoff import (
     LAMBDA,
     REFERENCE,
@@ -43,7 +43,7 @@ from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import BnFinalizeStatsMode, DataType, NormMode, NormPhase
 from graphdnn.operations import BnBackwardWeights, BnFinalize, NormBackward, NormForward, Operation
 
-Boxes = Mapping[str, Box]
+Boxes = Mapping[str, ErrorInterval]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Term:
     peak: Array  # the largest that anything on the way can be, in whatever order
 
     @classmethod
-    def of(cls, box: Box) -> Term:
+    def of(cls, box: ErrorInterval) -> Term:
         return cls(box.low, box.error, box.reach, np.maximum(box.reach, 1.0))
 
     def __add__(self, other: Term) -> Term:
@@ -118,12 +118,12 @@ class Arithmetic:
         u = roundoff(compute) + REFERENCE
         return cls(u, smallest_normal(compute), largest(compute), is_statistical, steps, handed)
 
-    def rounded(self, term: Term, roundings: float) -> Box:
+    def rounded(self, term: Term, roundings: float) -> ErrorInterval:
         """The result of a formula."""
         grown = likely(roundings, self.u) if self.is_statistical else gamma(roundings, self.u)
         lost = roundings * self.floor * term.peak
         error = term.error + grown * term.size + lost
-        return Box.of(term.value).with_error(np.where(term.peak > self.top, np.inf, error))
+        return ErrorInterval.of(term.value).with_error(np.where(term.peak > self.top, np.inf, error))
 
     def of_sums(self, n: int) -> float:
         return likely(n, self.u) if self.is_statistical else gamma(n, self.u)
@@ -138,7 +138,9 @@ class Arithmetic:
         return np.zeros_like(magnitudes) if self.handed is None else self.handed.rounding(magnitudes)
 
 
-def _variance(x: Box, axes: tuple[int, ...], arithmetic: Arithmetic, *, centered: bool) -> tuple[Box | None, Box]:
+def _variance(
+    x: ErrorInterval, axes: tuple[int, ...], arithmetic: Arithmetic, *, centered: bool
+) -> tuple[ErrorInterval | None, ErrorInterval]:
     """(mean, variance) of data that may be off."""
     n = _count(x.low, axes)
     term = Term.of(x)
@@ -157,10 +159,10 @@ def _variance(x: Box, axes: tuple[int, ...], arithmetic: Arithmetic, *, centered
     off = (1 + 2 * sqrt(log2(max(n, 2)))) * arithmetic.of_sums(arithmetic.steps * n + 4) * size
     own = arithmetic.of_sums(2 * n + 20) * (spread + off) ** 2 + 2 * spread * off + off * off
     error = np.where(n * (2 * far) ** 2 > arithmetic.top, np.inf, operands + own + n * arithmetic.floor)
-    return mean, Box.of(exact).with_error(error)
+    return mean, ErrorInterval.of(exact).with_error(error)
 
 
-def _inverse_root(variance: Box, epsilon: Box, arithmetic: Arithmetic) -> Box:
+def _inverse_root(variance: ErrorInterval, epsilon: ErrorInterval, arithmetic: Arithmetic) -> ErrorInterval:
     """1 / sqrt(v + epsilon), falling: its slope is steepest at the low end."""
     value = variance.low + epsilon.low
     error = variance.error + epsilon.error + arithmetic.u * np.abs(value)
@@ -168,17 +170,17 @@ def _inverse_root(variance: Box, epsilon: Box, arithmetic: Arithmetic) -> Box:
     slope = 0.5 / (low * np.sqrt(np.maximum(low, 0.0)))
     found = 1 / np.sqrt(value)
     carried = np.where(low > 0, slope * error, np.where(error == 0, 0.0, np.inf))
-    return Box.of(found).with_error(carried + gamma(6, arithmetic.u) * (found + carried))
+    return ErrorInterval.of(found).with_error(carried + gamma(6, arithmetic.u) * (found + carried))
 
 
-def _epsilon(boxes: Boxes) -> Box:
-    return boxes.get("epsilon", Box.between(0.0, 0.0))
+def _epsilon(boxes: Boxes) -> ErrorInterval:
+    return boxes.get("epsilon", ErrorInterval.between(0.0, 0.0))
 
 
-def norm_forward(op: NormForward, boxes: Boxes, arithmetic: Arithmetic) -> dict[str, Box]:
+def norm_forward(op: NormForward, boxes: Boxes, arithmetic: Arithmetic) -> dict[str, ErrorInterval]:
     x, centered = boxes["x"], op.mode is not NormMode.RMS_NORM
     mean, inverse = boxes.get("mean"), boxes.get("inv_variance")
-    found: dict[str, Box] = {}
+    found: dict[str, ErrorInterval] = {}
     if op.phase is NormPhase.TRAINING or inverse is None or (centered and mean is None):
         mean, variance = _variance(x, op.axes, arithmetic, centered=centered)
         inverse = _inverse_root(variance, _epsilon(boxes), arithmetic)
@@ -192,9 +194,11 @@ def norm_forward(op: NormForward, boxes: Boxes, arithmetic: Arithmetic) -> dict[
     return found if mean is None else found | {"mean": mean}
 
 
-def _running(boxes: Boxes, mean: Box, variance: Box, n: int, arithmetic: Arithmetic) -> dict[str, Box]:
+def _running(
+    boxes: Boxes, mean: ErrorInterval, variance: ErrorInterval, n: int, arithmetic: Arithmetic
+) -> dict[str, ErrorInterval]:
     factor = boxes["momentum"]
-    keep = Term.of(Box.of(1.0 - factor.low))
+    keep = Term.of(ErrorInterval.of(1.0 - factor.low))
     unbiased = Term.of(variance).scaled(n / max(n - 1, 1))
     found = {}
     for port, previous, current in (
@@ -205,7 +209,7 @@ def _running(boxes: Boxes, mean: Box, variance: Box, n: int, arithmetic: Arithme
     return found
 
 
-def norm_backward(op: NormBackward, boxes: Boxes, arithmetic: Arithmetic) -> dict[str, Box]:
+def norm_backward(op: NormBackward, boxes: Boxes, arithmetic: Arithmetic) -> dict[str, ErrorInterval]:
     x, centered = boxes["x"], op.mode is not NormMode.RMS_NORM
     mean, inverse = boxes.get("mean"), boxes.get("inv_variance")
     if inverse is None or (centered and mean is None):
@@ -225,10 +229,10 @@ def norm_backward(op: NormBackward, boxes: Boxes, arithmetic: Arithmetic) -> dic
     }
 
 
-def bn_finalize(op: BnFinalize, boxes: Boxes, arithmetic: Arithmetic) -> dict[str, Box]:
+def bn_finalize(op: BnFinalize, boxes: Boxes, arithmetic: Arithmetic) -> dict[str, ErrorInterval]:
     """Statistics from sums; their difference cancels, so it is taken in double everywhere."""
     double = Arithmetic(2 * REFERENCE, arithmetic.floor, float(np.finfo(np.float64).max), False)
-    found: dict[str, Box] = {}
+    found: dict[str, ErrorInterval] = {}
     if op.mode is BnFinalizeStatsMode.INFERENCE:
         mean, variance = boxes["previous_running_mean"], boxes["previous_running_var"]
         found |= {"updated_running_mean": mean, "updated_running_var": variance}
@@ -238,7 +242,7 @@ def bn_finalize(op: BnFinalize, boxes: Boxes, arithmetic: Arithmetic) -> dict[st
         mean = double.rounded(average, 4)
         square = Term.of(boxes["y_sq_sum"]).scaled(1 / count) - average * average
         spread = double.rounded(square, 8)
-        variance = Box.of(np.maximum(spread.low, 0.0)).with_error(spread.error)
+        variance = ErrorInterval.of(np.maximum(spread.low, 0.0)).with_error(spread.error)
         if op.previous_running_mean is not None:
             known = {"momentum": boxes["momentum"], "input_running_mean": boxes["previous_running_mean"],
                      "input_running_var": boxes["previous_running_var"]}  # fmt: skip
@@ -255,7 +259,7 @@ def bn_finalize(op: BnFinalize, boxes: Boxes, arithmetic: Arithmetic) -> dict[st
     }
 
 
-def bn_backward_weights(op: BnBackwardWeights, boxes: Boxes, arithmetic: Arithmetic) -> dict[str, Box]:
+def bn_backward_weights(op: BnBackwardWeights, boxes: Boxes, arithmetic: Arithmetic) -> dict[str, ErrorInterval]:
     x, dy, mean, inverse, scale = (Term.of(boxes[port]) for port in ("x", "dy", "mean", "inv_std", "scale"))
     axes = tuple(a for a in range(x.value.ndim) if a != 1)
     n = _count(x.value, axes)

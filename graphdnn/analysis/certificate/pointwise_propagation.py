@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn.analysis.certificate.error_interval import Box, times
+from graphdnn.analysis.certificate.error_interval import ErrorInterval, times
 from graphdnn.dtypes import Array
 from graphdnn.enums import PointwiseMode
 
 Parameters = Mapping[str, Any]
-Carry = Callable[[Sequence[Box], Parameters], Any]
+Carry = Callable[[Sequence[ErrorInterval], Parameters], Any]
 _M = PointwiseMode
 
 # The largest |f'| of functions that have one, and of the factors that backward modes multiply dy by.
@@ -30,46 +30,46 @@ _SIGMOID_SLOPE, _SIGMOID_CURVE = 0.25, 0.0963  # 1 / (6 sqrt(3)) = 0.0962
 _TANH_CURVE = 0.77  # 4 / (3 sqrt(3)) = 0.7698
 
 
-def _sum(boxes: Sequence[Box], _: Parameters) -> Any:
+def _sum(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     return boxes[0].error + boxes[1].error
 
 
-def _same(boxes: Sequence[Box], _: Parameters) -> Any:
+def _same(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     return boxes[0].error
 
 
-def _largest(boxes: Sequence[Box], _: Parameters) -> Any:
+def _largest(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     return np.maximum(boxes[0].error, boxes[1].error)
 
 
-def _product(boxes: Sequence[Box], _: Parameters) -> Any:
+def _product(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     x, b = boxes
     return times(b.reach, x.error) + times(x.most, b.error)
 
 
-def _plus_square(boxes: Sequence[Box], _: Parameters) -> Any:
+def _plus_square(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     x, b = boxes
     return x.error + times(b.most + b.reach, b.error)
 
 
-def _nearest_to_zero(box: Box) -> Array:
+def _nearest_to_zero(box: ErrorInterval) -> Array:
     """The smallest magnitude between exact and computed values; 0 where their signs may differ."""
     low, high = box.wide
     return np.where((low <= 0) & (high >= 0), 0.0, np.minimum(np.abs(low), np.abs(high)))
 
 
-def _quotient(boxes: Sequence[Box], _: Parameters) -> Any:
+def _quotient(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     x, b = boxes
     least = _nearest_to_zero(b)
     return times(1 / least, x.error) + times(x.most / (least * least), b.error)
 
 
-def _reciprocal(boxes: Sequence[Box], _: Parameters) -> Any:
+def _reciprocal(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     least = _nearest_to_zero(boxes[0])
     return times(1 / (least * least), boxes[0].error)
 
 
-def _root(boxes: Sequence[Box], _: Parameters) -> Any:
+def _root(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     (x,) = boxes
     low = x.low - x.error
     away = times(0.5 / np.sqrt(np.maximum(low, 0)), x.error)
@@ -77,23 +77,23 @@ def _root(boxes: Sequence[Box], _: Parameters) -> Any:
     return np.where(low > 0, away, at_zero)
 
 
-def _reciprocal_root(boxes: Sequence[Box], _: Parameters) -> Any:
+def _reciprocal_root(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     (x,) = boxes
     low = np.maximum(x.low - x.error, 0.0)
     return times(0.5 / (low * np.sqrt(low)), x.error)
 
 
-def _exponential(boxes: Sequence[Box], _: Parameters) -> Any:
+def _exponential(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     (x,) = boxes
     return times(np.exp(x.wide[1]), x.error)
 
 
-def _logarithm(boxes: Sequence[Box], _: Parameters) -> Any:
+def _logarithm(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     (x,) = boxes
     return times(1 / np.maximum(x.wide[0], 0.0), x.error)
 
 
-def _tangent(boxes: Sequence[Box], _: Parameters) -> Any:
+def _tangent(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     (x,) = boxes
     low, high = x.wide
     crosses = np.floor(low / pi + 0.5) != np.floor(high / pi + 0.5)  # a pole
@@ -101,7 +101,7 @@ def _tangent(boxes: Sequence[Box], _: Parameters) -> Any:
     return times(np.where(crosses, np.inf, 1 + steepest * steepest), x.error)
 
 
-def _power(boxes: Sequence[Box], _: Parameters) -> Any:
+def _power(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     """On the corners of the box, for positive x; an exact exponent of 1 or 2 for any."""
     x, b = boxes
     (low, high), (least, greatest) = x.wide, b.wide
@@ -117,7 +117,7 @@ def _power(boxes: Sequence[Box], _: Parameters) -> Any:
     return np.where(untouched, 0.0, np.where(low > 0, found, np.inf))
 
 
-def _angle(boxes: Sequence[Box], _: Parameters) -> Any:
+def _angle(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     y, x = boxes
     least = np.hypot(_nearest_to_zero(y), _nearest_to_zero(x))
     low, high = y.wide
@@ -127,18 +127,18 @@ def _angle(boxes: Sequence[Box], _: Parameters) -> Any:
     return np.where(untouched, 0.0, np.minimum(np.where(crosses, 2 * pi, found), 2 * pi))
 
 
-def _remainder(boxes: Sequence[Box], _: Parameters) -> Any:
+def _remainder(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     """Either remainder is smaller than the divisor."""
     x, b = boxes
     return np.where((x.error == 0) & (b.error == 0), 0.0, 2 * b.reach)
 
 
-def _step(boxes: Sequence[Box], _: Parameters) -> Any:
+def _step(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     """Ceil, floor: whole numbers, so the next one above."""
     return np.ceil(boxes[0].error)
 
 
-def _cosine(boxes: Sequence[Box], _: Parameters) -> Any:
+def _cosine(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     return np.minimum(boxes[0].error, 2.0)
 
 
@@ -146,19 +146,19 @@ def _smooth(slope: float) -> Carry:
     return lambda boxes, _: slope * boxes[0].error
 
 
-def _hyperbolic(boxes: Sequence[Box], _: Parameters) -> Any:
+def _hyperbolic(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     (x,) = boxes
     flat = np.cosh(np.minimum(_nearest_to_zero(x), 300.0))
     return np.minimum(times(1 / (flat * flat), x.error), 2.0)
 
 
-def _logistic(boxes: Sequence[Box], _: Parameters) -> Any:
+def _logistic(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     (x,) = boxes
     small = np.exp(-_nearest_to_zero(x))
     return np.minimum(times(small / ((1 + small) * (1 + small)), x.error), 1.0)
 
 
-def _clipped(boxes: Sequence[Box], parameters: Parameters) -> Any:
+def _clipped(boxes: Sequence[ErrorInterval], parameters: Parameters) -> Any:
     """Slope 1 between the clips, the parameter's below them and 0 above."""
     (x,) = boxes
     low, high = x.wide
@@ -168,7 +168,7 @@ def _clipped(boxes: Sequence[Box], parameters: Parameters) -> Any:
     return times(np.maximum(inside, np.where(low < below, slope, 0.0)), x.error)
 
 
-def _elu(boxes: Sequence[Box], parameters: Parameters) -> Any:
+def _elu(boxes: Sequence[ErrorInterval], parameters: Parameters) -> Any:
     (x,) = boxes
     low, high = x.wide
     alpha = abs(parameters["elu_alpha"])
@@ -176,11 +176,11 @@ def _elu(boxes: Sequence[Box], parameters: Parameters) -> Any:
     return times(slope, x.error)
 
 
-def _softplus(boxes: Sequence[Box], _: Parameters) -> Any:
+def _softplus(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     return boxes[0].error
 
 
-def _swish(boxes: Sequence[Box], _: Parameters) -> Any:
+def _swish(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     return _SWISH_SLOPE * boxes[0].error
 
 
@@ -188,20 +188,20 @@ def _swish(boxes: Sequence[Box], _: Parameters) -> Any:
 
 
 def _backward(most: Callable[[Parameters], float], slope: Callable[[Parameters], float]) -> Carry:
-    def carry(boxes: Sequence[Box], parameters: Parameters) -> Any:
+    def carry(boxes: Sequence[ErrorInterval], parameters: Parameters) -> Any:
         dy, x = boxes
         return times(most(parameters), dy.error) + times(dy.reach * slope(parameters), x.error)
 
     return carry
 
 
-def _stepped(boxes: Sequence[Box], factors: Array, jump: Any, is_near: Array) -> Any:
+def _stepped(boxes: Sequence[ErrorInterval], factors: Array, jump: Any, is_near: Array) -> Any:
     """A factor with steps: where x may be on either side of one, the whole step counts."""
     dy, x = boxes
     return times(factors, dy.error) + np.where(is_near & (x.error > 0), dy.reach * jump, 0.0)
 
 
-def _relu_backward(boxes: Sequence[Box], parameters: Parameters) -> Any:
+def _relu_backward(boxes: Sequence[ErrorInterval], parameters: Parameters) -> Any:
     low, high = boxes[1].wide
     slope = abs(parameters["relu_lower_clip_slope"])
     near = np.zeros(np.shape(low), np.bool_)
@@ -210,7 +210,7 @@ def _relu_backward(boxes: Sequence[Box], parameters: Parameters) -> Any:
     return _stepped(boxes, np.asarray(max(1.0, slope)), max(1.0, slope) + slope, near)
 
 
-def _elu_backward(boxes: Sequence[Box], parameters: Parameters) -> Any:
+def _elu_backward(boxes: Sequence[ErrorInterval], parameters: Parameters) -> Any:
     dy, x = boxes
     low, high = x.wide
     alpha = abs(parameters["elu_alpha"])
@@ -223,14 +223,14 @@ def _elu_backward(boxes: Sequence[Box], parameters: Parameters) -> Any:
 # What is one thing or another.
 
 
-def _compared(boxes: Sequence[Box], _: Parameters) -> Any:
+def _compared(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     """1 where the operands may change places."""
     a, b = boxes
     (a_low, a_high), (b_low, b_high) = a.wide, b.wide
     return ((a.error + b.error > 0) & (a_low <= b_high) & (b_low <= a_high)).astype(np.float64)
 
 
-def _logical(boxes: Sequence[Box], _: Parameters) -> Any:
+def _logical(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     found = np.zeros(())
     for box in boxes:
         low, high = box.wide
@@ -238,7 +238,7 @@ def _logical(boxes: Sequence[Box], _: Parameters) -> Any:
     return found
 
 
-def _selected(boxes: Sequence[Box], _: Parameters) -> Any:
+def _selected(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     x, b, t = boxes
     low, high = t.wide
     unclear = (t.error > 0) & (low <= 0) & (high >= 0)
@@ -246,7 +246,7 @@ def _selected(boxes: Sequence[Box], _: Parameters) -> Any:
     return np.maximum(x.error, b.error) + np.where(unclear, apart, 0.0)
 
 
-def _counted(boxes: Sequence[Box], _: Parameters) -> Any:
+def _counted(boxes: Sequence[ErrorInterval], _: Parameters) -> Any:
     return np.zeros_like(boxes[0].error)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn.analysis.certificate.error_interval import Box
+from graphdnn.analysis.certificate.error_interval import ErrorInterval
 from graphdnn.dtypes import Array
 from graphdnn.enums import PointwiseMode
 
@@ -23,32 +23,32 @@ FUNCTION = 8.0  # units of a library's function
 _M = PointwiseMode
 Parameters = Mapping[str, Any]
 # (operands as computed, largest magnitude of the result, parameters) -> what the units are relative to
-Scale = Callable[[Sequence[Box], Array, Parameters], Any]
+Scale = Callable[[Sequence[ErrorInterval], Array, Parameters], Any]
 EXACT: tuple[float, Scale | None] = (0.0, None)  # choices, copies and remainders round nothing
 
 
-def _result(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
+def _result(boxes: Sequence[ErrorInterval], most: Array, _: Parameters) -> Any:
     return most
 
 
-def _first(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
+def _first(boxes: Sequence[ErrorInterval], most: Array, _: Parameters) -> Any:
     """Of gradients, dy: it is multiplied by a factor of at most about 1.13."""
     return boxes[0].reach
 
 
-def _square(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
+def _square(boxes: Sequence[ErrorInterval], most: Array, _: Parameters) -> Any:
     return boxes[0].reach + boxes[1].reach * boxes[1].reach
 
 
-def _softplus(boxes: Sequence[Box], most: Array, parameters: Parameters) -> Any:
+def _softplus(boxes: Sequence[ErrorInterval], most: Array, parameters: Parameters) -> Any:
     return most + 1 / abs(float(parameters["softplus_beta"]))
 
 
-def _trigonometric(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
+def _trigonometric(boxes: Sequence[ErrorInterval], most: Array, _: Parameters) -> Any:
     return np.maximum(most, np.minimum(boxes[0].reach, 1.0))
 
 
-def _clipped(boxes: Sequence[Box], most: Array, parameters: Parameters) -> Any:
+def _clipped(boxes: Sequence[ErrorInterval], most: Array, parameters: Parameters) -> Any:
     """A slope below the clip is a product and two sums; clips are rounded to the arithmetic's type themselves."""
     slope, low = abs(parameters["relu_lower_clip_slope"]), abs(parameters["relu_lower_clip"])
     if slope != 0:
@@ -62,7 +62,7 @@ def _rounded_clips(parameters: Parameters) -> list[float]:
     return [clip for clip in clips if isfinite(clip) and float(np.float32(clip)) != clip]
 
 
-def _remainder(boxes: Sequence[Box], most: Array, _: Parameters) -> Any:
+def _remainder(boxes: Sequence[ErrorInterval], most: Array, _: Parameters) -> Any:
     return boxes[1].reach
 
 
@@ -97,7 +97,9 @@ def roundings(mode: PointwiseMode, parameters: Parameters) -> float:
     return ROUNDED[mode][0]
 
 
-def underflow(mode: PointwiseMode, parameters: Parameters, eta: float, normal: float, boxes: Sequence[Box]) -> Any:
+def underflow(
+    mode: PointwiseMode, parameters: Parameters, eta: float, normal: float, boxes: Sequence[ErrorInterval]
+) -> Any:
     """Arithmetic loses less than a subnormal; a function may lose what is below the normal numbers, times dy."""
     if not roundings(mode, parameters):
         return 0.0

@@ -14,8 +14,8 @@ import numpy as np
 
 from graphdnn.analysis.certificate import ctc_loss, grid_sampling, normalizations, recurrent, recurrent_gradients
 from graphdnn.analysis.certificate.contractions import product
-from graphdnn.analysis.certificate.error_interval import Box, quiet
-from graphdnn.analysis.certificate.known_values import Known, Unproved
+from graphdnn.analysis.certificate.error_interval import ErrorInterval, quiet
+from graphdnn.analysis.certificate.known_values import Known, NoBound
 from graphdnn.analysis.certificate.normalizations import Arithmetic, Type
 from graphdnn.analysis.certificate.pointwise import pointwise
 from graphdnn.analysis.certificate.pointwise_rounding import EXACT, ROUNDED
@@ -53,7 +53,7 @@ from graphdnn.tensors import TensorSpec
 
 _MOVED = (Concat, Reshape, Slice, Transpose)
 
-FORMULAS: dict[type[Operation], Callable[[Any, Mapping[str, Box], Arithmetic], dict[str, Box]]] = {
+FORMULAS: dict[type[Operation], Callable[[Any, Mapping[str, ErrorInterval], Arithmetic], dict[str, ErrorInterval]]] = {
     NormForward: normalizations.norm_forward,
     NormBackward: normalizations.norm_backward,
     BnFinalize: normalizations.bn_finalize,
@@ -72,7 +72,7 @@ class Walk:
     """``boxes``: by uid, of the inputs at first and of every tensor in the end."""
 
     config: EngineConfig
-    boxes: dict[int, Box]
+    boxes: dict[int, ErrorInterval]
     known: Known
     why_not: dict[int, str] = field(default_factory=dict)  # uid -> why it has no bound
     remarks: list[str] = field(default_factory=list)  # why bounds say little
@@ -85,17 +85,17 @@ class Walk:
             unproved = next((self.why_not[t.uid] for t in op.inputs().values() if t.uid in self.why_not), "")
             try:
                 if unproved:
-                    raise Unproved(unproved)
+                    raise NoBound(unproved)
                 found = self._results(op, mains.get(id(op)))
-            except Unproved as why:
+            except NoBound as why:
                 for tensor in op.outputs().values():
                     self.why_not[tensor.uid] = str(why)
-                    self.boxes[tensor.uid] = self._around(tensor, Box.between(-np.inf, np.inf), np.inf)
+                    self.boxes[tensor.uid] = self._around(tensor, ErrorInterval.between(-np.inf, np.inf), np.inf)
                 continue
             for port, tensor in op.outputs().items():
                 self.boxes[tensor.uid] = self._stored(op, tensor, found[port])
 
-    def _results(self, op: Operation, choice: Choice | None) -> dict[str, Box]:
+    def _results(self, op: Operation, choice: Choice | None) -> dict[str, ErrorInterval]:
         operands = {port: self._converted(op, t) for port, t in op.inputs().items()}
         if isinstance(op, PointwiseOperation):
             return {next(iter(op.outputs())): pointwise(self.known, op, operands)}
@@ -113,17 +113,17 @@ class Walk:
             return {"y": self._moved(op)}
         if type(op) in FORMULAS:
             if not self.known.has_data:
-                raise Unproved(f"{op.label().split(' ')[0]} depends on how the data is spread: give data")
+                raise NoBound(f"{op.label().split(' ')[0]} depends on how the data is spread: give data")
             steps = 1 if self.config.device.kind == "cpu" else 4
             arithmetic = Arithmetic.of(op, self.known.is_statistical, steps, _handed(op, choice))
             found = FORMULAS[type(op)](op, operands, arithmetic)
             self.remarks += arithmetic.remarks
             return found
-        raise Unproved(f"no bound is derived for {op.label().split(' ')[0]}")
+        raise NoBound(f"no bound is derived for {op.label().split(' ')[0]}")
 
     # Operands and results.
 
-    def _converted(self, op: Operation, tensor: TensorSpec) -> Box:
+    def _converted(self, op: Operation, tensor: TensorSpec) -> ErrorInterval:
         """In the arithmetic of the operation, rounded to it where it does not hold the tensor's type."""
         box, compute = self.boxes[tensor.uid], compute_of(op.compute_type)
         if compute is None or isinstance(op, _MOVED) or np.can_cast(ELEMENTS[tensor.data_type].numpy, compute):
@@ -131,7 +131,7 @@ class Walk:
         error = box.error + roundoff(compute) * box.reach + smallest(compute)
         return box.with_error(np.where(box.reach > largest(compute), np.inf, error))
 
-    def _stored(self, op: Operation, tensor: TensorSpec, box: Box) -> Box:
+    def _stored(self, op: Operation, tensor: TensorSpec, box: ErrorInterval) -> ErrorInterval:
         """In the type of its tensor: floats rounded, integers rounded and saturated, booleans as they are."""
         compute = compute_of(op.compute_type)
         error, most = box.error, box.most if not self.known.has_data else np.abs(self.known.value(tensor))
@@ -151,7 +151,7 @@ class Walk:
             error = np.minimum(np.ceil(error), 1.0)
         return self._around(tensor, box, error)
 
-    def _around(self, tensor: TensorSpec, box: Box, error: Any) -> Box:
+    def _around(self, tensor: TensorSpec, box: ErrorInterval, error: Any) -> ErrorInterval:
         """With the reference's own values where they are known."""
         if not self.known.has_data:
             limits = ELEMENTS[tensor.data_type]
@@ -160,25 +160,25 @@ class Walk:
             low, high = (
                 np.clip(np.nan_to_num(v, nan=0.0), limits.smallest, limits.largest) for v in (box.low, box.high)
             )
-            return Box(low, high, np.broadcast_to(np.asarray(error, np.float64), low.shape)).with_error(error)
+            return ErrorInterval(low, high, np.broadcast_to(np.asarray(error, np.float64), low.shape)).with_error(error)
         values = self.known.value(tensor)
-        return Box.of(values).with_error(np.broadcast_to(np.asarray(error, np.float64), values.shape))
+        return ErrorInterval.of(values).with_error(np.broadcast_to(np.asarray(error, np.float64), values.shape))
 
     # Copies.
 
-    def _moved(self, op: Any) -> Box:
+    def _moved(self, op: Any) -> ErrorInterval:
         boxes, values = {port: self.boxes[t.uid] for port, t in op.inputs().items()}, self.known.values
         if values is None:
             low, high, error = (
                 np.asarray(pick([getattr(box, name) for box in boxes.values()]))
                 for pick, name in ((min, "low"), (max, "high"), (max, "error"))
             )
-            return Box(low, high, error)
+            return ErrorInterval(low, high, error)
         if all(box.is_exact for box in boxes.values()):
-            return Box.of(values[op.y.uid])
+            return ErrorInterval.of(values[op.y.uid])
         from graphdnn.analysis.oracle.float64_evaluation import apply
 
-        return Box.of(values[op.y.uid], apply(op, {port: box.error for port, box in boxes.items()}))
+        return ErrorInterval.of(values[op.y.uid], apply(op, {port: box.error for port, box in boxes.items()}))
 
 
 def keeps(op: Operation, compute: Any, tensor: TensorSpec) -> bool:

@@ -21,10 +21,10 @@ from math import inf
 
 import numpy as np
 
-from graphdnn.analysis.certificate.error_interval import Box
+from graphdnn.analysis.certificate.error_interval import ErrorInterval
 from graphdnn.analysis.certificate.normalizations import Arithmetic, Type
 from graphdnn.analysis.certificate.pointwise_rounding import FUNCTION
-from graphdnn.analysis.certificate.state_error import Deviation, Linear, Matrix, Off, boxed, go_on, start_at
+from graphdnn.analysis.certificate.state_error import Deviation, Linear, Matrix, StateError, boxed, go_on, start_at
 from graphdnn.dtypes import Array
 from graphdnn.engines.host import rnn as host
 from graphdnn.engines.host.rnn import Weights, sigmoid
@@ -40,7 +40,7 @@ class Growth:
     _norms: list[float] = field(default_factory=list)  # of what is off, all units together, largest of all sequences
     _reached: int = 0  # the step whose bound is as large as what it bounds; 0: none
 
-    def step(self, state: Off) -> None:
+    def step(self, state: StateError) -> None:
         """After each one."""
         self._norms.append(float(np.max(state.off.norm, initial=0.0)))
         largest = float(np.max(np.abs(state.value), initial=1.0))
@@ -74,7 +74,7 @@ _MOST, _LARGEST = 2**33, 2**20  # products of numbers for all linear maps of a l
 _QUICK = 3  # units of sigmoid(x) for each |x|: what a quick exponential loses
 
 
-def plain(box: Box | None, extents: tuple[int, ...]) -> tuple[Array, Array]:
+def plain(box: ErrorInterval | None, extents: tuple[int, ...]) -> tuple[Array, Array]:
     """The values of a box and their errors as arrays; zeros where there is none."""
     if box is None:
         return np.zeros(extents), np.zeros(extents)
@@ -100,7 +100,7 @@ class Sums:
         """How much longer one of the matrices makes a vector, at most."""
         return max(matrix.norm for matrix in self.matrices)
 
-    def gate(self, index: int, x: Off) -> Off:
+    def gate(self, index: int, x: StateError) -> StateError:
         """The sum of one gate; ``x`` [rows, units]."""
         matrix = self.matrices[index]
         here = slice(index * len(matrix.values), (index + 1) * len(matrix.values))
@@ -117,7 +117,7 @@ class Sums:
             if matrix.error is not None:
                 rest = rest.plus(x.off.each @ matrix.error.T)
             linear = Linear(matrix.values @ x.linear.by, rest)
-        return Off(x.value @ matrix.values.T + bias, x.off.through(matrix).plus(lost), linear)
+        return StateError(x.value @ matrix.values.T + bias, x.off.through(matrix).plus(lost), linear)
 
 
 @dataclass(slots=True)
@@ -127,8 +127,8 @@ class _Layer:
     rnn: RnnSpec
     arithmetic: Arithmetic
     state: Type
-    h: Off
-    c: Off
+    h: StateError
+    c: StateError
     h_most: Array = field(init=False)
     c_most: Array = field(init=False)
     start: Deviation | None = None  # where linear maps began
@@ -143,11 +143,11 @@ class _Layer:
         else:
             self.start, (self.h,) = start_at(self.h)
 
-    def rounded(self, x: Off, units: float) -> Off:
+    def rounded(self, x: StateError, units: float) -> StateError:
         """What is left of a formula's roundings, each of at most its magnitude."""
         return x.plus(units * self.arithmetic.u * x.reach + units * self.arithmetic.floor)
 
-    def sigmoid(self, x: Off) -> Off:
+    def sigmoid(self, x: StateError) -> StateError:
         nearest = np.maximum(np.abs(x.value) - x.off.each, 0.0)
         value, steepest = sigmoid(x.value), sigmoid(nearest) * sigmoid(-nearest)
         bend = _SIGMOID_BEND * x.off.each * x.off.each
@@ -156,19 +156,19 @@ class _Layer:
         quick = np.minimum(_QUICK * x.reach * found.reach, 1.0)
         return self.rounded(found, _SIGMOID).plus(np.where(np.isinf(x.off.each), np.inf, quick * self.arithmetic.u))
 
-    def tanh(self, x: Off) -> Off:
+    def tanh(self, x: StateError) -> StateError:
         nearest = np.maximum(np.abs(x.value) - x.off.each, 0.0)
         slope, steepest = (1 / np.cosh(np.minimum(at, 300.0)) ** 2 for at in (np.abs(x.value), nearest))
         bend = _TANH_BEND * x.off.each * x.off.each
         return self.rounded(x.through_function(np.tanh(x.value), slope, steepest, bend).at_most(1.0), FUNCTION)
 
-    def relu(self, x: Off) -> Off:
+    def relu(self, x: StateError) -> StateError:
         """Straight where its sign is certain."""
         slope, unclear = (x.value > 0) * 1.0, ~(np.abs(x.value) > x.off.each)
         steepest = np.where(unclear, 1.0, slope)
         return x.through_function(np.maximum(x.value, 0.0), slope, steepest, np.where(unclear, x.off.each, 0.0))
 
-    def step(self, entering: list[Off], of_state: list[Off], batch: int) -> list[Off]:
+    def step(self, entering: list[StateError], of_state: list[StateError], batch: int) -> list[StateError]:
         """Goes on by one step; what it keeps."""
         u, kept, start = self.arithmetic.u, [], None if self.start is None else self.start.at(slice(0, batch))
         h, c = self.h.first(batch), self.c.first(batch)
@@ -192,12 +192,12 @@ class _Layer:
                 (entering[2] + self.rounded(r * q, 2)).plus(2 * u * (entering[2].reach + r.reach * q.reach))
             )
             keep = z.times(-np.ones_like(z.value))
-            keep = Off(1 - z.value, keep.off, keep.linear)
+            keep = StateError(1 - z.value, keep.off, keep.linear)
             # (1 - z) n + z h, where the error of z meets h - n.
             off = new.off.scaled(keep.reach) + h.off.scaled(z.reach) + z.off.scaled(np.abs(h.value - new.value))
             size = 4 * u * (keep.reach * new.reach + z.reach * h.reach) + 4 * self.arithmetic.floor
             joined = keep * new + z * h
-            found = Off(joined.value, off, joined.linear).plus(size)
+            found = StateError(joined.value, off, joined.linear).plus(size)
             kept = [r, z, new, q]
         found = found.seen_from(start)
         found = found.plus(self.state.rounding(found.reach))
@@ -220,7 +220,7 @@ def has_maps(rnn: RnnSpec) -> bool:
     return work <= _MOST and rnn.batch_sizes[0] * size <= _LARGEST
 
 
-def masked(rnn: RnnSpec, x: Off, masks: Array | None, layer: int, arithmetic: Arithmetic) -> Off:
+def masked(rnn: RnnSpec, x: StateError, masks: Array | None, layer: int, arithmetic: Arithmetic) -> StateError:
     """What a layer above the first reads of the one below."""
     if masks is None:
         return x
@@ -230,7 +230,7 @@ def masked(rnn: RnnSpec, x: Off, masks: Array | None, layer: int, arithmetic: Ar
     return thinned.plus(np.where(factor == 0, 0.0, own + arithmetic.as_handed(thinned.reach)))
 
 
-def forward(op: RnnForward, boxes: Mapping[str, Box], arithmetic: Arithmetic) -> dict[str, Box]:
+def forward(op: RnnForward, boxes: Mapping[str, ErrorInterval], arithmetic: Arithmetic) -> dict[str, ErrorInterval]:
     rnn = op.rnn
     w, w_error = plain(boxes["w"], (rnn.weight_count,))
     first_h, first_c = (plain(boxes.get(port), rnn.states) for port in ("hx", "cx"))
@@ -275,15 +275,20 @@ def forward(op: RnnForward, boxes: Mapping[str, Box], arithmetic: Arithmetic) ->
             for place in range(2):
                 host.outputs_of(rnn, kept[place], layer)[...] = outputs[place]
     results = {"y": outputs, "hy": last_h, "cy": last_c, "kept": kept}
-    drawn = {} if masks is None else {"masks": Box.of(masks)}
-    return {port: Box.of(value).with_error(error) for port, (value, error) in results.items()} | drawn
+    drawn = {} if masks is None else {"masks": ErrorInterval.of(masks)}
+    return {port: ErrorInterval.of(value).with_error(error) for port, (value, error) in results.items()} | drawn
 
 
-def _entering(rnn: RnnSpec, values: Off, weights: Weights, errors: Weights, arithmetic: Arithmetic) -> list[Off]:
+def _entering(
+    rnn: RnnSpec, values: StateError, weights: Weights, errors: Weights, arithmetic: Arithmetic
+) -> list[StateError]:
     """What the input adds to each gate, for all steps."""
     biases = weights.input_bias, errors.input_bias
     if weights.input is None or errors.input is None:
         parts = zip(*(np.split(b, rnn.gates) for b in biases), strict=True)
-        return [Off(values.value + b, values.off).plus(e + arithmetic.u * (values.reach + np.abs(b))) for b, e in parts]
+        return [
+            StateError(values.value + b, values.off).plus(e + arithmetic.u * (values.reach + np.abs(b)))
+            for b, e in parts
+        ]
     sums = Sums.of((weights.input, errors.input), biases, rnn.gates, arithmetic)
     return [sums.gate(g, values) for g in range(rnn.gates)]

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from graphdnn.analysis.certificate.error_interval import Box
+from graphdnn.analysis.certificate.error_interval import ErrorInterval
 from graphdnn.analysis.certificate.normalizations import Arithmetic, Term
 from graphdnn.analysis.certificate.pointwise_rounding import FUNCTION
 from graphdnn.analysis.certificate.recurrent import BLOCK, Growth, Sums, has_maps, masked, plain
-from graphdnn.analysis.certificate.state_error import Deviation, Off, boxed, exact, go_on, start_at
+from graphdnn.analysis.certificate.state_error import Deviation, StateError, boxed, exact, go_on, start_at
 from graphdnn.dtypes import Array
 from graphdnn.engines.host import rnn as host
 from graphdnn.operations import Cell, RnnBackwardData, RnnBackwardWeights
@@ -28,7 +28,9 @@ _ONE = Term(*(np.ones(()) * v for v in (1.0, 0.0, 1.0, 1.0)))
 Pair = tuple[Array, Array]  # values and their errors
 
 
-def of_data(op: RnnBackwardData, boxes: Mapping[str, Box], arithmetic: Arithmetic) -> dict[str, Box]:
+def of_data(
+    op: RnnBackwardData, boxes: Mapping[str, ErrorInterval], arithmetic: Arithmetic
+) -> dict[str, ErrorInterval]:
     rnn = op.rnn
     w, kept = (_plain(boxes, port, count) for port, count in (("w", rnn.weight_count), ("kept", rnn.kept_count)))
     states = {port: _plain(boxes, port, *rnn.states) for port in ("hx", "cx", "dhy", "dcy")}
@@ -86,10 +88,10 @@ def of_data(op: RnnBackwardData, boxes: Mapping[str, Box], arithmetic: Arithmeti
         leaving = masked(rnn, entering, masks, layer, arithmetic) if layer else entering
     dx = leaving.value, leaving.off.each
     results = {"dx": dx, "dhx": dhx, "dcx": dcx, "kept_gradients": gradients}
-    return {port: Box.of(pair[0]).with_error(pair[1]) for port, pair in results.items()}
+    return {port: ErrorInterval.of(pair[0]).with_error(pair[1]) for port, pair in results.items()}
 
 
-def _plain(boxes: Mapping[str, Box], port: str, *extents: int) -> Pair:
+def _plain(boxes: Mapping[str, ErrorInterval], port: str, *extents: int) -> Pair:
     return plain(boxes.get(port), extents)
 
 
@@ -123,15 +125,15 @@ def _turned(matrix: Pair, gates: int, arithmetic: Arithmetic) -> Sums:
     return Sums.of((value, error), (zeros, zeros), gates, arithmetic)
 
 
-def _columns(x: Off, columns: slice) -> Off:
+def _columns(x: StateError, columns: slice) -> StateError:
     return boxed(x.value[:, columns], x.off.each[:, columns])
 
 
-def _handed(x: Off, arithmetic: Arithmetic) -> Off:
+def _handed(x: StateError, arithmetic: Arithmetic) -> StateError:
     return x.plus(arithmetic.as_handed(x.reach))
 
 
-def _through(gates: list[Off], matrix: Sums, past: Off, arithmetic: Arithmetic) -> Off:
+def _through(gates: list[StateError], matrix: Sums, past: StateError, arithmetic: Arithmetic) -> StateError:
     """The sum over gates, and what got past the matrix; the terms of all gates are one sum."""
     found, more = past, len(gates) * matrix.matrices[0].values.shape[1]
     gates = [_handed(gate, arithmetic) for gate in gates]
@@ -141,7 +143,7 @@ def _through(gates: list[Off], matrix: Sums, past: Off, arithmetic: Arithmetic) 
     return found.plus(np.where(size > arithmetic.top / 2, np.inf, arithmetic.of_products(more + 2) * size))
 
 
-def _by(x: Off, factor: Term, arithmetic: Arithmetic) -> Off:
+def _by(x: StateError, factor: Term, arithmetic: Arithmetic) -> StateError:
     """A gradient times a factor that may be off, in whatever order it is multiplied."""
     size, peak = x.reach * factor.size, (1 + x.reach) * factor.peak
     own = np.abs(x.value) * factor.error + _FACTORS * (arithmetic.u * 1.01 * size + arithmetic.floor * peak)
@@ -149,8 +151,13 @@ def _by(x: Off, factor: Term, arithmetic: Arithmetic) -> Off:
 
 
 def _step(
-    rnn: RnnSpec, dh: Off, dc: Off, facts: list[tuple[Array, ...]], kept: list[Pair], arithmetic: Arithmetic
-) -> tuple[list[Off], Off, Off]:
+    rnn: RnnSpec,
+    dh: StateError,
+    dc: StateError,
+    facts: list[tuple[Array, ...]],
+    kept: list[Pair],
+    arithmetic: Arithmetic,
+) -> tuple[list[StateError], StateError, StateError]:
     """Gradients of what enters the gates; what h and c of the step before get past the matrices."""
     output, h, c = (_term(*fact) for fact in facts)
     nothing = exact(np.zeros_like(dh.value))
@@ -181,7 +188,7 @@ def _step(
 
 
 def _term(value: Array, error: Array) -> Term:
-    return Term.of(Box(value, value, error))
+    return Term.of(ErrorInterval(value, value, error))
 
 
 def _squashed(cell: Term, arithmetic: Arithmetic) -> Term:
@@ -191,7 +198,9 @@ def _squashed(cell: Term, arithmetic: Arithmetic) -> Term:
     return _term(value, error)
 
 
-def of_weights(op: RnnBackwardWeights, boxes: Mapping[str, Box], arithmetic: Arithmetic) -> dict[str, Box]:
+def of_weights(
+    op: RnnBackwardWeights, boxes: Mapping[str, ErrorInterval], arithmetic: Arithmetic
+) -> dict[str, ErrorInterval]:
     """Each is a sum over all rows."""
     rnn, n = op.rnn, op.rnn.hidden_size
     kept, gradients = (
@@ -220,7 +229,7 @@ def of_weights(op: RnnBackwardWeights, boxes: Mapping[str, Box], arithmetic: Ari
             alone = Arithmetic(*(getattr(arithmetic, name) for name in ("u", "floor", "top", "is_statistical")))
             for name, source in (("input_bias", of_input), ("state_bias", of_state)):
                 _store(tuple(getattr(part, name)[:, None] for part in into), source, ones, alone)
-    return {"dw": Box.of(dw[0]).with_error(dw[1])}
+    return {"dw": ErrorInterval.of(dw[0]).with_error(dw[1])}
 
 
 def _store(into: tuple[Array, ...], gradients: Pair, values: Pair, arithmetic: Arithmetic) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphdnn.analysis.certificate.error_interval import Box, times
-from graphdnn.analysis.certificate.known_values import Known, Unproved
+from graphdnn.analysis.certificate.error_interval import ErrorInterval, times
+from graphdnn.analysis.certificate.known_values import Known, NoBound
 from graphdnn.analysis.certificate.magnitude_sums import Terms
 from graphdnn.analysis.certificate.roundoff import REFERENCE, compute_of, gamma, largest, roundoff, smallest
 from graphdnn.engines.operation_cost import reduction_length
@@ -15,8 +15,8 @@ from graphdnn.operations import GenStats, Reduction
 _R = ReductionOperator
 
 
-def reduction(known: Known, op: Reduction, x: Box) -> Box:
-    """Along the reduced axes. Raises ``Unproved`` where rounding decides which elements count."""
+def reduction(known: Known, op: Reduction, x: ErrorInterval) -> ErrorInterval:
+    """Along the reduced axes. Raises ``NoBound`` where rounding decides which elements count."""
     operator, compute = op.spec.operator, compute_of(op.compute_type)
     terms, n = Terms(op, known.has_data), max(1, op.x.elements // op.y.elements)
     if operator in (_R.MAX, _R.MIN, _R.AMAX):
@@ -30,7 +30,7 @@ def reduction(known: Known, op: Reduction, x: Box) -> Box:
         squares, errors = terms.of({"x": x.reach**2}), terms.of({"x": x.error**2}, (x.error,))
         norm = np.sqrt(squares)
         error = np.sqrt(errors) + gamma(n + 2, u) * norm + np.sqrt(n * smallest(compute))
-        return Box(np.zeros_like(norm), norm, np.zeros(())).with_error(
+        return ErrorInterval(np.zeros_like(norm), norm, np.zeros(())).with_error(
             np.where(squares > largest(compute), np.inf, error)
         )
     total = terms.of({"x": x.reach})
@@ -43,17 +43,19 @@ def reduction(known: Known, op: Reduction, x: Box) -> Box:
         terms.signed({"x": v}) for v in ((np.zeros_like(x.low), x.most) if operator is _R.NORM1 else (x.low, x.high))
     )
     if operator is _R.AVG:
-        return Box(low / n, high / n, np.zeros(())).with_error(error / n + 2 * u * total / n + smallest(compute))
-    return Box(low, high, np.zeros(())).with_error(error)
+        return ErrorInterval(low / n, high / n, np.zeros(())).with_error(
+            error / n + 2 * u * total / n + smallest(compute)
+        )
+    return ErrorInterval(low, high, np.zeros(())).with_error(error)
 
 
-def _multiplied(op: Reduction, terms: Terms, x: Box, n: int, u: float) -> Box:
+def _multiplied(op: Reduction, terms: Terms, x: ErrorInterval, n: int, u: float) -> ErrorInterval:
     """prod |x + e| - prod |x|, and a rounding for each factor."""
     most, reach = x.most, x.reach
     if op.spec.operator is _R.MUL_NO_ZEROS:
         low, high = x.wide
         if bool(np.any((x.error > 0) & (low <= 0) & (high >= 0))):
-            raise Unproved("mul_no_zeros leaves out zeros, and rounding decides what is one")
+            raise NoBound("mul_no_zeros leaves out zeros, and rounding decides what is one")
         most, reach = np.where(most == 0, 1.0, most), np.where(reach == 0, 1.0, reach)
     compute = compute_of(op.compute_type)
     exact, far = terms.multiplied(most), terms.multiplied(reach)
@@ -66,10 +68,10 @@ def _multiplied(op: Reduction, terms: Terms, x: Box, n: int, u: float) -> Box:
         error = np.where(far > largest(compute), np.inf, error)
     else:
         error = np.zeros_like(far)
-    return Box(-exact, exact, np.zeros(())).with_error(error)
+    return ErrorInterval(-exact, exact, np.zeros(())).with_error(error)
 
 
-def statistics(known: Known, op: GenStats, x: Box) -> dict[str, Box]:
+def statistics(known: Known, op: GenStats, x: ErrorInterval) -> dict[str, ErrorInterval]:
     """Sums of values and of their squares."""
     terms, n = Terms(op, known.has_data), reduction_length(op)
     u = roundoff(compute_of(op.compute_type)) + REFERENCE
@@ -82,6 +84,6 @@ def statistics(known: Known, op: GenStats, x: Box) -> dict[str, Box]:
     ):
         total = terms.of({"x": reach})
         bound = times(grown, total) + terms.of({"x": error}, (error,)) + n * smallest(compute_of(op.compute_type))
-        box = Box(terms.signed({"x": low}), terms.signed({"x": high}), np.zeros(()))
+        box = ErrorInterval(terms.signed({"x": low}), terms.signed({"x": high}), np.zeros(()))
         found[port] = box.with_error(np.where(total * (1 + grown) > top, np.inf, bound))
     return found

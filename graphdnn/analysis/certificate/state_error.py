@@ -95,7 +95,7 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class Off:
+class StateError:
     """A value of every sequence and unit, and how far it may be off. ``linear``: None does not depend on the start."""
 
     value: Array
@@ -110,11 +110,13 @@ class Off:
     def rest(self) -> Deviation:
         return self.off if self.linear is None else self.linear.rest
 
-    def __add__(self, other: Off) -> Off:
+    def __add__(self, other: StateError) -> StateError:
         parts = [x.linear.by for x in (self, other) if x.linear is not None]
-        return Off(self.value + other.value, self.off + other.off, _linear(parts, lambda: self.rest + other.rest))
+        return StateError(
+            self.value + other.value, self.off + other.off, _linear(parts, lambda: self.rest + other.rest)
+        )
 
-    def __mul__(self, other: Off) -> Off:
+    def __mul__(self, other: StateError) -> StateError:
         off = self.off.scaled(other.reach) + other.off.scaled(np.abs(self.value))
         pairs = (self, other), (other, self)
         parts = [x.linear.by * y.value[..., None] for x, y in pairs if x.linear is not None]
@@ -123,30 +125,30 @@ class Off:
             first = self.rest.scaled(other.value) + other.rest.scaled(self.value)
             return first + self.off.scaled(other.off.each)
 
-        return Off(self.value * other.value, off, _linear(parts, rest))
+        return StateError(self.value * other.value, off, _linear(parts, rest))
 
-    def plus(self, error: Array) -> Off:
+    def plus(self, error: Array) -> StateError:
         parts = [] if self.linear is None else [self.linear.by]
-        return Off(self.value, self.off.plus(error), _linear(parts, lambda: self.rest.plus(error)))
+        return StateError(self.value, self.off.plus(error), _linear(parts, lambda: self.rest.plus(error)))
 
-    def times(self, factor: Array, error: Any = 0.0) -> Off:
+    def times(self, factor: Array, error: Any = 0.0) -> StateError:
         """By known factors, of which those that are computed with may be off."""
         parts = [] if self.linear is None else [self.linear.by * factor[..., None]]
         off = self.off.scaled(np.abs(factor) + error)
         more = self.off.scaled(np.broadcast_to(error, factor.shape))
-        return Off(self.value * factor, off, _linear(parts, lambda: self.rest.scaled(factor) + more))
+        return StateError(self.value * factor, off, _linear(parts, lambda: self.rest.scaled(factor) + more))
 
-    def through_function(self, value: Array, slope: Array, steepest: Array, bend: Array) -> Off:
+    def through_function(self, value: Array, slope: Array, steepest: Array, bend: Array) -> StateError:
         """``slope`` at the exact value, ``steepest`` in between; ``bend``: how far the function leaves its tangent."""
         parts = [] if self.linear is None else [self.linear.by * slope[..., None]]
         rest = lambda: self.rest.scaled(slope).plus(bend)  # noqa: E731
-        return Off(value, self.off.scaled(steepest), _linear(parts, rest))
+        return StateError(value, self.off.scaled(steepest), _linear(parts, rest))
 
-    def at_most(self, most: Array | float) -> Off:
+    def at_most(self, most: Array | float) -> StateError:
         """Neither the exact nor the computed value is larger."""
-        return Off(self.value, self.off.at_most(np.abs(self.value) + most), self.linear)
+        return StateError(self.value, self.off.at_most(np.abs(self.value) + most), self.linear)
 
-    def seen_from(self, start: Deviation | None) -> Off:
+    def seen_from(self, start: Deviation | None) -> StateError:
         """Bounded by what was off at the start as well, where that is less."""
         if self.linear is None or start is None:
             return self
@@ -155,40 +157,40 @@ class Off:
         norm = np.sqrt(np.sum(by * by, axis=(1, 2))) * start.norm
         found = Deviation(_bound(each), _bound(norm))._tight() + self.linear.rest
         off = Deviation(np.minimum(self.off.each, found.each), np.minimum(self.off.norm, found.norm))._tight()
-        return Off(self.value, off, self.linear)
+        return StateError(self.value, off, self.linear)
 
-    def at(self, rows: slice) -> Off:
+    def at(self, rows: slice) -> StateError:
         linear = self.linear
         if linear is not None:
             linear = Linear(linear.by[rows], linear.rest.at(rows))
-        return Off(self.value[rows], self.off.at(rows), linear)
+        return StateError(self.value[rows], self.off.at(rows), linear)
 
-    def first(self, count: int) -> Off:
+    def first(self, count: int) -> StateError:
         return self.at(slice(0, count))
 
-    def with_first(self, new: Off) -> Off:
+    def with_first(self, new: StateError) -> StateError:
         """The first sequences are new, the others stay."""
         others = self.at(slice(len(new.value), None))
         linear = None
         if self.linear is not None and others.linear is not None:
             by = np.zeros_like(self.linear.by[: len(new.value)]) if new.linear is None else new.linear.by
             linear = Linear(np.concatenate((by, others.linear.by)), new.rest.then(others.rest))
-        return Off(np.concatenate((new.value, others.value)), new.off.then(others.off), linear)
+        return StateError(np.concatenate((new.value, others.value)), new.off.then(others.off), linear)
 
 
-def start_at(*states: Off) -> tuple[Deviation, list[Off]]:
+def start_at(*states: StateError) -> tuple[Deviation, list[StateError]]:
     """Here linear maps begin, of all units of these states: what is off here, and the states as such maps."""
     start = Deviation.of(np.concatenate([x.off.each for x in states], axis=1))
     rows, found, place = len(start.each), [], 0
     for x in states:
         by = np.eye(x.value.shape[1], start.each.shape[1], place)
         nothing = Deviation.of(np.zeros_like(x.value))
-        found.append(Off(x.value, x.off, Linear(np.broadcast_to(by, (rows, *by.shape)), nothing)))
+        found.append(StateError(x.value, x.off, Linear(np.broadcast_to(by, (rows, *by.shape)), nothing)))
         place += x.value.shape[1]
     return start, found
 
 
-def go_on(start: Deviation, *states: Off) -> tuple[Deviation, list[Off]]:
+def go_on(start: Deviation, *states: StateError) -> tuple[Deviation, list[StateError]]:
     """What is left of a step is a start of its own for the steps behind it."""
     rests = np.concatenate([x.rest.each for x in states], axis=1)
     found, place = [], 0
@@ -196,7 +198,7 @@ def go_on(start: Deviation, *states: Off) -> tuple[Deviation, list[Off]]:
         assert x.linear is not None
         more = np.eye(x.value.shape[1], rests.shape[1], place)
         by = np.concatenate((x.linear.by, np.broadcast_to(more, (len(rests), *more.shape))), axis=2)
-        found.append(Off(x.value, x.off, Linear(by, Deviation.of(np.zeros_like(x.value)))))
+        found.append(StateError(x.value, x.off, Linear(by, Deviation.of(np.zeros_like(x.value)))))
         place += x.value.shape[1]
     return Deviation.of(np.concatenate((start.each, rests), axis=1)), found
 
@@ -205,12 +207,12 @@ def _linear(parts: list[Array], rest: Callable[[], Deviation]) -> Linear | None:
     return Linear(sum(parts[1:], parts[0]), rest()) if parts else None
 
 
-def exact(value: Array) -> Off:
-    return Off(value, Deviation.of(np.zeros_like(value)))
+def exact(value: Array) -> StateError:
+    return StateError(value, Deviation.of(np.zeros_like(value)))
 
 
-def boxed(value: Array, error: Array) -> Off:
-    return Off(value, Deviation.of(error))
+def boxed(value: Array, error: Array) -> StateError:
+    return StateError(value, Deviation.of(error))
 
 
 def _norm(values: Array) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from graphdnn.analysis.certificate.error_interval import Box
+from graphdnn.analysis.certificate.error_interval import ErrorInterval
 from graphdnn.dtypes import Array
 from graphdnn.enums import PointwiseMode
 from graphdnn.operations import PointwiseOperation
@@ -26,7 +26,9 @@ _FACTORS = {
 }  # fmt: skip
 
 
-def range_of(op: PointwiseOperation, boxes: Sequence[Box], parameters: Mapping[str, Any]) -> tuple[Array, Array]:
+def range_of(
+    op: PointwiseOperation, boxes: Sequence[ErrorInterval], parameters: Mapping[str, Any]
+) -> tuple[Array, Array]:
     """The lowest and the highest result; infinite where nothing is known."""
     with np.errstate(all="ignore"):
         low, high = _range(op, boxes, parameters)
@@ -34,7 +36,7 @@ def range_of(op: PointwiseOperation, boxes: Sequence[Box], parameters: Mapping[s
             np.asarray(np.nan_to_num(high, nan=inf, posinf=inf, neginf=-inf)))  # fmt: skip
 
 
-def _range(op: PointwiseOperation, boxes: Sequence[Box], parameters: Mapping[str, Any]) -> tuple[Any, Any]:
+def _range(op: PointwiseOperation, boxes: Sequence[ErrorInterval], parameters: Mapping[str, Any]) -> tuple[Any, Any]:
     mode, row = op.spec.mode, op.spec.row
     if row.kind in _DECISIONS:
         return 0.0, 1.0
@@ -59,7 +61,9 @@ def _range(op: PointwiseOperation, boxes: Sequence[Box], parameters: Mapping[str
     return _arithmetic(mode, boxes, ends)
 
 
-def _arithmetic(mode: PointwiseMode, boxes: Sequence[Box], ends: Sequence[tuple[float, float]]) -> tuple[Any, Any]:
+def _arithmetic(
+    mode: PointwiseMode, boxes: Sequence[ErrorInterval], ends: Sequence[tuple[float, float]]
+) -> tuple[Any, Any]:
     (a, b), most = ends[0], float(boxes[0].most)
     c, d = ends[1] if len(ends) > 1 else (0.0, 0.0)
     if mode is _M.ADD:

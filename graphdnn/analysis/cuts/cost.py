@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from graphdnn.analysis.cuts.cut import Price, total
+from graphdnn.analysis.cuts.cut import RunCost, total
 from graphdnn.analysis.cuts.timing import Bench
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.operation_cost import bytes_moved
+from graphdnn.engines.renames import matches_name
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph, FusedOp, Limits, fuse
@@ -26,7 +27,7 @@ BARRED = Rule(
 )
 
 
-class Prices:
+class CostEvaluator:
     """Prices on one device. Kernels that parts of a graph have in common are looked at once.
 
     Configurations with one of the words ``without`` in their name are passed over; ``limits`` are those of the whole.
@@ -37,9 +38,9 @@ class Prices:
     ) -> None:
         self.device, self._filters, self._without, self._limits = device, filters, without, limits
         self._bench = Bench() if measure else None
-        self._kernels: dict[tuple[object, ...], tuple[FusedOp, Price]] = {}
+        self._kernels: dict[tuple[object, ...], tuple[FusedOp, RunCost]] = {}
 
-    def of(self, graph: OperationGraph, fused: FusedGraph | None = None) -> Price:
+    def of(self, graph: OperationGraph, fused: FusedGraph | None = None) -> RunCost:
         """Fused as well as rules and limits allow. Raises ``NotSupported`` where a device to measure on is not here."""
         fused = fused or self.fused(graph)
         predicted = total(map(self.of_kernel, fused))
@@ -50,7 +51,7 @@ class Prices:
     def fused(self, part: OperationGraph) -> FusedGraph:
         return fuse(part, self._limits.within(part))
 
-    def of_kernel(self, op: FusedOp) -> Price:
+    def of_kernel(self, op: FusedOp) -> RunCost:
         """As predicted. Parts share what no cut touches, so the operations themselves say which kernel it is."""
         key = (op.rule, len(op.prologue), *map(id, op.operations), *(t.uid for t in op.outputs))
         if key not in self._kernels:
@@ -65,13 +66,13 @@ class Prices:
         if not self._without:
             return best
         for config in ranking:
-            if not any(word in config.name for word in self._without):
+            if not any(matches_name(word, config.name) for word in self._without):
                 return config
         words = ", ".join(self._without)
         raise NotSupported(BARRED.reject(f"cuts on {self.device.name}", "engine", best.name, words=words))
 
-    def _price(self, choice: Choice) -> Price:
+    def _price(self, choice: Choice) -> RunCost:
         cost = choice.cost
         starting = cost.parts.get("launch")
         launches = 1 if starting is None else round(starting / self.device.launch)
-        return Price(cost.seconds, bytes_moved(choice.task.op), 1, launches)  # as explain counts them
+        return RunCost(cost.seconds, bytes_moved(choice.task.op), 1, launches)  # as explain counts them

@@ -25,7 +25,7 @@ PARTS = Rule(
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class RunCost:
     """What computing something takes, with the starts of ``launches``; ``bytes`` cross memory."""
 
     predicted: float  # seconds
@@ -39,7 +39,7 @@ class Price:
         """As measured, or as predicted where nothing was."""
         return self.predicted if self.measured is None else self.measured
 
-    def __add__(self, other: Price) -> Price:
+    def __add__(self, other: RunCost) -> RunCost:
         return total((self, other))
 
     def to_json(self) -> dict[str, object]:
@@ -50,11 +50,11 @@ class Price:
         }  # fmt: skip
 
 
-def total(prices: Iterable[Price]) -> Price:
+def total(prices: Iterable[RunCost]) -> RunCost:
     """One after the other. What was not measured for each of them was not measured."""
     found = tuple(prices)
     measured = [p.measured for p in found if p.measured is not None]
-    return Price(
+    return RunCost(
         sum(p.predicted for p in found), sum(p.bytes for p in found), sum(p.kernels for p in found),
         sum(p.launches for p in found), sum(measured) if len(measured) == len(found) else None,
     )  # fmt: skip
@@ -96,8 +96,8 @@ class Side:
     """The operations on one side of a cut."""
 
     steps: tuple[Operation, ...]  # as they are in the whole, in execution order
-    fused: Price  # by this library, or by kernels that fuse as well
-    unfused: Price  # one kernel for each operation
+    fused: RunCost  # by this library, or by kernels that fuse as well
+    unfused: RunCost  # one kernel for each operation
     carve: Callable[[], tuple[OperationGraph, ...]] = field(repr=False)
 
     @property
@@ -132,7 +132,7 @@ class Cut:
     limits: Limits  # with which the whole is built as one plan whose kernels end here
     before: Side
     after: Side
-    whole: Price
+    whole: RunCost
     margin: float
 
     def __repr__(self) -> str:
@@ -154,7 +154,7 @@ class Cut:
         return self.after.graph
 
     @property
-    def split(self) -> Price:
+    def split(self) -> RunCost:
         """Both sides, each fused as well as the rules allow, whoever does it."""
         return self.before.fused + self.after.fused
 
@@ -210,7 +210,7 @@ class Cuts:
 
     graph: OperationGraph
     device: DeviceSpec
-    whole: Price
+    whole: RunCost
     margin: float
     cuts: tuple[Cut, ...]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import inf
 
-from graphdnn.analysis.cuts.cost import Prices
+from graphdnn.analysis.cuts.cost import CostEvaluator
 from graphdnn.analysis.cuts.cut import Cut, Cuts, Side, total
 from graphdnn.analysis.cuts.enumeration import Place, places, split_here
-from graphdnn.analysis.cuts.incremental_cost import Nearby
-from graphdnn.analysis.cuts.subgraphs import Carver, connected
+from graphdnn.analysis.cuts.incremental_cost import IncrementalCost
+from graphdnn.analysis.cuts.subgraphs import SubgraphBuilder, connected
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.device_selection import device_spec
 from graphdnn.errors import BadParam
@@ -49,7 +49,9 @@ def cuts_of(
         margin = MEASURED_MARGIN if measure else PREDICTED_MARGIN
     elif isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 <= margin < inf:
         raise BadParam(MARGIN.reject("CUTS", "margin", margin))
-    survey = _Survey(fused, Prices(spec, filters or Filters(), without, limits, measure=measure), measure=measure)
+    survey = _Survey(
+        fused, CostEvaluator(spec, filters or Filters(), without, limits, measure=measure), measure=measure
+    )
 
     def cut(place: Place) -> Cut:
         tensors = tuple(graph.tensors[uid] for uid in place.uids)
@@ -70,15 +72,15 @@ def of_plan(plan: ExecutionPlan, *, measure: bool = False, margin: float | None 
 class _Survey:
     """What the sides of all cuts have in common."""
 
-    def __init__(self, fused: FusedGraph, prices: Prices, *, measure: bool) -> None:
+    def __init__(self, fused: FusedGraph, prices: CostEvaluator, *, measure: bool) -> None:
         graph = self._graph = fused.graph
-        self._prices, self._carver = prices, Carver(graph)
+        self._prices, self._carver = prices, SubgraphBuilder(graph)
         self.whole = prices.of(graph, fused)
         virtual = {uid for uid, tensor in graph.tensors.items() if tensor.is_virtual}
         alone = (self._carver.part((i,), virtual) for i in range(len(graph.operations)))
         self._unfused = [prices.of(each) for each in alone]
         is_small = len(graph.operations) <= FUSED_AGAIN
-        self._nearby = None if measure or is_small else Nearby(fused, self._carver, prices)
+        self._nearby = None if measure or is_small else IncrementalCost(fused, self._carver, prices)
 
     def side(self, members: frozenset[int], bound: Collection[int]) -> Side:
         order = sorted(members)

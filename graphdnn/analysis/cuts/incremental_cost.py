@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from graphdnn.analysis.cuts.cost import Prices
-from graphdnn.analysis.cuts.cut import Price, total
-from graphdnn.analysis.cuts.subgraphs import Carver
+from graphdnn.analysis.cuts.cost import CostEvaluator
+from graphdnn.analysis.cuts.cut import RunCost, total
+from graphdnn.analysis.cuts.subgraphs import SubgraphBuilder
 from graphdnn.fusion import FusedGraph
 
 _STEPS = 2
 
 
-class Nearby:
+class IncrementalCost:
     """Prices of the sides of cuts, from the kernels of the whole and those that are made anew."""
 
-    def __init__(self, fused: FusedGraph, carver: Carver, prices: Prices) -> None:
+    def __init__(self, fused: FusedGraph, carver: SubgraphBuilder, prices: CostEvaluator) -> None:
         graph = fused.graph
         self._graph, self._carver, self._prices = graph, carver, prices
         self._members = [
@@ -33,7 +33,7 @@ class Nearby:
             self._beside[source].add(target)
             self._beside[target].add(source)
 
-    def price(self, side: frozenset[int], crossing: Collection[int]) -> Price:
+    def price(self, side: frozenset[int], crossing: Collection[int]) -> RunCost:
         """Of the operations on one side of the cut that these tensors pass through."""
         touched = self._touched(crossing)
         near = set(touched)
@@ -50,7 +50,7 @@ class Nearby:
 
     def _anew(
         self, inside: frozenset[int], side: frozenset[int], crossing: Collection[int], touched: Collection[int]
-    ) -> list[Price]:
+    ) -> list[RunCost]:
         """The kernels that operations near the cut become."""
         graph = self._graph
         leaving = {

@@ -9,7 +9,7 @@ from graphdnn.operations import Operation, ports
 from graphdnn.tensors import TensorSpec
 
 
-class Carver:
+class SubgraphBuilder:
     """Makes parts of one graph. An operation whose tensors stay as they are is the same object in every part."""
 
     def __init__(self, graph: OperationGraph) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
-from graphdnn.analysis.diagnostics.diagnostic import Entry, Subject
-from graphdnn.analysis.diagnostics.diagnostic_list import Ledger
+from graphdnn.analysis.diagnostics.diagnostic import Diagnostic, Subject
+from graphdnn.analysis.diagnostics.diagnostic_list import DiagnosticList
 from graphdnn.analysis.diagnostics.query_validation import check_places
 from graphdnn.engines import Engine
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import GraphdnnError, Rejection
-from graphdnn.fusion import FusedGraph, FusedOp, Stop
+from graphdnn.fusion import FusedGraph, FusedOp, UnfusedEdge
 from graphdnn.heuristics import Choice, Ranking
 from graphdnn.operations import Operation
 from graphdnn.plan import ExecutionPlan
@@ -26,8 +26,8 @@ def of_plan(
     rule: str | None = None,
     operation: str | int | None = None,
     uid: int | None = None,
-) -> Ledger:
-    """What was refused on the way to a plan, filtered as by ``Ledger.only``."""
+) -> DiagnosticList:
+    """What was refused on the way to a plan, filtered as by ``DiagnosticList.only``."""
     config = plan.config
     check_places(config.fused, config.device.kind, engine, operation, uid)
     mode = HeurMode.A if config.mode is None else config.mode
@@ -35,36 +35,36 @@ def of_plan(
     return of_ranking(ranking).only(engine, kind, rule, operation, uid)
 
 
-def of_ranking(ranking: Ranking) -> Ledger:
+def of_ranking(ranking: Ranking) -> DiagnosticList:
     """Every edge left unfused, every chain, engine and knob setting that was declined."""
-    return Ledger(chain(fusion_entries(ranking.fused), engine_entries(ranking), _knob_entries(ranking)))
+    return DiagnosticList(chain(fusion_entries(ranking.fused), engine_entries(ranking), _knob_entries(ranking)))
 
 
-def of_fused(fused: FusedGraph) -> Ledger:
+def of_fused(fused: FusedGraph) -> DiagnosticList:
     """Every edge left unfused, and every chain that was not taken as one kernel."""
-    return Ledger(fusion_entries(fused))
+    return DiagnosticList(fusion_entries(fused))
 
 
-def of_error(error: GraphdnnError) -> Ledger:
+def of_error(error: GraphdnnError) -> DiagnosticList:
     """What an error says, and all that is known about what it was about."""
     rankings = error.subject if isinstance(error.subject, tuple) else (error.subject,)
     if not rankings or not all(isinstance(ranking, Ranking) for ranking in rankings):
-        return Ledger(_value_entry(rejection, error.subject) for rejection in error.rejections)
+        return DiagnosticList(_value_entry(rejection, error.subject) for rejection in error.rejections)
     entries = [entry for ranking in rankings for entry in of_ranking(ranking)]
     told = {entry.rule for entry in entries}  # what was deselected by name, no ranking knows
-    return Ledger((*entries, *(_value_entry(r, None) for r in error.rejections if r.rule not in told)))
+    return DiagnosticList((*entries, *(_value_entry(r, None) for r in error.rejections if r.rule not in told)))
 
 
 # The fusion pass.
 
 
-def fusion_entries(fused: FusedGraph) -> Iterator[Entry]:
+def fusion_entries(fused: FusedGraph) -> Iterator[Diagnostic]:
     kernel_of = {id(op): kernel.index for kernel in fused for op in kernel.operations}
     yield from (_stop_entry(stop, "edge", fused, kernel_of) for stop in fused.stopped_by)
     yield from (_stop_entry(stop, "pattern", fused, kernel_of) for stop in fused.declined_patterns)
 
 
-def _stop_entry(stop: Stop, kind: str, fused: FusedGraph, kernel_of: Mapping[int, int]) -> Entry:
+def _stop_entry(stop: UnfusedEdge, kind: str, fused: FusedGraph, kernel_of: Mapping[int, int]) -> Diagnostic:
     ends = tuple(fused.graph.operations[index] for index in stop.edge)
     subject = Subject(
         text=stop.subject,
@@ -73,7 +73,7 @@ def _stop_entry(stop: Stop, kind: str, fused: FusedGraph, kernel_of: Mapping[int
         uids=(stop.tensor.uid,),
         origins=_origins(ends),
     )
-    return Entry(
+    return Diagnostic(
         stop.rule, kind, subject, stop.attribute, stop.actual, stop.required, stop.reason, stop.fix, Status.SUCCESS
     )
 
@@ -81,7 +81,7 @@ def _stop_entry(stop: Stop, kind: str, fused: FusedGraph, kernel_of: Mapping[int
 # Engines, filters and knobs.
 
 
-def engine_entries(ranking: Ranking) -> Iterator[Entry]:
+def engine_entries(ranking: Ranking) -> Iterator[Diagnostic]:
     about: dict[int, Subject] = {}
     for declined in ranking.declined:
         op = declined.operation
@@ -94,7 +94,7 @@ def engine_entries(ranking: Ranking) -> Iterator[Entry]:
             yield _rejection_entry(rejection, kind, subject)
 
 
-def _knob_entries(ranking: Ranking) -> Iterator[Entry]:
+def _knob_entries(ranking: Ranking) -> Iterator[Diagnostic]:
     """Knob values that a filter excluded, of engines that serve the operation with others."""
     if ranking.filters.workspace_limit is None:
         return  # the other filters look at the engine alone
@@ -124,7 +124,7 @@ def _with_engine(about: Subject, engine: Engine, knobs: str = "") -> Subject:
 # Errors.
 
 
-def _value_entry(rejection: Rejection, subject: object) -> Entry:
+def _value_entry(rejection: Rejection, subject: object) -> Diagnostic:
     return _rejection_entry(rejection, _kind_of(rejection.rule, "value"), _subject_of_value(rejection, subject))
 
 
@@ -169,8 +169,8 @@ def _kind_of(rule: str, usual: str) -> str:
     return "knob" if family == "knob" else usual
 
 
-def _rejection_entry(r: Rejection, kind: str, subject: Subject) -> Entry:
-    return Entry(r.rule, kind, subject, r.attribute, r.shown_value, r.expected, r.reason, r.fix, r.status)
+def _rejection_entry(r: Rejection, kind: str, subject: Subject) -> Diagnostic:
+    return Diagnostic(r.rule, kind, subject, r.attribute, r.shown_value, r.expected, r.reason, r.fix, r.status)
 
 
 def _labels(operations: Iterable[Operation]) -> tuple[str, ...]:

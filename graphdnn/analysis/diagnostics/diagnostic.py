@@ -46,7 +46,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Diagnostic:
     """One refusal. ``status`` is what a call would return for it; an edge fails nothing and has SUCCESS."""
 
     rule: str

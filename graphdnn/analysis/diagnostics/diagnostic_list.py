@@ -6,40 +6,41 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from graphdnn.analysis.diagnostics.diagnostic import KINDS, Entry
+from graphdnn.analysis.diagnostics.diagnostic import KINDS, Diagnostic
 from graphdnn.analysis.diagnostics.query_validation import check_names
+from graphdnn.engines.renames import current_name, current_names
 
 FORMAT, VERSION = "graphdnn.ledger", 1
 
 
-class Ledger:
+class DiagnosticList:
     """Entries in the order in which they were found."""
 
     __slots__ = ("entries",)
 
-    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+    def __init__(self, entries: Iterable[Diagnostic] = ()) -> None:
         self.entries = tuple(dict.fromkeys(entries))  # rankings of several modes say the same
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[Diagnostic]:
         return iter(self.entries)
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def __getitem__(self, index: int) -> Entry:
+    def __getitem__(self, index: int) -> Diagnostic:
         return self.entries[index]
 
     def __contains__(self, item: object) -> bool:
         return item in self.entries
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ledger) and self.entries == other.entries
+        return isinstance(other, DiagnosticList) and self.entries == other.entries
 
     def __hash__(self) -> int:
         return hash(self.entries)
 
-    def __add__(self, other: Ledger) -> Ledger:
-        return Ledger((*self.entries, *other.entries))
+    def __add__(self, other: DiagnosticList) -> DiagnosticList:
+        return DiagnosticList((*self.entries, *other.entries))
 
     def only(
         self,
@@ -48,7 +49,7 @@ class Ledger:
         rule: str | None = None,
         operation: str | int | None = None,
         uid: int | None = None,
-    ) -> Ledger:
+    ) -> DiagnosticList:
         """The entries that agree with everything given.
 
         ``engine`` is a name or an id; ``rule`` an id, or the part of one before a dot; ``operation`` the index of a
@@ -56,7 +57,9 @@ class Ledger:
         is not: nothing of it could have been refused.
         """
         check_names(engine, kind, rule)
-        return Ledger(
+        engine = current_name(engine) if isinstance(engine, str) else engine
+        rule = current_names(rule) if isinstance(rule, str) else rule
+        return DiagnosticList(
             e
             for e in self.entries
             if (engine is None or engine in (e.subject.engine, e.subject.engine_id))
@@ -82,7 +85,7 @@ class Ledger:
         return {"format": FORMAT, "version": VERSION, "entries": [e.to_json() for e in self.entries]}
 
 
-def _is_of(entry: Entry, operation: str | int) -> bool:
+def _is_of(entry: Diagnostic, operation: str | int) -> bool:
     if isinstance(operation, int):
         return entry.subject.fused == operation
     return any(operation == label or label.endswith(f" '{operation}'") for label in entry.subject.operations)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 from graphdnn.analysis.diagnostics.diagnostic import KINDS
-from graphdnn.engines import ENGINES, engines_of
+from graphdnn.engines import ENGINES, Engine, engines_of
+from graphdnn.engines.renames import current_name, current_names
 from graphdnn.errors import Rejection, raise_if
 from graphdnn.fusion import FusedGraph
 from graphdnn.rules import RULES, Rule
@@ -33,12 +34,12 @@ def check_places(
 
 
 def _unknown_names(engine: str | int | None, kind: str | None, rule: str | None) -> Iterator[Rejection]:
-    if engine is not None and engine not in {name for e in ENGINES for name in (e.name, e.id)}:
+    if engine is not None and not _is_among(engine, ENGINES):
         yield _reject("engine", engine, (e.name for e in ENGINES))
     if kind is not None and kind not in KINDS:
         yield _reject("kind", kind, KINDS)
     if rule is not None:
-        known = _rules()
+        known, rule = _rules(), current_names(rule) if isinstance(rule, str) else rule
         if rule not in known and len(ENGINES):  # engines that nobody asked for have not said their rules
             known = _rules()
         if rule not in known:
@@ -50,7 +51,7 @@ def _unknown_places(
     fused: FusedGraph, kind: str, engine: str | int | None, operation: str | int | None, uid: int | None
 ) -> Iterator[Rejection]:
     here = engines_of(kind)
-    if engine is not None and engine not in {name for e in here for name in (e.name, e.id)}:
+    if engine is not None and not _is_among(engine, here):
         yield _reject("engine", engine, (e.name for e in here))
     labels = [op.label() for op in fused.graph.operations]
     names = [op.name for op in fused.graph.operations if op.name]
@@ -60,6 +61,12 @@ def _unknown_places(
         yield _reject("operation", operation, labels)
     if uid is not None and uid not in fused.graph.tensors:
         yield _reject("uid", uid, map(str, sorted(fused.graph.tensors)))
+
+
+def _is_among(engine: str | int, engines: Iterable[Engine]) -> bool:
+    """Whether one of the engines has this id, this name, or had it in an earlier version."""
+    current = current_name(engine) if isinstance(engine, str) else engine
+    return current in {name for e in engines for name in (e.name, e.id)}
 
 
 def _rules() -> set[str]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from math import log2
 from typing import Any
 
-from graphdnn.analysis.diagnostics import Entry
+from graphdnn.analysis.diagnostics import Diagnostic
 from graphdnn.analysis.repairs.draft_validation import Assembly, Problem
 from graphdnn.analysis.repairs.graph_draft import Draft, Fields, Key
 from graphdnn.errors import GraphdnnError
@@ -35,7 +35,7 @@ class Case:
     draft: Draft
     assembly: Assembly
     problem: Problem | None = None
-    entry: Entry | None = None
+    entry: Diagnostic | None = None
 
     @property
     def rule(self) -> str:

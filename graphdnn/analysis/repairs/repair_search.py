@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from graphdnn.analysis.diagnostics import Entry, Ledger, of_ranking
+from graphdnn.analysis.diagnostics import Diagnostic, DiagnosticList, of_ranking
 from graphdnn.analysis.repairs.draft_diff import changes
 from graphdnn.analysis.repairs.draft_validation import Assembler, Assembly, Problem
 from graphdnn.analysis.repairs.edit import Case, Edit
@@ -66,7 +66,7 @@ class Ranked:
         return len(self.ranking.fused)
 
     @cached_property
-    def refusals(self) -> Ledger:
+    def refusals(self) -> DiagnosticList:
         return of_ranking(self.ranking)
 
 
@@ -205,9 +205,9 @@ def _worth_their_size(found: Sequence[Repair]) -> list[Repair]:
     return kept
 
 
-def _worth_mending(refusals: Ledger) -> list[Entry]:
+def _worth_mending(refusals: DiagnosticList) -> list[Diagnostic]:
     """Edges, and engines of the right kind of operation; each rule of an operation once."""
-    found: dict[object, Entry] = {}
+    found: dict[object, Diagnostic] = {}
     for entry in refusals:
         if entry.kind in ("edge", "engine") or entry.rule.startswith("fuse."):
             suffix = entry.rule if entry.kind != "engine" else entry.rule.split(".", 1)[1]
@@ -246,5 +246,5 @@ def _mended(before: Ranked, after: Ranked) -> tuple[str, ...]:
     )
 
 
-def _edge(entry: Entry) -> object:
+def _edge(entry: Diagnostic) -> object:
     return entry.kind, entry.subject.operations, entry.subject.uids

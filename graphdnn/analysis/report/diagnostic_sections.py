@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.analysis.cuts import Cuts
-from graphdnn.analysis.diagnostics import KINDS, Entry, Ledger
+from graphdnn.analysis.diagnostics import KINDS, Diagnostic, DiagnosticList
 from graphdnn.analysis.repairs import Repairs
 from graphdnn.analysis.report.html import Markup, element, facts, folded, joined, section, table
 from graphdnn.text_format import plural, seconds, size
@@ -11,7 +11,7 @@ from graphdnn.text_format import plural, seconds, size
 _VERDICTS = {"pays": "good", "neutral": "soft", "hurts": "bad"}
 
 
-def refusals_section(ledger: Ledger) -> Markup:
+def refusals_section(ledger: DiagnosticList) -> Markup:
     """By kind, and within it by subject; engines for other kinds of operation come last, as a list of names."""
     if not len(ledger):
         return section("Refusals", element("p", "Nothing was refused.", class_="note"))
@@ -32,27 +32,27 @@ def refusals_section(ledger: Ledger) -> Markup:
     return section("Refusals", *parts)
 
 
-def _is_foreign(entry: Entry) -> bool:
+def _is_foreign(entry: Diagnostic) -> bool:
     return entry.rule == f"{entry.subject.engine}.operation"
 
 
-def _place(entry: Entry) -> tuple[int | None, str]:
+def _place(entry: Diagnostic) -> tuple[int | None, str]:
     return entry.subject.fused, entry.subject.engine
 
 
-def _kind(entry: Entry, declined: set[tuple[int | None, str]]) -> str:
+def _kind(entry: Diagnostic, declined: set[tuple[int | None, str]]) -> str:
     """A filter's word about an engine that does not serve the operation anyway stands with the engine's own."""
     return "engine" if entry.kind == "filter" and _place(entry) in declined else entry.kind
 
 
-def _subject(subject: str, entries: list[Entry]) -> Markup:
+def _subject(subject: str, entries: list[Diagnostic]) -> Markup:
     return folded(
         joined([element("b", subject), f": {', '.join(dict.fromkeys(e.rule for e in entries))}"]),
         *(_entry(entry) for entry in entries),
     )
 
 
-def _entry(entry: Entry) -> Markup:
+def _entry(entry: Diagnostic) -> Markup:
     return facts([
         ("found", f"{entry.attribute} = {entry.actual}"), ("required", entry.required), ("why", entry.reason),
         ("fix", entry.fix), ("created", ", ".join(o for o in entry.subject.origins if o)),

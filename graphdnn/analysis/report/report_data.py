@@ -13,7 +13,7 @@ from graphdnn.analysis.certificate import Certificate
 from graphdnn.analysis.certificate import of_plan as certificate_of
 from graphdnn.analysis.cuts import Cuts
 from graphdnn.analysis.cuts import of_plan as cuts_of
-from graphdnn.analysis.diagnostics import Ledger
+from graphdnn.analysis.diagnostics import DiagnosticList
 from graphdnn.analysis.diagnostics.collectors import of_ranking
 from graphdnn.analysis.kernels import KernelView
 from graphdnn.analysis.kernels import of_plan as kernels_of
@@ -70,7 +70,7 @@ class Contents:
         return () if self.plan is None else tuple(kernels_of(self.plan))
 
     @cached_property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> DiagnosticList:
         return of_ranking(self.ranking)
 
     @cached_property

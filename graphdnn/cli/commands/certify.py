@@ -14,6 +14,7 @@ from graphdnn.cli.exit_codes import Exit
 from graphdnn.cli.graph_argument import HELP
 from graphdnn.cli.plan_argument import chosen, engine_help
 from graphdnn.dtypes import FLOATS
+from graphdnn.engines.renames import current_name
 from graphdnn.errors import BadParam
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.plan import ExecutionPlan
@@ -30,7 +31,7 @@ RANGE = Rule(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help=HELP)
     add_device_and_mode(parser)
-    parser.add_argument("--engine", metavar="NAME", help=engine_help())
+    parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
     parser.add_argument("--seed", type=natural, metavar="N", help="of the random data (default: 0)")
     parser.add_argument(
         "--range", action="append", default=[], metavar="NAME=LOW,HIGH", help="bounds for all data in these ranges"

@@ -14,7 +14,7 @@ from graphdnn.cli.graph_argument import HELP, asked_of, read_as
 from graphdnn.cli.output_files import write_file
 from graphdnn.errors import BadParam
 from graphdnn.escaped import escaped
-from graphdnn.locks import CLASSES, Checked, Lock, LockedGraph, Movement, check, lock_from_json, updated
+from graphdnn.locks import CLASSES, Lock, LockChange, LockCheckResult, LockedGraph, check, lock_from_json, updated
 from graphdnn.rules import Rule
 from graphdnn.text_format import plural
 
@@ -69,16 +69,16 @@ def entries_of(lock: Lock, arguments: Sequence[str]) -> list[LockedGraph]:
     return found or list(lock.graphs)
 
 
-def refused(movements: Sequence[Movement], allowed: Sequence[str]) -> list[Movement]:
+def refused(movements: Sequence[LockChange], allowed: Sequence[str]) -> list[LockChange]:
     return [movement for movement in movements if movement.kind not in allowed]
 
 
-def as_text(checked: Checked, allowed: Sequence[str], count: int) -> str:
+def as_text(checked: LockCheckResult, allowed: Sequence[str], count: int) -> str:
     lines = movements_text(checked.movements, allowed, f"nothing moved in {plural(count, 'graph')}")
     return "\n".join((*lines, *(escaped(f"note: {note}") for note in checked.notes)))
 
 
-def movements_text(movements: Sequence[Movement], allowed: Sequence[str], otherwise: str) -> list[str]:
+def movements_text(movements: Sequence[LockChange], allowed: Sequence[str], otherwise: str) -> list[str]:
     """Each graph once, its movements below it, and a last line that says how many there are."""
     lines: list[str] = []
     for name in dict.fromkeys(movement.graph for movement in movements):
@@ -97,7 +97,9 @@ def movements_text(movements: Sequence[Movement], allowed: Sequence[str], otherw
     return [*lines, f"moved: {counts}" if left else "moved: nothing but what is allowed"]
 
 
-def as_json(movements: Sequence[Movement], allowed: Sequence[str], notes: Sequence[str], count: int) -> dict[str, Any]:
+def as_json(
+    movements: Sequence[LockChange], allowed: Sequence[str], notes: Sequence[str], count: int
+) -> dict[str, Any]:
     return {
         "format": "graphdnn.check",
         "version": 1,

@@ -18,6 +18,7 @@ from graphdnn.cuda.kernel_cache import Cached, KernelCache, default_cache
 from graphdnn.cuda.nvrtc import Resources, arch_of, resources
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.renames import current_name
 from graphdnn.heuristics import EngineConfig
 from graphdnn.text_format import indented, narrowed, plural, seconds, size, table
 
@@ -30,7 +31,7 @@ _SPILLED = ("spill_stores", "spill_loads", "stack")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help=HELP)
     add_device_and_mode(parser)
-    parser.add_argument("--engine", metavar="NAME", help=engine_help())
+    parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
     parser.add_argument("--fresh", action="store_true", help="compile again what the kernel cache has")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
     add_limits(parser)

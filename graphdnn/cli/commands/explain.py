@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from graphdnn.analysis.diagnostics import Entry, of_fused, of_ranking
+from graphdnn.analysis.diagnostics import Diagnostic, of_fused, of_ranking
 from graphdnn.cli.common_options import add_device_and_mode
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.cli.fusion_options import add_limits
@@ -150,11 +150,11 @@ def ranking_text(ranking: Ranking) -> str:
     return "\n".join(lines)
 
 
-def declined_text(fused: FusedGraph, refusals: Iterable[Entry]) -> Iterator[str]:
+def declined_text(fused: FusedGraph, refusals: Iterable[Diagnostic]) -> Iterator[str]:
     """With all reasons. What could be changed comes first and in full; what could not takes a line for each reason;
     engines that are only for other kinds of operation share one.
     """
-    of_kernel: dict[int | None, list[Entry]] = {}
+    of_kernel: dict[int | None, list[Diagnostic]] = {}
     for entry in refusals:
         of_kernel.setdefault(entry.subject.fused, []).append(entry)
     for op in fused:
@@ -189,7 +189,7 @@ def _wrapped(text: str, hanging: str) -> str:
     return "\n".join(textwrap.wrap(text, 110, initial_indent=" " * 4, subsequent_indent=hanging))
 
 
-def _facts(entry: Entry, *, named: bool = True) -> str:
+def _facts(entry: Diagnostic, *, named: bool = True) -> str:
     found = f"{entry.attribute} = {entry.actual}" if named else entry.actual
     rows = [("found", found), ("required", entry.required), ("why", entry.reason), ("fix", entry.fix),
             ("rule", entry.rule)]  # fmt: skip

@@ -15,6 +15,7 @@ from graphdnn.cli.common_options import add_device_and_mode, refuse_ignored
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.cli.graph_argument import HELP
 from graphdnn.cli.plan_argument import chosen, engine_help
+from graphdnn.engines.renames import current_name
 from graphdnn.errors import MalformedFile, NotSupported
 from graphdnn.files import LARGEST_FILE
 from graphdnn.plan import ExecutionPlan
@@ -32,7 +33,7 @@ TEXT_FILE = Rule(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help=HELP)
     add_device_and_mode(parser)
-    parser.add_argument("--engine", metavar="NAME", help=engine_help())
+    parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
     parser.add_argument("--index", type=natural, default=0, metavar="N", help="which kernel of the plan (default: 0)")
     parser.add_argument(
         "--text", metavar="NAME", help="which text of a kernel that launches several (default: its main one)"

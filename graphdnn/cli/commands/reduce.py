@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphdnn.analysis.repairs import Draft
-from graphdnn.bundles import BUNDLE_FORMAT, bundle_from_json, problem_text, run_command
+from graphdnn.bundles import BUNDLE_FORMAT, bundle_from_json, print_problem, run_command
 from graphdnn.cli.commands.run import natural, positive
 from graphdnn.cli.common_options import add_device, device_of, refuse_ignored
 from graphdnn.cli.exit_codes import Exit
@@ -19,6 +19,7 @@ from graphdnn.cli.output_files import write_file
 from graphdnn.cli.plan_argument import device_for, engine_help, unknown_engine, with_engine
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import ENGINE_BY_NAME
+from graphdnn.engines.renames import current_name, current_names
 from graphdnn.errors import BadParam, GraphdnnError
 from graphdnn.files import GRAPH_FORMAT, graph_to_dict, graph_to_json, parse_document
 from graphdnn.graph.operation_graph import OperationGraph
@@ -61,9 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--still", metavar="COMMAND", help="fails while this ends with the code it has now; {} is the graph's file"
     )
-    parser.add_argument("--rule", metavar="ID", help="fails while this rule stops an edge, declines or refuses")
+    parser.add_argument(
+        "--rule", type=current_names, metavar="ID", help="fails while this rule stops an edge, declines or refuses"
+    )
     add_device(parser)
-    parser.add_argument("--engine", metavar="NAME", help=engine_help())
+    parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
     parser.add_argument("--seed", type=natural, metavar="N", help="of the random data (default: 0)")
     parser.add_argument(
         "--seconds", type=positive, default=_SECONDS, metavar="N", help=f"time for all of it (default: {_SECONDS})"
@@ -170,7 +173,7 @@ def _line(step: Step) -> str:
 
 
 def as_text(reduced: Reduced, arguments: argparse.Namespace) -> str:
-    graph, text = reduced.graph, problem_text(reduced.graph)
+    graph, text = reduced.graph, print_problem(reduced.graph)
     said = "locally minimal" if reduced.is_minimal else "the time ran out: there may be less"
     lines = [f"{plural(len(graph.operations), 'operation')} left after {plural(reduced.tried, 'graph')}, {said}"]
     if text is not None:
@@ -188,7 +191,7 @@ def as_json(reduced: Reduced) -> dict[str, Any]:
     return {
         "format": "graphdnn.reduced",
         "version": 1,
-        "problem": problem_text(reduced.graph) or "",
+        "problem": print_problem(reduced.graph) or "",
         "graph": graph_to_dict(reduced.graph),
         "steps": [{"what": s.what, "operations": s.operations, "elements": s.elements} for s in reduced.steps],
         "tried": reduced.tried,

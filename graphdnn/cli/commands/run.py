@@ -14,7 +14,7 @@ from typing import Any
 
 from graphdnn.analysis.oracle import Comparison, compare
 from graphdnn.analysis.random_operands import blended
-from graphdnn.bundles import Ending
+from graphdnn.bundles import RunOutcome
 from graphdnn.cli.common_options import add_device_and_mode
 from graphdnn.cli.exit_codes import Exit, exit_code, print_rejections
 from graphdnn.cli.fusion_options import add_limits
@@ -24,6 +24,7 @@ from graphdnn.cli.plan_argument import chosen, engine_help
 from graphdnn.cli.reproduction import again
 from graphdnn.cli.tuning_options import add_tuned
 from graphdnn.engines.operation_cost import flops
+from graphdnn.engines.renames import current_name
 from graphdnn.errors import GraphdnnError
 from graphdnn.files import graph_to_json, plan_to_json
 from graphdnn.plan import DevicePlan, ExecutionPlan
@@ -57,7 +58,7 @@ class Outcome:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="PROBLEM", help=HELP)
     add_device_and_mode(parser)
-    parser.add_argument("--engine", metavar="NAME", help=engine_help())
+    parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
     parser.add_argument("--no-verify", action="store_true", help="do not compare with the oracle")
     parser.add_argument("--repeat", type=positive, default=5, metavar="N", help="timed runs (default: 5)")
@@ -89,12 +90,12 @@ def run(arguments: argparse.Namespace) -> Exit:
         outcome = measure(plan, arguments.seed, arguments.repeat, verify=not arguments.no_verify)
     except GraphdnnError as error:
         print_rejections(error.rejections)
-        print(f"repeat: {again(plan, arguments, Ending.of_error(error))}", file=sys.stderr)
+        print(f"repeat: {again(plan, arguments, RunOutcome.of_error(error))}", file=sys.stderr)
         return exit_code(error)
     failed = [c for c in outcome.comparisons or () if not c.ok]
     repeat = ""
     if failed or arguments.save is not None:
-        repeat = again(plan, arguments, Ending.of_comparisons(failed))
+        repeat = again(plan, arguments, RunOutcome.of_comparisons(failed))
     print(json.dumps(as_json(outcome, repeat), indent=1) if arguments.json else as_text(outcome, repeat))
     return Exit.OK if outcome.passed else Exit.CHECK_FAILED
 

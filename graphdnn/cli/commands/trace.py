@@ -12,6 +12,7 @@ from graphdnn.cli.common_options import add_device_and_mode
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.cli.graph_argument import HELP
 from graphdnn.cli.plan_argument import chosen, engine_help
+from graphdnn.engines.renames import current_name
 from graphdnn.plan import ExecutionPlan
 from graphdnn.text_format import table
 
@@ -19,7 +20,7 @@ from graphdnn.text_format import table
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help=HELP)
     add_device_and_mode(parser)
-    parser.add_argument("--engine", metavar="NAME", help=engine_help())
+    parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 

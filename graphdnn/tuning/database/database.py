@@ -24,7 +24,7 @@ from graphdnn.heuristics import Filters, Ranking
 from graphdnn.rules import Rule
 from graphdnn.storage import cache_directory
 from graphdnn.tuning.database import sqlite_file
-from graphdnn.tuning.database.environment import PLACES, Setup, setup_of, texts_of, version
+from graphdnn.tuning.database.environment import PLACES, TuningEnvironment, setup_of, texts_of, version
 from graphdnn.tuning.database.problem_key import problem_key
 from graphdnn.tuning.database.record import COLUMNS, ChoiceEntry, Record, entries_of, from_row, to_row
 from graphdnn.tuning.database.schema import SCHEMA
@@ -144,7 +144,7 @@ class Database:
         comes before or after all of it.
         """
         problems = tuple(problems)
-        groups: dict[tuple[str, Setup], list[Record]] = {}
+        groups: dict[tuple[str, TuningEnvironment], list[Record]] = {}
         for record in records:
             groups.setdefault(record.key, []).append(record)
         found: list[tuple[Sequence[Record], Sequence[Record]]] = []
@@ -217,12 +217,12 @@ class Database:
         for problem, graph in problems:
             row = problem.key, problem.name, problem.kernels, graph
             self._connection.execute("INSERT OR REPLACE INTO problems VALUES (?, ?, ?, ?)", row)
-        for problem_text, setup in dict.fromkeys(r.key for r in records):
-            self._connection.execute(f"DELETE FROM times WHERE {_GROUP}", _group(problem_text, setup))
+        for print_problem, setup in dict.fromkeys(r.key for r in records):
+            self._connection.execute(f"DELETE FROM times WHERE {_GROUP}", _group(print_problem, setup))
         rows = [to_row(r) for r in records]
         self._connection.executemany(f"INSERT OR REPLACE INTO times ({_NAMES}) VALUES ({_MARKS})", rows)
 
-    def remove(self, keys: Iterable[tuple[str, Setup]]) -> None:
+    def remove(self, keys: Iterable[tuple[str, TuningEnvironment]]) -> None:
         """Whole tunings, and graphs that nothing is known of any more. Raises ``BadParam`` where they cannot go."""
         keys = tuple(keys)
 
@@ -281,7 +281,7 @@ class Database:
         """What is known of a graph on a device, by this driver, version and text; the fastest first."""
         return self.of(problem_key(fused).text, setup_of(device))
 
-    def of(self, problem: str, setup: Setup) -> list[Record]:
+    def of(self, problem: str, setup: TuningEnvironment) -> list[Record]:
         return self._sound(f"WHERE {_GROUP} ORDER BY place", _group(problem, setup))
 
     def ranking(self, fused: FusedGraph, device: DeviceSpec, mode: HeurMode, filters: Filters) -> Ranking:
@@ -310,7 +310,7 @@ class Database:
             rows = self._select("SELECT graph FROM problems WHERE key = ?", (key,))
         return next((row[0] for row in rows if isinstance(row[0], str)), None)
 
-    def is_current(self, setup: Setup) -> bool:
+    def is_current(self, setup: TuningEnvironment) -> bool:
         """Whether this version, with the text that it has now, could have measured it (on whatever driver)."""
         return setup.version == version() and setup.texts in map(texts_of, PLACES)
 
@@ -326,7 +326,7 @@ class Database:
                     found.append(row)
                 else:
                     self.damaged.append(row)
-        return found
+        return _combine_renamed(found)
 
     def _rows(self, rest: str, values: tuple[str, ...] = ()) -> Iterator[tuple[int, Record | MalformedFile]]:
         for rowid, *row in self._select(f"SELECT rowid, {_NAMES} FROM times {rest}", values):
@@ -385,7 +385,28 @@ def _better(earlier: Sequence[Record], now: Sequence[Record]) -> list[Record]:
     return [replace(r, place=place) for place, r in enumerate(order)]
 
 
-def _group(problem: str, setup: Setup) -> tuple[str, ...]:
+def _combine_renamed(records: list[Record]) -> list[Record]:
+    """One record for each configuration. Rows with an engine's earlier and its current name are one configuration.
+
+    Of two times the better one stays, and the order of that tuning becomes the order of the times.
+    """
+    tunings: dict[tuple[str, TuningEnvironment], list[Record]] = {}
+    for record in records:
+        tunings.setdefault(record.key, []).append(record)
+    return [record for tuning in tunings.values() for record in _combine_tuning(tuning)]
+
+
+def _combine_tuning(records: list[Record]) -> list[Record]:
+    by_time = sorted(records, key=lambda r: (r.median, -r.measured))
+    fastest: dict[tuple[ChoiceEntry, ...], Record] = {}
+    for record in by_time:
+        fastest.setdefault(record.choices, record)
+    if len(fastest) == len(records):
+        return records
+    return [replace(record, place=place) for place, record in enumerate(fastest.values())]
+
+
+def _group(problem: str, setup: TuningEnvironment) -> tuple[str, ...]:
     return problem, setup.device, setup.driver, setup.version, setup.texts
 
 

@@ -20,7 +20,7 @@ PLACES = tuple(_TEXTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class TuningEnvironment:
     """Times are used where all four are equal."""
 
     device: str  # JSON: name, compute capability, multiprocessors
@@ -33,14 +33,14 @@ class Setup:
         return str(json.loads(self.device)["name"])
 
 
-def setup_of(device: DeviceSpec) -> Setup:
+def setup_of(device: DeviceSpec) -> TuningEnvironment:
     """The setup of this process."""
     facts = {
         "name": device.name,
         "compute_capability": list(device.compute_capability),
         "sm_count": device.sm_count,
     }
-    return Setup(json.dumps(facts, sort_keys=True), _driver(device), version(), texts_of(device.kind))
+    return TuningEnvironment(json.dumps(facts, sort_keys=True), _driver(device), version(), texts_of(device.kind))
 
 
 def _driver(device: DeviceSpec) -> str:

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphdnn.engines import ENGINE_BY_NAME, Task
+from graphdnn.engines.renames import current_name, current_names
 from graphdnn.enums import KnobType
 from graphdnn.errors import MalformedFile, Rejection, raise_if
 from graphdnn.files import malformed
 from graphdnn.fusion import FusedGraph
 from graphdnn.heuristics import Choice, EngineConfig
 from graphdnn.rules import Rule
-from graphdnn.tuning.database.environment import Setup
+from graphdnn.tuning.database.environment import TuningEnvironment
 from graphdnn.tuning.database.problem_key import ProblemKey
 
 ENTRY = Rule(
@@ -58,7 +59,7 @@ class Record:
     """A configuration with its times in seconds."""
 
     problem: str
-    setup: Setup
+    setup: TuningEnvironment
     choices: tuple[ChoiceEntry, ...]
     name: str
     place: int  # 0: the fastest; then in order
@@ -71,7 +72,7 @@ class Record:
     measured: int  # seconds since 1970
 
     @property
-    def key(self) -> tuple[str, Setup]:
+    def key(self) -> tuple[str, TuningEnvironment]:
         """Records of one tuning share it."""
         return self.problem, self.setup
 
@@ -143,9 +144,9 @@ def from_row(row: Sequence[Any]) -> Record:
     _device(values["device"])
     return Record(
         problem=values["problem"],
-        setup=Setup(values["device"], values["driver"], values["version"], values["texts"]),
+        setup=TuningEnvironment(values["device"], values["driver"], values["version"], values["texts"]),
         choices=_choices(values["choices"]),
-        **{name: values[name] for name in COLUMNS[6:]},
+        **{name: values[name] for name in COLUMNS[6:]} | {"name": current_names(values["name"])},
     )
 
 
@@ -169,7 +170,7 @@ def _choices(text: str) -> tuple[ChoiceEntry, ...]:
         )  # fmt: skip
         _check(isinstance(engine, str), "engine", engine, "a name")
         _check(isinstance(knobs, Mapping) and all(type(v) is int for v in knobs.values()), "knobs", knobs, "numbers")
-        found.append(ChoiceEntry(tuple(operations), engine, tuple(sorted(knobs.items()))))
+        found.append(ChoiceEntry(tuple(operations), current_name(engine), tuple(sorted(knobs.items()))))
     return tuple(found)
 
 

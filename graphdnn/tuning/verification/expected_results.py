@@ -13,14 +13,14 @@ from graphdnn.dtypes import FLOATS, Array
 from graphdnn.engines.host.memory import as_it_lies, binding_layout, empty, is_plain
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.tensors import TensorSpec
-from graphdnn.tuning.verification.graph_slices import Thinned
+from graphdnn.tuning.verification.graph_slices import SlicedGraph
 
 Growth = tuple[tuple[int, float], ...]  # uid and factor, as ``EngineConfig.error_growth`` has them
 _CHUNK = 1 << 18  # elements that are compared at a time: they stay in the cache
 
 
 @dataclass(slots=True)
-class Answers:
+class ExpectedResults:
     """What every tensor of ``graph`` should be."""
 
     graph: OperationGraph
@@ -30,7 +30,7 @@ class Answers:
     _compared: dict[Growth, dict[int, int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, graph: OperationGraph, operands: Mapping[int, Any], thin: Thinned | None) -> Answers:
+    def of(cls, graph: OperationGraph, operands: Mapping[int, Any], thin: SlicedGraph | None) -> ExpectedResults:
         """``operands`` are those of the whole graph."""
         if thin is not None:
             graph, operands = thin.graph, thin.bindings(operands)

@@ -58,7 +58,7 @@ class Slices:
 
 
 @dataclass(frozen=True, slots=True)
-class Thinned:
+class SlicedGraph:
     """``graph`` has the slices ``kept``."""
 
     graph: OperationGraph
@@ -146,7 +146,7 @@ def _of_filters(op: ConvolutionOperation) -> tuple[int, dict[int, int | None]] |
     return (sizes.pop(), cut) if len(sizes) == 1 else None
 
 
-def thinned(graph: OperationGraph, slices: Slices, kept: Sequence[int]) -> Thinned:
+def thinned(graph: OperationGraph, slices: Slices, kept: Sequence[int]) -> SlicedGraph:
     """The graph on some of its slices; tensors that are cut lie without gaps, their axes in the same order."""
     tensors = dict(graph.tensors)
     for uid, axis in slices.axes.items():
@@ -155,4 +155,4 @@ def thinned(graph: OperationGraph, slices: Slices, kept: Sequence[int]) -> Thinn
         strides = t.strides if axis == 0 else ordered_strides(dims, stride_order(t.dims, t.strides))
         tensors[uid] = t.model_copy(update={"dims": dims, "strides": strides})
     operations: Sequence[Operation] = [with_tensors(op, tensors) for op in graph.operations]
-    return Thinned(OperationGraph.of(operations, name=graph.name), tuple(kept), slices)
+    return SlicedGraph(OperationGraph.of(operations, name=graph.name), tuple(kept), slices)

@@ -23,12 +23,12 @@ from graphdnn.engines import Task
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
 from graphdnn.fusion import fuse
 from graphdnn.graph.operation_graph import OperationGraph
-from graphdnn.tuning.verification.expected_results import Answers, Growth
-from graphdnn.tuning.verification.graph_slices import Thinned, slices_of, thinned
+from graphdnn.tuning.verification.expected_results import ExpectedResults, Growth
+from graphdnn.tuning.verification.graph_slices import SlicedGraph, slices_of, thinned
 
 _Value = TypeVar("_Value")
 Results = Callable[
-    [Thinned | None], tuple[Sequence[int], bytes]
+    [SlicedGraph | None], tuple[Sequence[int], bytes]
 ]  # sizes and bytes of the outputs, or of a part of them
 _DOUBLE = 4.0  # times the predicted seconds of the general engine that the oracle takes: its arithmetic is DOUBLE
 _FIRST = 0.1  # share of the allowed seconds that the first part may take, as predicted
@@ -49,10 +49,10 @@ class Reference:
     seed: int
     is_beside: bool  # works in threads
     allowed: float  # seconds that the oracle goes on for; the first part is worked out whatever it takes
-    first: Thinned | None = None
+    first: SlicedGraph | None = None
     _order: list[int] = field(default_factory=list)  # slices that are not worked out yet
-    _parts: list[tuple[Thinned | None, Answers]] = field(default_factory=list)
-    _begun: Future[Answers] = field(default_factory=Future)
+    _parts: list[tuple[SlicedGraph | None, ExpectedResults]] = field(default_factory=list)
+    _begun: Future[ExpectedResults] = field(default_factory=Future)
     _growing: Future[None] | None = None
     _verdicts: dict[tuple[int, str, Growth], Future[str]] = field(default_factory=dict)
     _judge: ThreadPoolExecutor | None = None
@@ -133,8 +133,8 @@ class Reference:
     def _judgement(
         self,
         part: int,
-        thin: Thinned | None,
-        answers: Future[Answers],
+        thin: SlicedGraph | None,
+        answers: Future[ExpectedResults],
         digest: str,
         growth: Mapping[int, float],
         results: Results,
@@ -154,7 +154,7 @@ class Reference:
         try:
             operands = random_operands(self.graph, self.seed, distinct=REPEATED, outputs=False)
             operands |= blended(self.graph, operands)
-            before, answers = perf_counter(), Answers.of(self.graph, operands, self.first)
+            before, answers = perf_counter(), ExpectedResults.of(self.graph, operands, self.first)
         except BaseException as error:
             self._begun.set_exception(error)
             return
@@ -174,7 +174,7 @@ class Reference:
                 if now - start + size * seconds > self.allowed or held > _BYTES:
                     break
                 thin = thinned(self.graph, slices, sorted(self._order[:size]))
-                before, answers = now, Answers.of(self.graph, operands, thin)
+                before, answers = now, ExpectedResults.of(self.graph, operands, thin)
                 if self._is_settled:
                     break  # too late: what is there was looked at
                 self._parts.append((thin, answers))

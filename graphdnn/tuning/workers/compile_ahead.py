@@ -19,7 +19,7 @@ from graphdnn.heuristics import EngineConfig
 from graphdnn.heuristics.composed import Identity, identity
 from graphdnn.storage import cache_directory
 from graphdnn.tuning.time_accounting import Span
-from graphdnn.tuning.workers.worker_process import COMPILER, Isolated, LostError, give_back, worker
+from graphdnn.tuning.workers.worker_process import COMPILER, LostError, WorkerProcess, give_back, worker
 
 Texts = list[tuple[str, str, tuple[str, ...]]]  # names, texts and options of kernels
 
@@ -29,12 +29,12 @@ _CORES = 4  # below which there is nobody to do it
 _START = 30.0  # seconds that the process may take to start
 
 
-class Ahead:
+class CompileAhead:
     """One process that compiles."""
 
     def __init__(self, *, is_useful: bool) -> None:
         is_useful = is_useful and cache_directory() is not None and (os.cpu_count() or 1) >= _CORES
-        self._process: Isolated | None = None
+        self._process: WorkerProcess | None = None
         if is_useful:
             with suppress(LostError):  # kernels are compiled where they are needed
                 self._process = worker(COMPILER)

@@ -39,7 +39,7 @@ def lying(array: Any, axis: int) -> tuple[int, int, int]:
     return prod(extents[:place]), extents[place], prod(extents[place + 1 :]) * array.itemsize
 
 
-class Picked:
+class DeviceGather:
     """The kernel, compiled and loaded."""
 
     def __init__(self, runtime: Runtime, device: DeviceSpec) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.enums import Status
 from graphdnn.errors import ExecutionFailed
-from graphdnn.files import choices_of, graph_to_dict
+from graphdnn.files import choices_to_json, graph_to_dict
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
 from graphdnn.rules import Rule
 from graphdnn.tuning.result import Trial
 from graphdnn.tuning.workers.protocol import Message
-from graphdnn.tuning.workers.worker_process import FailedError, Isolated, LostError, give_back, worker
+from graphdnn.tuning.workers.worker_process import FailedError, LostError, WorkerProcess, give_back, worker
 
 
 def entries_of_config(config: EngineConfig) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def entries_of_config(config: EngineConfig) -> dict[str, Any]:
     return {
         "graph": graph_to_dict(config.fused.graph),
         "device": config.device.to_json(),
-        "choices": choices_of(config),
+        "choices": choices_to_json(config),
         **({"limits": limits.to_json()} if limits else {}),
     }
 
@@ -66,7 +66,7 @@ class Opening:
 class Bench:
     """One process at a time; one that is lost takes its plans with it."""
 
-    def __init__(self, process: Isolated, opening: Opening, limit: float) -> None:
+    def __init__(self, process: WorkerProcess, opening: Opening, limit: float) -> None:
         """``process`` was told its graph already. ``limit``: seconds that a candidate may take."""
         self.is_starting = True
         self._process, self._opening, self._limit = process, opening, limit

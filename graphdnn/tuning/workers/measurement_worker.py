@@ -32,7 +32,7 @@ from graphdnn.tuning.workers.protocol import Message
 
 if TYPE_CHECKING:
     from graphdnn.tuning.workers.device_digests import Fingerprints
-    from graphdnn.tuning.workers.device_gather import Picked
+    from graphdnn.tuning.workers.device_gather import DeviceGather
 
 GARBAGE = 0xFF  # what workspaces and floating results are filled with: NaN, or -1
 LARGE = 0x7F  # and whole results: no small numbers
@@ -56,7 +56,7 @@ class Bench:
         self._checked: ExecutionPlan | None = None  # whose results the arrays hold
         self._fetched: dict[int, Array] = {}  # those of them that were copied to the host
         self._prints: Fingerprints | None = None  # where the arrays are on a device
-        self._picked: Picked | None = None
+        self._picked: DeviceGather | None = None
         self._untouched: dict[int, int] = {}  # uid of an input -> its fingerprint
 
     def build(self, key: int, entries: Message) -> tuple[Message, bytes]:
@@ -180,7 +180,7 @@ class Bench:
             array.data.copy_from_device_async(plan.to_device({spec.uid: old})[spec.uid].data, spec.bytes)
 
 
-def _kernels(device: DeviceSpec) -> tuple[Fingerprints | None, Picked | None]:
+def _kernels(device: DeviceSpec) -> tuple[Fingerprints | None, DeviceGather | None]:
     """Where arrays are on a device. Asked for with the first plan: theirs were compiled ahead by then."""
     from graphdnn.cuda.driver_api import available
 
@@ -188,10 +188,10 @@ def _kernels(device: DeviceSpec) -> tuple[Fingerprints | None, Picked | None]:
         return None, None
     from graphdnn.plan.cuda_runtime import CudaRuntime
     from graphdnn.tuning.workers.device_digests import Fingerprints
-    from graphdnn.tuning.workers.device_gather import Picked
+    from graphdnn.tuning.workers.device_gather import DeviceGather
 
     runtime = CudaRuntime(device)
-    return Fingerprints(runtime, device), Picked(runtime, device)
+    return Fingerprints(runtime, device), DeviceGather(runtime, device)
 
 
 def _times(plan: ExecutionPlan, call: Callable[[], None], repeat: int) -> list[float]:

@@ -61,7 +61,7 @@ class FailedError(Exception):
         self.kind, self.reason, self.usable = kind, reason, usable
 
 
-class Isolated:
+class WorkerProcess:
     """One worker process."""
 
     def __init__(self, program: str = BENCH, initializer: str | None = None) -> None:
@@ -186,17 +186,17 @@ class Isolated:
                 file.close()
 
 
-_idle: dict[str, Isolated] = {}  # warm from the last tuning, by what they run
+_idle: dict[str, WorkerProcess] = {}  # warm from the last tuning, by what they run
 
 
-def worker(program: str, initializer: str | None = None) -> Isolated:
+def worker(program: str, initializer: str | None = None) -> WorkerProcess:
     """A process: the one that is warm, or a new one, which is starting when this returns. Raises ``LostError``."""
     kept = _idle.pop(program, None)
     if kept is not None:
         if kept.is_alive and kept.initializer == initializer:
             return kept
         kept.kill()
-    return Isolated(program, initializer)
+    return WorkerProcess(program, initializer)
 
 
 def program_for(*, is_gpu: bool) -> str:
@@ -204,7 +204,7 @@ def program_for(*, is_gpu: bool) -> str:
     return BENCH_OF_GPU if is_gpu else BENCH
 
 
-def give_back(used: Isolated, key: int = 0) -> None:
+def give_back(used: WorkerProcess, key: int = 0) -> None:
     """Keep a process that behaved for the next tuning; ``key`` tells this closing from others."""
     if used.is_alive and used.program not in _idle:
         try:

@@ -12,7 +12,7 @@ from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, ConvForwar
 from graphdnn.v6.algorithms import engines_of, refusals
 from graphdnn.v6.call_graph import Draft, math_of
 from graphdnn.v6.calls.convolution_descriptor import output_dims
-from graphdnn.v6.convolution_query import Question
+from graphdnn.v6.convolution_query import ConvolutionQuery
 from graphdnn.v6.descriptor_checks import rank_in, same_dims, same_type
 from graphdnn.v6.descriptor_values import Activation, Convolution, Descriptor, Filter, Handle, Tensor
 from graphdnn.v6.enums import (
@@ -25,7 +25,7 @@ from graphdnn.v6.enums import (
 from graphdnn.v6.errors import CudnnError, refuse_if
 from graphdnn.v6.plan_cache import known, prepared
 from graphdnn.v6.pointwise_subgraphs import activate, ignores_nan
-from graphdnn.v6.prepared_call import Prepared
+from graphdnn.v6.prepared_call import PreparedCall
 from graphdnn.v6.registry import implements
 from graphdnn.v6.releases import active
 from graphdnn.v6.rules import MODE, SAME_DIMS
@@ -44,7 +44,7 @@ def specification(conv: Convolution, *types: cudnnDataType_t) -> ConvolutionSpec
     )  # fmt: skip
 
 
-def _check(where: str, question: Question) -> None:
+def _check(where: str, question: ConvolutionQuery) -> None:
     """What the three passes have in common."""
     x, w, y, names = question.x, question.w, question.y, question.names
     expected = output_dims(where, question.conv, x, w)
@@ -75,7 +75,7 @@ def _blend(draft: Draft, spec: ConvolutionSpec, value: Tensor | Filter, name: st
 
 
 def prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: Tensor, algorithm: IntEnum,
-                    alpha: float, beta: float, where: str = "cudnnConvolutionForward") -> Prepared:  # fmt: skip
+                    alpha: float, beta: float, where: str = "cudnnConvolutionForward") -> PreparedCall:  # fmt: skip
     """The plan of a forward convolution; ``where``: the function that asks for it."""
     settings = (x, w, conv, y, algorithm, alpha, beta)
     found = known("cudnnConvolutionForward", handle, settings)
@@ -83,7 +83,7 @@ def prepare_forward(handle: Handle, x: Tensor, w: Filter, conv: Convolution, y: 
         return found
 
     def draw(draft: Draft) -> None:
-        _check(where, Question(x, w, conv, y, algorithm))
+        _check(where, ConvolutionQuery(x, w, conv, y, algorithm))
         spec = specification(conv, x.data_type)
         source, filters = draft.memory(0, x, "x"), draft.memory(1, w, "w")
         add = partial(ConvForward, x=source, w=filters, conv=spec)
@@ -113,7 +113,7 @@ def bias_activation_forward(
     act, yv = act_desc.value, y_desc.value
 
     def draw(draft: Draft) -> None:
-        _check(where, Question(xv, wv, conv, yv, algorithm))
+        _check(where, ConvolutionQuery(xv, wv, conv, yv, algorithm))
         _check_fused(where, act, zv, bv, yv)
         spec = specification(conv, xv.data_type)
         math = math_of(yv.data_type)
@@ -151,7 +151,7 @@ def _check_fused(where: str, act: Activation, z: Tensor, bias: Tensor, y: Tensor
 
 
 def prepare_data(handle: Handle, w: Filter, dy: Tensor, conv: Convolution, dx: Tensor, algorithm: IntEnum,
-                 alpha: float, beta: float, where: str = "cudnnConvolutionBackwardData") -> Prepared:  # fmt: skip
+                 alpha: float, beta: float, where: str = "cudnnConvolutionBackwardData") -> PreparedCall:  # fmt: skip
     """The plan of the gradient of data; ``where``: the function that asks for it."""
     settings = (w, dy, conv, dx, algorithm, alpha, beta)
     found = known("cudnnConvolutionBackwardData", handle, settings)
@@ -159,7 +159,7 @@ def prepare_data(handle: Handle, w: Filter, dy: Tensor, conv: Convolution, dx: T
         return found
 
     def draw(draft: Draft) -> None:
-        _check(where, Question(dx, w, conv, dy, algorithm, ("dxDesc", "wDesc", "dyDesc")))
+        _check(where, ConvolutionQuery(dx, w, conv, dy, algorithm, ("dxDesc", "wDesc", "dyDesc")))
         same_type(where, {"wDesc": w, "dyDesc": dy})
         spec = specification(conv, dx.data_type)
         add = partial(ConvBackwardData, w=draft.memory(0, w, "w"), dy=draft.memory(1, dy, "dy"), conv=spec)
@@ -178,7 +178,8 @@ def backward_data(handle: Handle, alpha: float, w_desc: Descriptor, w: Any, dy_d
 
 
 def prepare_filter(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw: Filter, algorithm: IntEnum,
-                   alpha: float, beta: float, where: str = "cudnnConvolutionBackwardFilter") -> Prepared:  # fmt: skip
+                   alpha: float, beta: float,
+                   where: str = "cudnnConvolutionBackwardFilter") -> PreparedCall:  # fmt: skip
     """The plan of the gradient of a filter; ``where``: the function that asks for it."""
     settings = (x, dy, conv, dw, algorithm, alpha, beta)
     found = known("cudnnConvolutionBackwardFilter", handle, settings)
@@ -186,7 +187,7 @@ def prepare_filter(handle: Handle, x: Tensor, dy: Tensor, conv: Convolution, dw:
         return found
 
     def draw(draft: Draft) -> None:
-        _check(where, Question(x, dw, conv, dy, algorithm, ("xDesc", "dwDesc", "dyDesc")))
+        _check(where, ConvolutionQuery(x, dw, conv, dy, algorithm, ("xDesc", "dwDesc", "dyDesc")))
         same_type(where, {"xDesc": x, "dyDesc": dy})
         spec = specification(conv, x.data_type)
         add = partial(ConvBackwardFilter, x=draft.memory(0, x, "x"), dy=draft.memory(1, dy, "dy"), conv=spec)

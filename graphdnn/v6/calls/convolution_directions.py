@@ -17,7 +17,7 @@ import numpy as np
 from graphdnn.errors import GraphdnnError
 from graphdnn.v6.algorithms import brings_memory, determinism, members
 from graphdnn.v6.calls.convolution import prepare_data, prepare_filter, prepare_forward
-from graphdnn.v6.convolution_query import Question
+from graphdnn.v6.convolution_query import ConvolutionQuery
 from graphdnn.v6.descriptor_checks import entries
 from graphdnn.v6.descriptor_values import Convolution, Descriptor, Filter, Handle, Tensor
 from graphdnn.v6.enums import (
@@ -34,7 +34,7 @@ from graphdnn.v6.perf_structs import (
     cudnnConvolutionBwdFilterAlgoPerf_t,
     cudnnConvolutionFwdAlgoPerf_t,
 )
-from graphdnn.v6.prepared_call import Prepared
+from graphdnn.v6.prepared_call import PreparedCall
 from graphdnn.v6.thread_state import current_stream, listening
 from graphdnn.v6.version_profiles import outside
 
@@ -51,13 +51,13 @@ class Pass:
     name: str
     algorithms: type[IntEnum]
     perf: Callable[..., Any]
-    prepare: Callable[..., Prepared]
+    prepare: Callable[..., PreparedCall]
     places: tuple[int, int, int]
 
-    def question(self, values: Values, algorithm: IntEnum) -> Question:
+    def question(self, values: Values, algorithm: IntEnum) -> ConvolutionQuery:
         tensors = (values[0], values[1], values[3])
         x, w, y = (tensors[i] for i in self.places)
-        return Question(x, w, values[2], y, algorithm)
+        return ConvolutionQuery(x, w, values[2], y, algorithm)
 
 
 PASSES = (
@@ -78,7 +78,7 @@ class Candidate:
     """An algorithm for a convolution: its plan, or the status and the reason with which it is refused."""
 
     algorithm: IntEnum
-    call: Prepared | None
+    call: PreparedCall | None
     status: cudnnStatus_t = cudnnStatus_t.CUDNN_STATUS_SUCCESS
     reason: str = ""
 
@@ -88,7 +88,7 @@ class Candidate:
         return 0 if self.call is None else workspace_of(self.call, self.algorithm)
 
 
-def workspace_of(call: Prepared, algorithm: IntEnum) -> int:
+def workspace_of(call: PreparedCall, algorithm: IntEnum) -> int:
     """Bytes of workspace that a caller is asked for."""
     return 0 if brings_memory(algorithm) else call.plan.workspace_size
 
@@ -197,7 +197,7 @@ class _Outcome:
     reason: str = ""
 
 
-def _measured(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int) -> _Outcome:
+def _measured(call: PreparedCall, data: tuple[Any, ...], workspace: Any, size: int) -> _Outcome:
     """The fastest of a few runs behind a first one; a run that fails has a status and no time."""
     times: list[float] = []
     while len(times) <= _RUNS:
@@ -220,7 +220,7 @@ def _measured(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int) 
     return _Outcome(cudnnStatus_t.CUDNN_STATUS_SUCCESS, min(times))
 
 
-def _on_device(call: Prepared, data: tuple[Any, ...], workspace: Any, size: int) -> list[float]:
+def _on_device(call: PreparedCall, data: tuple[Any, ...], workspace: Any, size: int) -> list[float]:
     """Seconds of the device, by its own clock."""
     from graphdnn.plan import DevicePlan  # which loads with the first plan for a device
 

@@ -16,7 +16,7 @@ from graphdnn.cli.commands.demo.report import Report
 from graphdnn.cli.commands.explain import fused_text
 from graphdnn.dtypes import Array
 from graphdnn.enums import ReductionOperator
-from graphdnn.fusion import Stop
+from graphdnn.fusion import UnfusedEdge
 from graphdnn.text_format import size
 
 SIDE, CHANNELS = 128, 8
@@ -50,7 +50,7 @@ def run(report: Report) -> None:
     report.check("the plan computes the definition", difference <= bound, f"off by {difference:.1e}, bound {bound:.1e}")
 
 
-def _is_explained(stop: Stop) -> bool:
+def _is_explained(stop: UnfusedEdge) -> bool:
     return all((stop.rule, stop.actual, stop.required, stop.reason, stop.fix))
 
 

@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Field, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.vectors import MAX_WIDTH, width_for
-from graphdnn.fusion.fused_graph import Alike, FusedOp
+from graphdnn.fusion.fused_graph import FusedOp, KernelStructure
 from graphdnn.tensors import TensorSpec
 
 SUMS = "const {accumulator} (&acc)[{width}]"  # how the sums of a pack come
@@ -70,7 +70,7 @@ def text_of_images(
 _Strides = tuple[tuple[int, ...], ...]
 _known: dict[tuple[object, ...], _Known] = {}
 _of_images: dict[tuple[object, ...], tuple[_Known, _Strides]] = {}
-_places: dict[Alike, tuple[int, ...] | None] = {}  # of what the end of a class's kernels reads and writes
+_places: dict[KernelStructure, tuple[int, ...] | None] = {}  # of what the end of a class's kernels reads and writes
 
 
 def epilogue_of(

@@ -31,7 +31,7 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, im2col_and_dense, gemm_problem_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
 from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work, taps_of

@@ -22,7 +22,7 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, SPATIAL
-from graphdnn.engines.cuda.conv_geometry.gemm_problem import im2col_and_dense, gemm_problem_of
+from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
