@@ -1,7 +1,9 @@
-"""Convolutions that differ in nothing but how many images there are, stacks of matrix products that differ in how many
-there are along the first axis, single products that differ in their rows, and pointwise graphs and normalizations that
-differ along the first axis: they have a number, and what is the same for all of them is worked out once. One image,
-product or row is not among them, as axes of one element have no strides of their own.
+"""Batch invariance: operations that differ only in their batch size share a number, and results that do not depend on
+the batch size are computed once for each number.
+
+The batch size is the number of images of a convolution, the length of the first axis of a batched matrix product, the
+number of rows of a single matrix product, and the length of the first axis of a pointwise graph or a normalization.
+A batch size of 1 has no number, because axes of one element have no meaningful stride.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""once: what a function says of an operation, worked out once, as every engine asks the same of what it is offered."""
+"""Memoization of functions of operations: every engine asks the same questions about each operation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _KEPT = 64  # subjects of one function: more than one graph has
 
 
 def memoize(function: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
-    """``function`` of an immutable subject that compares by identity (a fused operation, a task), remembered."""
+    """Cache a function of an immutable subject that compares by identity, such as a fused operation or a task."""
     return cast(Callable[[Subject], Result], lru_cache(maxsize=_KEPT)(function))
 
 
 def memoize_by_identity(function: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
-    """The same of subjects that compare by value, which would take longer than most answers do, or have no hash. Those
-    that are remembered are kept alive.
+    """Cache a function of subjects that compare by value or have no hash: the key is the identity of the subject. The
+    cache keeps its subjects alive.
     """
     kept: dict[int, tuple[Subject, Result]] = {}
 

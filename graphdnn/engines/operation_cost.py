@@ -1,4 +1,4 @@
-"""Work and traffic of operations: the numbers every cost model and every report divides by something."""
+"""Floating-point operations and memory traffic of operations, which every cost model and report uses."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def floor_seconds(op: FusedOp, device: DeviceSpec) -> float:
 
 
 def reduction_length(op: Operation) -> int:
-    """Terms that are summed for one element of the result."""
+    """The number of terms that one element of the result adds."""
     if isinstance(op, ConvolutionOperation):
         problem = op.problem
         sums = {

@@ -1,4 +1,4 @@
-"""SumError: how far a convolution or a product of matrices may be from the exact one, as its engine states."""
+"""SumError: the error bound that an engine states for its convolutions and matrix products."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class SumError:
         return f"({units}) 2^-24 " + ("n max(abs x) max(abs w)" if self.of_largest else "sum abs(x w)")
 
 
-# One rounding to nearest for each product and each sum.
+# Each product and each sum is rounded to nearest once.
 ROUNDED = SumError(1, 1)
 # Tensor cores cut: each term of an instruction by 2^-25 of the largest one, its result by 2^-23. An instruction adds 8
 # or 16 products, so that is below one unit for each product. Sums of 512 to 65,536 positive terms were 0.1 n units low.

@@ -1,4 +1,4 @@
-"""Addresses: where a function's operands lie, as fields of ``Params`` and expressions of a coordinate ``at``."""
+"""Addresses of a generated function's operands: fields of ``Params``, and expressions of a coordinate ``at``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands around a library's call: operands are put into a plain layout, what follows is one more launch."""
+"""Launches around a library call: copies of operands to a dense layout before it, and the epilogue after it."""
 
 from __future__ import annotations
 

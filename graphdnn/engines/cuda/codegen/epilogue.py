@@ -1,8 +1,9 @@
-"""Ending: what follows a product's sums on their way to memory, as the functions ``keep`` and ``epilogue`` of its text.
+"""Epilogue: the generated functions ``load_column_operands`` and ``epilogue``, which take accumulators to memory.
 
-Operations of a class differ in extents and strides. Of these the functions depend on little, and they are kept by it
-(``_lie``): which neighbours lie together, which packs rows allow, and which operands are as large as the result. Where
-only the number of images differs, even that is not asked again.
+Operations of a class differ in extents and strides. The functions depend only on the facts that ``_lie`` collects:
+contiguous axes, vector widths that rows allow, and operands that are as large as the result. These facts are the key
+of a cache. Operations that differ only in their batch size share an entry of a second cache, which skips the facts as
+well.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from graphdnn.engines.cuda.codegen.vectors import MAX_WIDTH, width_for
 from graphdnn.fusion.fused_graph import FusedOp, KernelStructure
 from graphdnn.tensors import TensorSpec
 
-SUMS = "const {accumulator} (&acc)[{width}]"  # how the sums of a pack come
-_MOST = 512  # endings
+SUMS = "const {accumulator} (&acc)[{width}]"  # the accumulators of a vector as an argument
+_MOST = 512  # cached epilogues
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def _made(op: FusedOp, space: IndexSpace | tuple[Any, ...]) -> IndexSpace:
 
 
 def _strides(space: IndexSpace, known: _Known, tensors: Sequence[TensorSpec]) -> _Strides:
-    """Of the tensors of its fields; by-value ones have none."""
+    """The strides of the tensors that the fields describe; by-value tensors have none."""
     return tuple([() if (t := tensors[place]).is_by_value else space.strides(t) for place in known.places])
 
 
@@ -152,7 +153,7 @@ def _written(
     residual: TensorSpec | None,
     sums: int,
 ) -> tuple[Epilogue, tuple[int, ...]]:
-    """The ending, and the uids that its fields are of."""
+    """The epilogue, and the uids of the tensors that its fields describe."""
     width = min(width_for(space, steps.epilogue_tensors(), axis), most)
     body = Program(
         steps.op, parameters, space, "t", width=width, vector_axis=axis, keeps=True, condition="is_there", sums=sums

@@ -1,9 +1,8 @@
-"""Space: the coordinates a kernel counts in, and where each tensor lies in them.
+"""IndexSpace: the coordinates that a kernel iterates over, and the strides of each tensor along them.
 
-A kernel addresses every operand as ``pointer + sum(at[j] * stride[j])`` over one list
-of axes. Those axes need not be the tensors' own: a convolution counts groups and
-channels apart even where the tensor has them in one axis, and a pointwise graph
-counts all axes that lie one behind the other in every operand as a single one.
+A kernel addresses every operand as ``pointer + sum(at[j] * stride[j])`` over one list of axes. These axes may differ
+from the axes of the tensors: a convolution separates groups and channels even where a tensor has both in one axis, and
+a pointwise graph merges axes that are contiguous in every operand.
 """
 
 from __future__ import annotations
@@ -89,8 +88,8 @@ def collapsed(
 ) -> IndexSpace:
     """The same elements in fewer axes, ordered as ``main`` lies in memory.
 
-    Neighbouring axes become one where every tensor steps through both at one pace. ``kept``: logical axes whose
-    index itself is asked for, which stay apart.
+    Neighbouring axes are merged where every tensor steps through both with one stride. ``kept``: logical axes that are
+    not merged, because an operation reads their index.
     """
     order = stride_order(main.dims, main.strides)
     kept = kept | {t.vectorized_dimension for t in tensors if t.vector_count != 1}

@@ -1,4 +1,4 @@
-"""What a CUDA engine compiles to: kernel text with launches, or calls of a library, in stream order.
+"""The result of a CUDA engine: kernel launches and library calls in stream order.
 
 Nothing here touches a device. A ``DeviceKernel`` can be made, looked at and compiled
 anywhere; the plan loads it when there is a device to run on.

@@ -1,9 +1,8 @@
-"""Steps: the launches of one fused operation and the scratch memory they share.
+"""LaunchSequence: the launches of one fused operation and the workspace that they share.
 
-Most fused operations are one launch. What one launch cannot do is put around it
-here, the same way for every engine: operands whose layout no kernel addresses are
-copied first, and a reduction at the exit reads the finished values, which are kept in
-scratch memory when the graph does not store them anyway.
+Most fused operations are one launch. This module adds further launches in the same way for every engine: it copies
+operands whose layout kernels cannot address, and it runs the reduction at the exit on the finished values, which stay
+in the workspace when the graph does not store them.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ class LaunchSequence:
             self.workspace_offsets[spec.uid] = self.allocate(spec.bytes)
 
     def allocate(self, size: int) -> int:
-        """Bytes of scratch memory; returns their offset."""
+        """Reserve bytes of workspace and return their offset."""
         offset = self._bytes
         self._bytes += -(-size // ALIGNMENT) * ALIGNMENT
         return offset
 
     def new_uid(self) -> int:
-        """One that no tensor here has."""
+        """A uid that no tensor of this operation has."""
         return (
             min((*self.workspace_offsets, *(t.uid for t in (*self.op.inputs, *self.op.outputs, *self.op.internal)))) - 1
         )
@@ -62,7 +61,7 @@ class LaunchSequence:
         self.add(early(launch, self.device))
 
     def include(self, kernel: DeviceKernel, of: FusedOp | None = None) -> None:
-        """Another kernel's launches, with its scratch memory and the tensors that are in scratch memory moved here.
+        """Append the launches of another kernel, whose workspace and tensors in it move into this workspace.
 
         ``of``: what it was made for, where its text numbers other operations than the list of this fused operation.
         """
@@ -71,7 +70,7 @@ class LaunchSequence:
         self._steps.extend(moved if of is None else (_numbering(step, of) for step in moved))
 
     def relayout(self, spec: TensorSpec, strides: tuple[int, ...] | None = None) -> TensorSpec:
-        """A copy of an operand in scratch memory, packed and a byte or more for each element; made by a launch.
+        """Add a launch that copies an operand to the workspace, packed, with at least a byte for each element.
 
         ``strides``: of the copy, without gaps; row-major unless given.
         """
@@ -92,12 +91,12 @@ class LaunchSequence:
         return copy
 
     def add_copy(self, spec: TensorSpec, copy: TensorSpec) -> None:
-        """``copy`` in scratch memory, of another layout or type; made by a launch."""
+        """Add a launch that copies ``spec`` to ``copy`` in the workspace, in another layout or type."""
         self.workspace_offsets[copy.uid] = self.allocate(copy.bytes)
         self.moved(spec, copy)
 
     def moved(self, spec: TensorSpec, to: TensorSpec) -> None:
-        """The same to memory that is there already."""
+        """Add a launch that copies ``spec`` to ``to``, whose memory exists already."""
         alone = _copy(spec, to)
         self.include(_copied(alone, self.device), alone)
 
@@ -117,7 +116,7 @@ class LaunchSequence:
         return (*anchor, *self.op.epilogue)
 
     def finish(self, program: Program, accumulator: str, ctype: str) -> None:
-        """The anchor's first result through the epilogue into memory."""
+        """Generate the epilogue: the operations after the anchor's first result, and the stores."""
         anchor = self.op.anchor
         assert anchor is not None
         program.anchor(anchor, next(iter(anchor.outputs().values())), accumulator, ctype)
@@ -127,7 +126,7 @@ class LaunchSequence:
             program.store(kept)
 
     def kernel(self, name: str) -> DeviceKernel:
-        """Everything so far, and the exit."""
+        """The kernel with all launches so far, and the launches of the exit."""
         op = self.op
         if op.exit is not None:
             from graphdnn.engines.cuda.codegen.final_reduction import generate_exit  # exits are kernels themselves
@@ -196,6 +195,6 @@ def _moved_slot(slot: Slot, places: Mapping[int, int], base: int) -> Slot:
 
 
 def fused_inputs(steps: Sequence[Operation]) -> list[TensorSpec]:
-    """What a chain of operations reads from memory."""
+    """The tensors that a chain of operations reads from memory."""
     made = {t.uid for step in steps for t in step.outputs().values()}
     return list({t.uid: t for step in steps for t in step.inputs().values() if t.uid not in made}.values())

@@ -1,5 +1,6 @@
-"""Join the parts of a kernel into one text for the compiler: generated struct and constants, headers, generated
-functions, and the kernel's file. Nothing is included by name, so the text is all there is to know of a kernel.
+"""Kernel text: headers, generated struct, constants and functions, and kernel files as one text for the compiler.
+
+The text includes no file by name, so it identifies the kernel completely.
 """
 
 from __future__ import annotations

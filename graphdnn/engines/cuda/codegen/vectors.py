@@ -1,4 +1,4 @@
-"""Packs: how many neighbouring elements operands let a thread access at once."""
+"""Vector widths: how many contiguous elements of its operands a thread can access at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def width_for(
 
 
 def _widest(space: IndexSpace, spec: TensorSpec, axis: int) -> int:
-    """The longest pack of an operand: like all of these numbers a power of two."""
+    """The longest vector of an operand, a power of two."""
     strides = space.strides(spec)
     if strides[axis] == 0:
         return MAX_WIDTH

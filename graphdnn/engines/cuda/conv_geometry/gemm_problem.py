@@ -1,4 +1,4 @@
-"""A convolution as matrix products: their sizes, and where the coordinates of an index lie in the gathered image.
+"""A convolution as implicit GEMMs: their sizes, and the image coordinates that their indices stand for.
 
 A dgrad of stride 1 and the other directions are one product. In a strided dgrad the
 taps that reach a position of dx are the same for all positions of one residue modulo
@@ -43,7 +43,7 @@ class Residue:
 
 @frozen()
 class GemmProblem:
-    """The sizes of the matrix products, and what they have in common.
+    """The implicit GEMMs of a convolution: their sizes, and the geometry that they share.
 
     ``residues``: the deepest first; of more than ``MOST_RESIDUES``, which every engine declines, one more than so many.
     """
@@ -108,7 +108,7 @@ class GemmProblem:
 
 @memoize
 def im2col_and_dense(roles: Roles) -> tuple[TensorSpec, TensorSpec]:
-    """The operand that is gathered from an image, and the one that is read as it lies."""
+    """The im2col operand, whose elements come from an image, and the dense operand."""
     x, w, y = roles.op.roles
     return {"fprop": (x, w), "dgrad": (y, w), "wgrad": (x, y)}[roles.direction]
 

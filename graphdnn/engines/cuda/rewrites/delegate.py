@@ -1,4 +1,4 @@
-"""Rest: what an engine leaves to others once it has copied, joined or turned something. The fastest of them does it."""
+"""Delegate: a rewritten operation, which the fastest of several other engines computes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def _as_it_is(engine: Engine, cost: Cost) -> Cost:
 
 
 class Delegate:
-    """An operation, and the engines that may do it, at their default knobs. ``weighed``: a prediction as it counts
-    here.
+    """An operation, and the engines that may compute it with their default knobs. ``weighed`` adjusts an engine's
+    predicted cost.
     """
 
     __slots__ = ("_fastest", "_serving", "engines", "op", "weighed")
@@ -30,7 +30,7 @@ class Delegate:
         self._fastest: dict[int, tuple[Engine, Cost, DeviceSpec]] = {}
 
     def serving(self, device: DeviceSpec) -> tuple[Engine, ...]:
-        """Empty where all of them decline."""
+        """The engines that support the operation; empty where all of them decline."""
         known = self._serving.get(id(device))
         if known is None:
             task = Task(self.op, device)
@@ -38,7 +38,7 @@ class Delegate:
         return known[0]
 
     def fastest(self, device: DeviceSpec) -> tuple[Engine, Cost]:
-        """By prediction; the first of equal ones. Only where one serves."""
+        """The engine with the least predicted time, the first of equal ones. At least one engine must serve."""
         known = self._fastest.get(id(device))
         if known is None:
             task = Task(self.op, device)

@@ -1,8 +1,8 @@
 """Engine ``cuda_fp8_upcast``: convolutions and matrix products of fp8 operands, through copies in 16 bits.
 
-Both fp8 types lie within fp16 and within bfloat16, so the copies lose nothing, and sums are those of 16-bit operands:
-in fp32, where tensor cores that multiply fp8 keep 14 digits. A copy moves three bytes for an element, which is little
-beside the products; the engines that multiply the copies are those for 16-bit floats.
+Both fp8 types are subsets of fp16 and of bfloat16, so the copies are exact. Sums are those of 16-bit operands, in
+fp32, where fp8 tensor cores keep 14 digits. A copy moves three bytes for each element, which is little beside the
+products; the engines for 16-bit floats multiply the copies.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _COPY_PACE = 0.8  # of the bandwidth
 
 
 @dataclass(frozen=True, slots=True)
-class _Widened:
+class _Fp8Upcast:
     """A fused operation as the engines for 16-bit floats see it, and the copies that it reads."""
 
-    rest: Delegate
+    delegate: Delegate
     copies: tuple[tuple[TensorSpec, TensorSpec], ...]
 
     @property
@@ -61,7 +61,7 @@ def _types(task: Task) -> tuple[DataType, ...]:
 
 
 @memoize
-def _widened(op: FusedOp) -> _Widened:
+def _upcast(op: FusedOp) -> _Fp8Upcast:
     anchor = op.anchor
     assert isinstance(anchor, (ConvolutionOperation, Matmul))
     read = anchor.inputs()
@@ -87,7 +87,7 @@ def _widened(op: FusedOp) -> _Widened:
         for i, (port, t) in enumerate(narrow.items())
     }  # fmt: skip
     wide = op.with_anchor(as_they_lie.model_copy(update=dict(copies)))
-    return _Widened(Delegate(wide, _ENGINES), tuple((narrow[port], copy) for port, copy in copies.items()))
+    return _Fp8Upcast(Delegate(wide, _ENGINES), tuple((narrow[port], copy) for port, copy in copies.items()))
 
 
 def _packed(spec: TensorSpec) -> tuple[int, ...]:
@@ -106,22 +106,22 @@ def _packed(spec: TensorSpec) -> tuple[int, ...]:
 
 def _is_served(task: Task) -> bool:
     """What is computed ahead of a product cannot be copied."""
-    return not task.op.prologue and bool(_widened(task.op).rest.serving(task.device))
+    return not task.op.prologue and bool(_upcast(task.op).delegate.serving(task.device))
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps, widened = LaunchSequence(replace(op, exit=None), device), _widened(op)
-    for narrow, wide in widened.copies:
+    steps, upcast = LaunchSequence(replace(op, exit=None), device), _upcast(op)
+    for narrow, wide in upcast.copies:
         steps.add_copy(narrow, wide)
-    kernel = widened.rest.kernel(device)
+    kernel = upcast.delegate.kernel(device)
     steps.include(kernel)
     return steps.kernel(kernel.name)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    widened = _widened(task.op)
-    copying = len(widened.copies) * task.device.launch + widened.bytes / (_COPY_PACE * task.device.bandwidth)
-    return widened.rest.fastest(task.device)[1].plus({"copies": copying})
+    upcast = _upcast(task.op)
+    copying = len(upcast.copies) * task.device.launch + upcast.bytes / (_COPY_PACE * task.device.bandwidth)
+    return upcast.delegate.fastest(task.device)[1].plus({"copies": copying})
 
 
 def _is_product(task: Task) -> bool:

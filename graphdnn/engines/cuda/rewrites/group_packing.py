@@ -1,10 +1,10 @@
 """Engine ``cuda_group_packing``: several groups of few channels become one group with zeros in its filters.
 
-The copy unit brings 64 channels at a time, and a product of 64 columns takes as long as one of fewer: groups of 8 to 56
-channels leave most of both unused. Filters that read the channels of several groups, zeros but for their own, make
-one group of them that fills both; what is multiplied with zeros is work that was there before. Images stay as they are.
-Filters are joined by a launch; a filter gradient is computed for the joined filters, of which the blocks on the
-diagonal are kept. An infinity or NaN times those zeros is NaN: it reaches the groups that are joined with its own.
+TMA loads 64 channels at a time, and a wgmma of 64 columns takes as long as a narrower one, so groups of 8 to 56
+channels leave most of both unused. A packed group has the channels of several groups, and its filters are zero for
+the channels of other groups. Multiplications by these zeros cost nothing extra. Images stay as they are; a launch
+packs the filters. A filter gradient is computed for packed filters, and only the blocks on the diagonal are kept. An
+infinity or NaN times a zero is NaN, so it reaches all groups that are packed with its own.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _DOUBT_OF_GRADIENTS = 0.6  # of a launch: the one that picks out blocks waits fo
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
+class _GroupPacking:
     """The convolution with fewer groups. ``together``: groups of one; ``filters``: of a joined group, as they lie."""
 
-    rest: Delegate
+    delegate: Delegate
     together: int
     filters: TensorSpec
 
@@ -67,28 +67,28 @@ def _counts(p: ConvProblem) -> list[int]:
 
 
 @memoize
-def _choices(op: FusedOp) -> tuple[_Joined, ...]:
+def _choices(op: FusedOp) -> tuple[_GroupPacking, ...]:
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
     return tuple(_join(op, anchor, count) for count in _counts(anchor.problem))
 
 
-def _join(op: FusedOp, anchor: ConvolutionOperation, count: int) -> _Joined:
+def _join(op: FusedOp, anchor: ConvolutionOperation, count: int) -> _GroupPacking:
     _, w, _ = anchor.roles
     dims = (w.extents[0], w.extents[1] * count, *w.extents[2:])
     uid = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
     filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": channels_last_strides(dims)})
-    joined = op.with_anchor(anchor.model_copy(update={anchor.role_names[1]: filters}))
+    packed = op.with_anchor(anchor.model_copy(update={anchor.role_names[1]: filters}))
     outputs = tuple(filters if t.uid == w.uid else t for t in op.outputs)
-    return _Joined(Delegate(replace(joined, outputs=outputs), _ENGINES), count, filters)
+    return _GroupPacking(Delegate(replace(packed, outputs=outputs), _ENGINES), count, filters)
 
 
-def _serving(op: FusedOp, device: DeviceSpec) -> list[_Joined]:
-    return [joined for joined in _choices(op) if joined.rest.serving(device)]
+def _serving(op: FusedOp, device: DeviceSpec) -> list[_GroupPacking]:
+    return [packed for packed in _choices(op) if packed.delegate.serving(device)]
 
 
-def _fastest(op: FusedOp, device: DeviceSpec) -> tuple[_Joined, Cost]:
-    costs = ((joined, joined.rest.fastest(device)[1]) for joined in _serving(op, device))
+def _fastest(op: FusedOp, device: DeviceSpec) -> tuple[_GroupPacking, Cost]:
+    costs = ((packed, packed.delegate.fastest(device)[1]) for packed in _serving(op, device))
     return min(costs, key=lambda one: one[1].seconds)
 
 
@@ -106,29 +106,29 @@ def _is_ours(task: Task) -> bool:
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps = LaunchSequence(op, device)
-    joined, _ = _fastest(op, device)
+    packed, _ = _fastest(op, device)
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
-    filters, w = joined.filters, anchor.roles[1]
+    filters, w = packed.filters, anchor.roles[1]
     steps.workspace_offsets[filters.uid] = steps.allocate(filters.bytes)
     is_gradient = isinstance(anchor, ConvBackwardFilter)
     if not is_gradient:
-        steps.add_early(_joining(steps, anchor.problem, w, joined))
-    kernel = joined.rest.kernel(device)
+        steps.add_early(_joining(steps, anchor.problem, w, packed))
+    kernel = packed.delegate.kernel(device)
     steps.include(kernel)
     if is_gradient:
-        steps.moved(*_diagonal(anchor.problem, w, joined))
+        steps.moved(*_diagonal(anchor.problem, w, packed))
     return steps.kernel(kernel.name)
 
 
-def _joining(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, joined: _Joined) -> Launch:
+def _joining(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, packed: _GroupPacking) -> Launch:
     parameters = Parameters(steps.workspace_offsets)
     parameters.tensor("from", w)
-    parameters.tensor("to", joined.filters, is_output=True)
+    parameters.tensor("to", packed.filters, is_output=True)
     stride_k, stride_c, *strides = w.strides
     sizes, steps_of = padded(p.filter, 1), padded(tuple(strides), 0)
     parameters.table({
-        "count": joined.filters.elements, "channels": p.c, "groups": joined.together, "filters": p.k,
+        "count": packed.filters.elements, "channels": p.c, "groups": packed.together, "filters": p.k,
         "taps": prod(sizes), "size_1": sizes[1], "size_2": sizes[2], "stride_k": stride_k, "stride_c": stride_c,
         "stride_0": steps_of[0], "stride_1": steps_of[1], "stride_2": steps_of[2],
     })  # fmt: skip
@@ -139,13 +139,13 @@ def _joining(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, joined: _Join
         functions=(),
         constants={"THREADS": _THREADS, "Element": STORAGE[w.data_type]},
     )
-    blocks = -(-joined.filters.elements // _THREADS)
+    blocks = -(-packed.filters.elements // _THREADS)
     return Launch(text, "pack_group_filters", (blocks, 1, 1), _THREADS, parameters.pack())
 
 
-def _diagonal(p: ConvProblem, dw: TensorSpec, joined: _Joined) -> tuple[TensorSpec, TensorSpec]:
+def _diagonal(p: ConvProblem, dw: TensorSpec, packed: _GroupPacking) -> tuple[TensorSpec, TensorSpec]:
     """The groups' own blocks of the joined gradient, and where they go: (joined group, group, k, c, taps)."""
-    made, n = joined.filters, joined.together
+    made, n = packed.filters, packed.together
     dims = (p.groups // n, n, p.k, p.c, *p.filter)
 
     def seen(spec: TensorSpec, along: int) -> TensorSpec:
@@ -157,10 +157,10 @@ def _diagonal(p: ConvProblem, dw: TensorSpec, joined: _Joined) -> tuple[TensorSp
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    joined, cost = _fastest(task.op, task.device)
+    packed, cost = _fastest(task.op, task.device)
     w = convolution_of(task).roles[1]
     is_gradient = isinstance(task.op.anchor, ConvBackwardFilter)
-    traffic = float(2 * w.bytes if is_gradient else w.bytes + joined.filters.bytes)
+    traffic = float(2 * w.bytes if is_gradient else w.bytes + packed.filters.bytes)
     doubt = _DOUBT * cost.seconds + is_gradient * _DOUBT_OF_GRADIENTS * task.device.launch
     return with_launches(cost.plus({"doubt": doubt}), task.device, "filters", traffic, 1)
 

@@ -47,10 +47,10 @@ _DOUBT = 0.25  # of their time behind copies: by so much products that turn imag
 
 
 @dataclass(frozen=True, slots=True)
-class _Turned:
+class _LayoutTransform:
     """A fused operation as those engines take it; what is copied before, and what after."""
 
-    rest: Delegate
+    delegate: Delegate
     before: tuple[tuple[TensorSpec, TensorSpec], ...]
     after: tuple[tuple[TensorSpec, TensorSpec], ...]
 
@@ -73,7 +73,7 @@ def _turning(seen: FusedOp) -> list[TensorSpec]:
 
 
 @memoize
-def _turned(op: FusedOp) -> _Turned:
+def _transformed(op: FusedOp) -> _LayoutTransform:
     planes = as_planes(op)
     seen = planes or op
     assert isinstance(seen.anchor, ConvolutionOperation)
@@ -90,8 +90,8 @@ def _turned(op: FusedOp) -> _Turned:
     }
     written = {t.uid for t in seen.outputs}
     pairs = [(t, copies[t.uid]) for t in turning if t.uid not in inside]
-    return _Turned(
-        _rest(with_tensors(seen, copies), are_copied=bool(pairs)),
+    return _LayoutTransform(
+        _delegate(with_tensors(seen, copies), are_copied=bool(pairs)),
         tuple(pair for pair in pairs if pair[0].uid not in written),
         tuple(pair for pair in pairs if pair[0].uid in written),
     )
@@ -117,7 +117,7 @@ def _is_turned(task: Task) -> bool:
     return _can_be_turned(task) and _is_other(task.op)
 
 
-def _rest(op: FusedOp, *, are_copied: bool) -> Delegate:
+def _delegate(op: FusedOp, *, are_copied: bool) -> Delegate:
     """General products serve other axes themselves, but other neighbours not as fast."""
     if are_copied:
         return Delegate(op, (*_NARROW, *_OF_PLANES, mma_gemm.ENGINE), _doubted)
@@ -129,17 +129,17 @@ def _doubted(engine: Engine, cost: Cost) -> Cost:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps, turned = LaunchSequence(op, device), _turned(op)
-    for spec, copy in turned.before:
+    steps, transformed = LaunchSequence(op, device), _transformed(op)
+    for spec, copy in transformed.before:
         steps.add_copy(spec, copy)
-    for spec, copy in turned.after:
+    for spec, copy in transformed.after:
         if _is_blended(op) and spec.uid == _result(op):
             steps.add_copy(spec, copy)  # its old contents are read
         else:
             steps.workspace_offsets[copy.uid] = steps.allocate(copy.bytes)
-    kernel = turned.rest.kernel(device)
+    kernel = transformed.delegate.kernel(device)
     steps.include(kernel)
-    for spec, copy in turned.after:
+    for spec, copy in transformed.after:
         steps.moved(copy, spec)
     return steps.kernel(kernel.name)
 
@@ -154,14 +154,16 @@ def _result(op: FusedOp) -> int:
     return result.uid
 
 
-def _pairs(turned: _Turned) -> tuple[tuple[TensorSpec, TensorSpec], ...]:
-    return (*turned.before, *turned.after)
+def _pairs(transformed: _LayoutTransform) -> tuple[tuple[TensorSpec, TensorSpec], ...]:
+    return (*transformed.before, *transformed.after)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    pairs = _pairs(_turned(task.op))
+    pairs = _pairs(_transformed(task.op))
     traffic = float(sum(a.bytes + b.bytes for a, b in pairs))
-    return with_launches(_turned(task.op).rest.fastest(task.device)[1], task.device, "copies", traffic, len(pairs))
+    return with_launches(
+        _transformed(task.op).delegate.fastest(task.device)[1], task.device, "copies", traffic, len(pairs)
+    )
 
 
 @memoize_for_lines
@@ -174,9 +176,12 @@ def _is_other(op: FusedOp) -> bool:
 def _least(task: Task) -> float:
     if not _is_other(task.op):
         return 0.0  # and is declined
-    turned = _turned(task.op)
-    pairs, rest = _pairs(turned), Task(turned.rest.op, task.device)  # whose operands may have fewer gaps
-    return least_seconds_of_delegate(rest, len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
+    transformed = _transformed(task.op)
+    pairs, delegate = (
+        _pairs(transformed),
+        Task(transformed.delegate.op, task.device),
+    )  # whose operands may have fewer gaps
+    return least_seconds_of_delegate(delegate, len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
 
 
 ENGINE = cuda_engine(
@@ -219,7 +224,7 @@ ENGINE = cuda_engine(
             Equals("what an engine for planes with channels last serves"),
             reason="the rest is done by those engines, and each of them declines it",
             fix="nothing to do: another engine serves it",
-            when=lambda task: _is_turned(task) and not _turned(task.op).rest.serving(task.device),
+            when=lambda task: _is_turned(task) and not _transformed(task.op).delegate.serving(task.device),
         ),
     ),
     cost=_cost,

@@ -1,8 +1,8 @@
 """Engine ``cuda_materialized_prologue``: the pointwise prologue of a convolution is computed first, into memory.
 
-The engines that copy operands to shared memory as they lie decline a prologue, for nothing passes through registers on
-its way to the tensor cores, or because taps share what was loaded. One more pass over the operand is little beside the
-slower engines that are left, so it is written by a launch of its own, and the fastest of those engines does the rest.
+Engines that copy operands straight to shared memory decline a prologue, because operands do not pass through
+registers or because taps share loaded elements. One more pass over the operand costs less than a slower engine, so a
+launch writes the result of the prologue to memory, and the fastest of these engines computes the convolution.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _ENGINES: tuple[Engine, ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Ahead:
+class _MaterializedPrologue:
     """The chain as a fused operation of its own, what it writes, and the rest, which reads that."""
 
     chain: FusedOp
     made: TensorSpec
-    rest: Delegate
+    delegate: Delegate
 
 
 @memoize
-def _ahead(op: FusedOp) -> _Ahead:
+def _materialized(op: FusedOp) -> _MaterializedPrologue:
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
     between = op.uses.made & op.uses.front
@@ -60,25 +60,27 @@ def _ahead(op: FusedOp) -> _Ahead:
     steps, read = tuple(writing(op.prologue, made)), tuple(fused_inputs(op.prologue))
     chain = FusedOp(op.index, "pointwise", None, (), steps, None, read, (made,), ())
     bare = replace(op, prologue=(), internal=tuple(t for t in op.internal if t.uid not in between))
-    return _Ahead(chain, made, Delegate(bare.with_anchor(anchor.model_copy(update={port: made})), _ENGINES))
+    return _MaterializedPrologue(
+        chain, made, Delegate(bare.with_anchor(anchor.model_copy(update={port: made})), _ENGINES)
+    )
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps, ahead = LaunchSequence(replace(op, exit=None, prologue=()), device), _ahead(op)
-    steps.workspace_offsets[ahead.made.uid] = steps.allocate(ahead.made.bytes)
-    steps.include(generate_pointwise(ahead.chain, device), ahead.chain)
-    kernel = ahead.rest.kernel(device)
-    steps.include(kernel, ahead.rest.op)
+    steps, materialized = LaunchSequence(replace(op, exit=None, prologue=()), device), _materialized(op)
+    steps.workspace_offsets[materialized.made.uid] = steps.allocate(materialized.made.bytes)
+    steps.include(generate_pointwise(materialized.chain, device), materialized.chain)
+    kernel = materialized.delegate.kernel(device)
+    steps.include(kernel, materialized.delegate.op)
     return steps.kernel(kernel.name)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    ahead = _ahead(task.op)
-    _, rest = ahead.rest.fastest(task.device)
-    first = pointwise.ENGINE.cost(Task(ahead.chain, task.device), pointwise.ENGINE.defaults())
-    start = {"launch": first.parts["launch"] + rest.parts["launch"]}
-    parts = {**rest.parts, **start, "prologue": first.seconds - first.parts["launch"]}
-    return Cost(first.flops + rest.flops, first.bytes + rest.bytes, first.seconds + rest.seconds, parts)
+    materialized = _materialized(task.op)
+    _, delegate = materialized.delegate.fastest(task.device)
+    first = pointwise.ENGINE.cost(Task(materialized.chain, task.device), pointwise.ENGINE.defaults())
+    start = {"launch": first.parts["launch"] + delegate.parts["launch"]}
+    parts = {**delegate.parts, **start, "prologue": first.seconds - first.parts["launch"]}
+    return Cost(first.flops + delegate.flops, first.bytes + delegate.bytes, first.seconds + delegate.seconds, parts)
 
 
 def _is_behind_a_chain(task: Task) -> bool:
@@ -107,7 +109,7 @@ ENGINE = cuda_engine(
             Equals("what an engine for tensor cores, or for narrow groups, serves without its prologue"),
             reason="the rest is done by those engines, and each of them declines it",
             fix="let the chain end in a type that tensor cores multiply, and accumulate in FLOAT or an integer",
-            when=lambda task: _is_behind_a_chain(task) and not _ahead(task.op).rest.serving(task.device),
+            when=lambda task: _is_behind_a_chain(task) and not _materialized(task.op).delegate.serving(task.device),
         ),
     ),
     cost=_cost,

@@ -105,7 +105,7 @@ def _repeated(t: TensorSpec, by: int, uid: int) -> tuple[TensorSpec, TensorSpec]
 
 
 @dataclass(frozen=True, slots=True)
-class _Apart:
+class _SpaceToDepth:
     """The convolution of wide pixels; operands of a data gradient's end that are copied for it."""
 
     op: FusedOp
@@ -113,7 +113,7 @@ class _Apart:
 
 
 @memoize
-def _apart(op: FusedOp) -> _Apart | None:
+def _apart(op: FusedOp) -> _SpaceToDepth | None:
     """None where the tensors do not lie so."""
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
@@ -149,7 +149,7 @@ def _apart(op: FusedOp) -> _Apart | None:
     }
     conv = anchor.conv.model_copy(update=settings)
     moving = replace(made, anchor=made.anchor.model_copy(update={"conv": conv}))
-    return _Apart(moving, tuple(copies))
+    return _SpaceToDepth(moving, tuple(copies))
 
 
 def _of_lines(anchor: ConvolutionOperation, tensors: list[TensorSpec]) -> dict[int, TensorSpec]:
@@ -196,32 +196,32 @@ def _engine(id: int, name: str, summary: str, types: Pairs, engines: tuple[Engin
     """``engines``: those that do it. ``of_kind``: notes and errors, which are theirs."""
 
     @memoize
-    def rest_of(op: FusedOp) -> tuple[Delegate, _Apart] | None:
-        apart = _apart(op)
-        return None if apart is None else (Delegate(apart.op, engines), apart)
+    def delegate_of(op: FusedOp) -> tuple[Delegate, _SpaceToDepth] | None:
+        blocked = _apart(op)
+        return None if blocked is None else (Delegate(blocked.op, engines), blocked)
 
     def is_left(task: Task) -> bool:
         """It can be seen so, and none of those engines serves it."""
-        found = rest_of(task.op) if _is_ours(task) and _types(task) in types else None
+        found = delegate_of(task.op) if _is_ours(task) and _types(task) in types else None
         return found is not None and not found[0].serving(task.device)
 
-    def found(op: FusedOp) -> tuple[Delegate, _Apart]:
-        pair = rest_of(op)
+    def found(op: FusedOp) -> tuple[Delegate, _SpaceToDepth]:
+        pair = delegate_of(op)
         assert pair is not None
         return pair
 
     def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-        steps, (rest, apart) = LaunchSequence(op, device), found(op)
-        for spec, copy in apart.copies:
+        steps, (delegate, blocked) = LaunchSequence(op, device), found(op)
+        for spec, copy in blocked.copies:
             steps.add_copy(spec, copy)
-        kernel = rest.kernel(device)
+        kernel = delegate.kernel(device)
         steps.include(kernel)
         return steps.kernel(kernel.name)
 
     def cost(task: Task, knobs: Knobs) -> Cost:
-        rest, apart = found(task.op)
-        traffic = float(sum(copy.bytes for _, copy in apart.copies))
-        return with_launches(rest.fastest(task.device)[1], task.device, "operands", traffic, len(apart.copies))
+        delegate, blocked = found(task.op)
+        traffic = float(sum(copy.bytes for _, copy in blocked.copies))
+        return with_launches(delegate.fastest(task.device)[1], task.device, "operands", traffic, len(blocked.copies))
 
     return cuda_engine(
         id=id,

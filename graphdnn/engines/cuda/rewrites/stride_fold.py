@@ -1,9 +1,9 @@
 """Engine ``cuda_stride_fold``: stride 2 over few channels; two neighbouring pixels become one pixel.
 
-The copy unit takes three times as long for a pixel that does not fill 128 bytes. Where windows move by two pixels, the
-pixels 2i and 2i + 1 of a line are one of twice the channels, as they lie, and windows move by one: a filter of three
-taps is one of two, with zeros at the place that was none. Filters are paired by a launch. An infinity or NaN times
-those zeros is NaN: it reaches the window beside its own.
+TMA takes three times as long for a pixel that does not fill 128 bytes. With stride 2, pixels 2i and 2i + 1 of a row
+are read as one pixel with twice the channels, and the stride becomes 1. A filter of three taps becomes one of two
+taps, with zeros for the pixel that has no tap. A launch folds the filters. An infinity or NaN times a zero is NaN, so
+it also reaches the neighbouring window.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ class _Window:
 
 
 @dataclass(frozen=True, slots=True)
-class _Paired:
+class _StrideFold:
     """The convolution of pairs, and its filters as they lie."""
 
-    rest: Delegate
+    delegate: Delegate
     filters: TensorSpec
 
 
 @memoize
-def _paired(op: FusedOp) -> _Paired:
+def _folded(op: FusedOp) -> _StrideFold:
     anchor = op.anchor
     assert isinstance(anchor, ConvForward)
     x, w, p = anchor.x, anchor.w, anchor.problem
@@ -99,7 +99,7 @@ def _paired(op: FusedOp) -> _Paired:
         }
     )
     pairwise = replace(seen, anchor=seen.anchor.model_copy(update={"conv": conv}))
-    return _Paired(Delegate(pairwise, _ENGINES), filters)
+    return _StrideFold(Delegate(pairwise, _ENGINES), filters)
 
 
 def _is_forward(task: Task) -> bool:
@@ -129,12 +129,12 @@ def _is_ours(task: Task) -> bool:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps, paired = LaunchSequence(op, device), _paired(op)
+    steps, folded = LaunchSequence(op, device), _folded(op)
     anchor = op.anchor
     assert isinstance(anchor, ConvForward)
-    steps.workspace_offsets[paired.filters.uid] = steps.allocate(paired.filters.bytes)
-    steps.add_early(_pairing(steps, anchor.problem, anchor.w, paired.filters))
-    kernel = paired.rest.kernel(device)
+    steps.workspace_offsets[folded.filters.uid] = steps.allocate(folded.filters.bytes)
+    steps.add_early(_pairing(steps, anchor.problem, anchor.w, folded.filters))
+    kernel = folded.delegate.kernel(device)
     steps.include(kernel)
     return steps.kernel(kernel.name)
 
@@ -168,9 +168,9 @@ def _pairing(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, filters: Tens
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    paired, w = _paired(task.op), convolution_of(task).roles[1]
-    cost = paired.rest.fastest(task.device)[1]
-    return with_launches(cost, task.device, "filters", float(w.bytes + paired.filters.bytes), 1)
+    folded, w = _folded(task.op), convolution_of(task).roles[1]
+    cost = folded.delegate.fastest(task.device)[1]
+    return with_launches(cost, task.device, "filters", float(w.bytes + folded.filters.bytes), 1)
 
 
 ENGINE = cuda_engine(
@@ -216,7 +216,7 @@ ENGINE = cuda_engine(
         need(
             "cuda_stride_fold.size",
             "w.dims",
-            lambda task: _paired(task.op).filters.elements,
+            lambda task: _folded(task.op).filters.elements,
             AtMost(INT_MAX),
             reason="filters of pairs are counted in 32 bits",
             fix="nothing to do: another engine serves it",
@@ -229,7 +229,7 @@ ENGINE = cuda_engine(
             Equals("what an engine for tensor cores of compute capability 9.0 serves with pairs"),
             reason="the rest is done by those engines, and each of them declines it",
             fix="nothing to do: another engine serves it",
-            when=lambda task: _is_ours(task) and not _paired(task.op).rest.serving(task.device),
+            when=lambda task: _is_ours(task) and not _folded(task.op).delegate.serving(task.device),
         ),
     ),
     cost=_cost,

@@ -1,4 +1,4 @@
-"""Copies that the SIMT implicit GEMM reads in place of its operands: turned, or with zeros around the image."""
+"""Copies that replace operands of the SIMT implicit GEMM: in another layout, or with zeros around the image."""
 
 from __future__ import annotations
 

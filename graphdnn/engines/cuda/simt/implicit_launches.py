@@ -99,7 +99,7 @@ def _epilogue(steps: LaunchSequence, plan: Plan, parameters: Parameters) -> tupl
 def _constants(
     plan: Plan, im2col_reads: Access, dense_reads: Access, split_constants: dict[str, int]
 ) -> dict[str, Any]:
-    """What the kernel's text is compiled for. ``of_sum``: whether it is split, and how results are stored."""
+    """What the kernel's text is compiled for. ``split_constants``: split-K and the width of stores."""
     product, tile, swapped = plan.product, plan.shape.tile, plan.product.swapped
     im2col, dense = plan.im2col, plan.dense
     a, b = (dense_reads, im2col_reads) if swapped else (im2col_reads, dense_reads)

@@ -1,4 +1,4 @@
-"""What is decided of a SIMT implicit GEMM before kernels are written: its tile, copied operands, how threads read."""
+"""The plan of a SIMT implicit GEMM: its tile, the copies of its operands, and the vector accesses of its threads."""
 
 from __future__ import annotations
 
