@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 import time
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -20,7 +21,6 @@ from graphdnn.cuda.cache_entry import SUFFIX, Damaged, Entry, Manifest, key_of, 
 from graphdnn.cuda.cache_maintenance import is_own, may_be_written, opened, prune
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.cuda.private import FIX, Untrusted, distrust, made_key
-from graphdnn.frozen import frozen
 from graphdnn.storage import cache_directory, write_atomically
 
 LIMIT_BYTES = 512 * 2**20
@@ -29,7 +29,7 @@ _SHARE = 16  # of the limit, that a process writes at most without seeing what o
 Origin = Literal["memory", "disk", "compiled"]
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class Cached:
     """A kernel, where it came from, and how long that took."""
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from graphdnn.cuda.driver_library import driver_functions, error_of
 from graphdnn.enums import DataType
-from graphdnn.frozen import frozen
 
 BYTES = 128
 WORDS = BYTES // 8
@@ -29,7 +28,7 @@ _SWIZZLE = {0: 0, 32: 1, 64: 2, 128: 3}  # by the bytes of a row
 _NO_INTERLEAVING, _CACHE_LINES_OF_128_BYTES, _ZEROS_OUTSIDE = 0, 2, 0
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class TensorMap:
     """What one copy takes: a box, or ``pixels`` of a walk through an image (im2col), a row of ``row`` bytes for each;
     0: rows of a box as long as they are, whose parts are not exchanged.

@@ -21,7 +21,6 @@ from graphdnn.engines.operation_cost import reduction_length
 from graphdnn.engines.sum_error import SumError
 from graphdnn.enums import BehaviorNote, KnobType, LayoutType, NumericalNote, Status
 from graphdnn.errors import Rejection
-from graphdnn.frozen import frozen
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.rules import Constraint, Rule, violations
@@ -58,7 +57,7 @@ PLACE = Rule(
 )
 
 
-@frozen(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Task:
     """What an engine is asked to serve."""
 
@@ -111,7 +110,7 @@ class Knob:
         return values + ("" if self.stride == 1 or len(self.values) <= 8 else f" in steps of {self.stride}")
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class Cost:
     """A prediction: work, traffic and seconds."""
 

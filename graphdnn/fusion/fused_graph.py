@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from graphdnn.frozen import frozen
 from graphdnn.fusion.limits import NO_LIMITS, Limits
 from graphdnn.fusion.tensor_roles import TensorRoles
 from graphdnn.graph.operation_graph import OperationGraph
@@ -64,7 +63,7 @@ class KernelStructure:
     uses: TensorRoles
 
 
-@frozen(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class FusedOp:
     """One kernel's worth of work."""
 
@@ -168,7 +167,7 @@ class FusedOp:
         }
 
 
-@frozen(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class FusedGraph:
     """The graph as fused operations in execution order, with every edge that was not fused."""
 

@@ -8,16 +8,16 @@ what else it is, and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from graphdnn.frozen import frozen
 from graphdnn.tensors import TensorSpec
 
 if TYPE_CHECKING:
     from graphdnn.fusion.fused_graph import FusedOp
 
 
-@frozen(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class TensorRoles:
     """Sets of uids, which overlap. Of a graph without anchor everything is read behind it."""
 

@@ -7,6 +7,7 @@ found out about a class, and about a graph that is equal to another one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import EnumMeta
 from functools import cache
 from itertools import count
@@ -14,7 +15,6 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any
 
-from graphdnn.frozen import frozen
 from graphdnn.operations import Operation
 from graphdnn.spec import Spec
 from graphdnn.tensors import TensorSpec
@@ -24,7 +24,7 @@ _numbers: dict[tuple[object, ...], int] = {}
 _next = count()  # of a class: a number is not given again when the classes are forgotten
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class StructureKey:
     """``number``: of the class, names included. ``extents``: dims and strides of every port, in order."""
 

@@ -8,7 +8,6 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import Cost, Engine, Knobs, Task
 from graphdnn.enums import BehaviorNote, HeurMode, NumericalNote
 from graphdnn.errors import Rejection
-from graphdnn.frozen import frozen
 from graphdnn.fusion.fused_graph import FusedGraph, FusedOp
 from graphdnn.heuristics.filters import UNFILTERED, Filters
 from graphdnn.heuristics.workspace_layout import materialized_bytes
@@ -60,7 +59,7 @@ class Choice:
         return f"engine {self.engine}, {self.task.where}"
 
 
-@frozen(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class EngineConfig:
     """One choice for each fused operation: everything a plan is built from."""
 

@@ -12,12 +12,11 @@ C and K count per group. Spatial axes are outermost first: (D,) H, W.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 
-from graphdnn.frozen import frozen
 
-
-@frozen()
+@dataclass(frozen=True, slots=True)
 class ConvProblem:
     """Sizes of one convolution, in elements; every spatial tuple has 1 to 3 entries."""
 

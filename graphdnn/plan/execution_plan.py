@@ -7,6 +7,7 @@ configuration's kind of device, ``HostPlan`` or ``DevicePlan``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
@@ -17,7 +18,6 @@ from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.host.memory import binding_layout
 from graphdnn.engines.memoization import memoize
 from graphdnn.enums import BehaviorNote, NumericalNote
-from graphdnn.frozen import frozen
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan.analysis_methods import AnalysisMethods
@@ -153,7 +153,7 @@ class ExecutionPlan(AnalysisMethods):
         raise NotImplementedError
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class Bound:
     """What a plan asks of its bindings; by-value tensors come last."""
 

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "graphdnn"
 
 # Top to bottom. Packages are listed by their name and stand for everything inside them.
 LAYERS = (
-    ("enums", "frozen", "escaped"),
+    ("enums", "escaped"),
     ("attribute_names", "errors", "checks", "text_format", "host_memory"),
     ("rules", "dtypes"),
     ("storage", "debug_log", "scalars"),

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from graphdnn.enums import DataType
-from graphdnn.frozen import frozen
 from graphdnn.tensors import TensorSpec, stride_order
 
 _KEPT = 64  # tensors of one space
@@ -20,7 +19,7 @@ LONGEST = 2**30  # steps of an axis: kernels count them in 32 bits
 INT_MAX = 2**31 - 1  # of coordinates, and of offsets where a tensor is no longer
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class Axis:
     """``size`` steps; each moves ``multiplier`` elements along a tensor's axis ``logical``."""
 

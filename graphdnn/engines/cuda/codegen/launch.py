@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.parameters import Packed
-from graphdnn.frozen import frozen
 from graphdnn.operations import Operation
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel launch with its struct argument."""
 
@@ -48,7 +47,7 @@ class LibraryCall:
     prepare: Callable[[], Function]
 
 
-@frozen(eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class DeviceKernel:
     """A fused operation compiled for a CUDA device."""
 

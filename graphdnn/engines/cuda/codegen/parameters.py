@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
@@ -19,7 +20,6 @@ from graphdnn.cuda.tensor_map import WORDS as MAP_WORDS
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.dtypes import ELEMENTS, cast
 from graphdnn.enums import DataType
-from graphdnn.frozen import frozen
 from graphdnn.tensors import TensorSpec
 
 WORD = 8  # bytes of every field
@@ -56,7 +56,7 @@ COMPUTE_TYPE: dict[DataType, str] = {
 }
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class Slot:
     """A word of the struct that an execution fills in.
 
@@ -73,14 +73,14 @@ class Slot:
 _slot = lru_cache(maxsize=4096)(Slot)  # those of another shape are the same
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class MapSlot(Slot):
     """Words that an execution fills in with the map of a tensor at its address."""
 
     map: TensorMap | None = None
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class Packed:
     """The bytes of the struct with zeros in the slots."""
 

@@ -18,7 +18,6 @@ from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL, Roles
 from graphdnn.engines.engine import Task, image_need
 from graphdnn.engines.host.convolution_residues import residue_count, residues_of
 from graphdnn.engines.memoization import memoize
-from graphdnn.frozen import frozen
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardData, ConvolutionOperation
 from graphdnn.rules import Constraint
@@ -41,7 +40,7 @@ class Residue:
     first_tap: tuple[int, ...]  # in the filter
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class GemmProblem:
     """The implicit GEMMs of a convolution: their sizes, and the geometry that they share.
 

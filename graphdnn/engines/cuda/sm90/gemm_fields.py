@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 from graphdnn.dtypes import ELEMENTS
@@ -12,11 +13,10 @@ from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_p
 from graphdnn.engines.cuda.sm90.gemm_shape import Sizes
 from graphdnn.engines.cuda.sm90.tensor_maps import Walk, walks_of
 from graphdnn.engines.cuda.sm90.tile import ROW, SLICE
-from graphdnn.frozen import frozen
 from graphdnn.fusion.fused_graph import FusedOp
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Where each residue's tiles begin, and how many there are."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Packed, Parameters
-from graphdnn.frozen import frozen
 
 # Of every text that may be split, behind epilogue_store.cuh.
 PARTS_FILES = ("split_k_partials.cuh", "split_k_tile.cuh")
@@ -21,7 +22,7 @@ FEW_SHARES = 8  # tiles of a product whose launches overlap: more would not find
 ROOM = 24 * 1024  # bytes of shared memory that a block of products leaves then
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class Adding:
     """``sums``: all that a part has, in whole pieces of 64 rows and 32 columns; ``size``: bytes of one.
     ``in_cluster``: the parts of a tile are the blocks of a cluster, which add them. ``overlaps``: the launch that adds

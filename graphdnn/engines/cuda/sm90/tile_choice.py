@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
@@ -26,7 +27,6 @@ from graphdnn.engines.cuda.sm90.tile import MOST_STAGES, PANEL, ROW, SMALLEST_RI
 from graphdnn.engines.cuda.sm90.tile_cycles import TileClocks, copied_clocks
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
-from graphdnn.frozen import frozen
 
 _ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
 _LONG = 2.5  # times what idle multiprocessors save of a launch, beyond which their share of the work is more than that
@@ -55,7 +55,7 @@ JOINING = Knob(
 )
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class Choice:
     tile: Tile
     stages: int

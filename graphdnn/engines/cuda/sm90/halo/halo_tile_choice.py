@@ -13,7 +13,6 @@ from graphdnn.engines.cuda.sm90.halo.halo_tile_swap_ab import Turned
 from graphdnn.engines.cuda.sm90.tile import PANEL, ROW, SLICE
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
-from graphdnn.frozen import frozen
 
 _STREAMED_SHARE, _READ_SHARE = 0.25, 4.0  # of its bytes when results leave: if it does, or is read by threads then
 _NARROWEST = 64  # columns of filters that pass by
@@ -61,7 +60,7 @@ TILES: tuple[Halo, ...] = (
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a patch, if it serves")
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class Choice:
     tile: Halo
     stages: int

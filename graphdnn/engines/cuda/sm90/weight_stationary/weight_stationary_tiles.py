@@ -13,7 +13,6 @@ from graphdnn.engines.cuda.sm90.device_limits import Machine
 from graphdnn.engines.cuda.sm90.tile import PANEL, ROW, SLICE
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
-from graphdnn.frozen import frozen
 
 _KEPT = RESERVED + 256  # bytes of shared memory: the system's, and what is left of barriers
 _BARRIER = 8  # bytes
@@ -86,7 +85,7 @@ TILES: tuple[Held, ...] = (Held(2, 128), Held(3, 128), Held(2, 64), Held(3, 64),
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
 
 
-@frozen()
+@dataclass(frozen=True, slots=True)
 class Choice:
     tile: Held
     stages: int
