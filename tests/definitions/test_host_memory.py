@@ -24,7 +24,7 @@ import ctypes
 import numpy as np
 from backend_calls import *
 from test_backend_rules import execute, matmul_arrays, matmul_plan
-from backend_tools import made
+from backend_descriptors import made
 from graphdnn import v6, build
 from graphdnn.problem import parse
 from graphdnn.attribute_names import AttributeName as A
@@ -81,7 +81,8 @@ def test_what_is_no_memory_is_refused(case: str) -> None:
     text = (
         f"{BEFORE}\ntry:\n    {call}\nexcept GraphdnnError as error:\n    print(*(r.rule for r in error.rejections))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
+    folders = (TESTS / "support", TESTS / "backend", TESTS, TESTS.parent)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))}
     run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=environment, check=False)
     assert run.returncode == 0, f"{run.returncode}\n{run.stderr[-1500:]}"
     assert run.stdout.split() == [rule]

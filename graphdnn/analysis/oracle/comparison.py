@@ -24,7 +24,7 @@ _SMALL = 1 / 8  # of an output's largest magnitude: swings above it leave an ele
 
 NOT_COMPARED = Rule(
     id="oracle.compared",
-    expected="at least {floor:.0%} of the elements compared",
+    expected="at least {floor} of the elements compared",
     reason="{why}: a result of zeros, or one that is off, would pass",
     fix="{fix}",
 )
@@ -64,7 +64,7 @@ class Comparison:
         if self.is_compared:
             return None
         fix = FIXES[self.why]
-        return NOT_COMPARED.reject("oracle", self.tensor.label(), self.counted, floor=FLOOR, why=self.why, fix=fix)
+        return NOT_COMPARED.reject("oracle", self.tensor.label(), self.counted, floor=f"{FLOOR:.0%}", why=self.why, fix=fix)
 
     @property
     def counted(self) -> str:

@@ -41,7 +41,7 @@ NEWER = Rule(
 LOCKED = Rule(
     id="tuning.database.locked",
     expected="a tuning database that no other process keeps to itself",
-    reason="another process has locked the file, and did not let go of it in {seconds:.0f} s",
+    reason="another process has locked the file, and did not let go of it in {seconds} s",
     fix="end that process or wait for it, then try again",
 )
 UNWRITABLE = Rule(
@@ -154,7 +154,7 @@ def refusal_of(error: Exception, path: Path | None) -> Rejection:
     detail = (isinstance(error, OSError) and error.strerror) or str(error)
     value = "memory" if path is None else str(path)
     if is_locked(error):
-        return LOCKED.reject(_WHERE, _ATTRIBUTE, value, seconds=_WAIT)
+        return LOCKED.reject(_WHERE, _ATTRIBUTE, value, seconds=f"{_WAIT:.0f}")
     rule = BROKEN if isinstance(error, DamagedError) or is_about_content(error) else UNWRITABLE
     return rule.reject(_WHERE, _ATTRIBUTE, value, detail=detail)
 
