@@ -191,7 +191,9 @@ def test_kernels_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: arrays copied there and back, results judged beside the search, equal kernels found out."""
     monkeypatch.setattr(sys.modules["graphdnn.tuning.tuner"], "_ordinal", lambda device: None)
     graph = parse("conv x=f32[1,4,8,8] w=f32[4,4,3,3] + relu").build_operation_graph()
-    tuned = autotune(graph, "a100", budget=60.0, most=4, initializer="tuning_emulated_worker", without=("layout_transform",))
+    tuned = autotune(
+        graph, "a100", budget=60.0, most=4, initializer="tuning_emulated_worker", without=("layout_transform",)
+    )
     found = {t.verdict for t in tuned}
     assert {Verdict.FASTEST, Verdict.SAME} <= found, str(tuned)
     assert not any(t.verdict.is_fault and t.verdict is not Verdict.REFUSED for t in tuned), str(tuned)

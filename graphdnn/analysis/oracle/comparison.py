@@ -64,7 +64,8 @@ class Comparison:
         if self.is_compared:
             return None
         fix = FIXES[self.why]
-        return NOT_COMPARED.reject("oracle", self.tensor.label(), self.counted, floor=f"{FLOOR:.0%}", why=self.why, fix=fix)
+        floor = f"{FLOOR:.0%}"
+        return NOT_COMPARED.reject("oracle", self.tensor.label(), self.counted, floor=floor, why=self.why, fix=fix)
 
     @property
     def counted(self) -> str:
