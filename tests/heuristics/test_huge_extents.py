@@ -23,7 +23,7 @@ from graphdnn.pipeline import prepare
 DEVICES = tuple(map(device_spec, ("cpu", "h200", "a100")))
 HUGE = (2**20, 2**31, 2**40)
 TOGETHER = (("size", "stride"), ("sizes", "strides"), ("size", "window"), ("filter", "stride"), ("c", "k"), ("n", "c"))
-SECONDS = 2.0  # a plan takes some hundredths of a second
+SECONDS = 20.0  # a plan takes some hundredths of a second; a walk through an extent takes hours
 BYTES = 2**30
 
 
