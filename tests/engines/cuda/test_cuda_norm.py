@@ -210,7 +210,7 @@ def test_forward_by_blocks_that_stay(case: str, monkeypatch: pytest.MonkeyPatch)
     mode, dims, kind, layout, fields = RESIDENT_CASES[case]
     op = forward(mode, dims, kind, layout, **fields)
     assert_close(op, FORWARD, values(op, shift=0.5), int(np.prod(dims)) // int(np.prod(statistics(mode, dims))))
-    assert entries == (["norm_persistent"] if case == "nchw" else ["begin_resident", "norm_persistent"])
+    assert entries == (["norm_persistent"] if case == "nchw" else ["init_persistent", "norm_persistent"])
 
 
 PLANES: dict[str, tuple[Extents, str, dict[str, Any]]] = {
@@ -331,8 +331,8 @@ def test_groups_of_more_pixels_than_stay(dims: Extents, kind: str, monkeypatch: 
     assert_close(op, FORWARD, values(op, shift=3.0), terms)
     gradients = of_groups(dims, kind, {}, is_backward=True)
     assert_close(gradients, BACKWARD, values(gradients), terms * dims[0])
-    divided = ["norm_planes_parts", "norm_planes_join", "norm_planes_apply"]
-    assert [entry for entry in entries if entry.startswith("norm")] == 2 * divided
+    divided = ["channel_planes_partials", "channel_planes_combine", "channel_planes_apply"]
+    assert [entry for entry in entries if entry.startswith(("norm", "channel_planes"))] == 2 * divided
 
 
 @emulated
@@ -453,7 +453,7 @@ def test_backward_by_blocks_that_stay(case: str, monkeypatch: pytest.MonkeyPatch
     dims, kind, layout, fields = BACKWARD_RESIDENT_CASES[case]
     op = backward(M.BATCH_NORM, dims, kind, layout, **fields)
     assert_close(op, BACKWARD, values(op), int(np.prod(dims)))
-    assert entries[-2:] == ["begin_resident", "norm_persistent"] or (case == "nchw" and entries == ["norm_persistent"])
+    assert entries[-2:] == ["init_persistent", "norm_persistent"] or (case == "nchw" and entries == ["norm_persistent"])
 
 
 @emulated
@@ -462,7 +462,7 @@ def test_chains_around_blocks_that_stay(monkeypatch: pytest.MonkeyPatch) -> None
     entries = on_small_device(monkeypatch)
     test_prologue_and_epilogue(M.BATCH_NORM, (40, 16, 20, 20), "channels_last")
     test_backward_with_the_gradient_of_an_activation_before_it((40, 16, 20, 20))
-    assert entries == ["begin_resident", "norm_persistent"] * 2
+    assert entries == ["init_persistent", "norm_persistent"] * 2
 
 
 WALKS: dict[str, tuple[NormMode, Extents, str, dict[str, Any]]] = {
@@ -592,15 +592,15 @@ def test_one_kernel_where_a_row_fits_and_several_where_it_does_not() -> None:
     assert entries(forward(M.LAYER_NORM, (4096, 1024), "f16"), FORWARD) == ["norm_rows"]
     assert entries(forward(M.INSTANCE_NORM, image, "f16"), FORWARD) == ["norm_rows"]
     training = forward(M.BATCH_NORM, image, "f16", "channels_last", running=True)
-    assert entries(training, FORWARD) == ["begin_resident", "norm_persistent"]
+    assert entries(training, FORWARD) == ["init_persistent", "norm_persistent"]
     assert entries(forward(M.BATCH_NORM, image, "f16"), FORWARD) == ["norm_persistent"]
     several = forward(M.BATCH_NORM, (64, 70, 56, 56), "f16")  # a block for each row would keep half of the device idle
-    assert entries(several, FORWARD) == ["begin_resident", "norm_persistent"]
+    assert entries(several, FORWARD) == ["init_persistent", "norm_persistent"]
     small = (8, 3, 112, 112)
     assert entries(forward(M.BATCH_NORM, small, "f16"), FORWARD) == ["moments", "finish_moments", "pointwise"]
     assert entries(forward(M.BATCH_NORM, image, "f16", inference=True), FORWARD) == ["pointwise"]
     rounds = backward(M.BATCH_NORM, image, "f16")
-    assert entries(rounds, BACKWARD) == ["begin_resident", "norm_persistent"]
+    assert entries(rounds, BACKWARD) == ["init_persistent", "norm_persistent"]
     assert entries(backward(M.BATCH_NORM, small, "f16"), BACKWARD) == ["reduce", "reduce_splits", "norm_apply"]
     assert entries(backward(M.BATCH_NORM, (8, 64, 7, 7), "f16"), BACKWARD) == ["norm_backward_rows"]
 

@@ -1,4 +1,4 @@
-"""Groups: rows that are some channels of an image whose channels are last, as group norm has them (norm_planes).
+"""Groups: rows that are some channels of an image whose channels are last, as in group norm (norm_channel_planes).
 
 A line is a pixel. A block has groups that are neighbours, so that what it reads of a pixel is one piece, and keeps all
 pixels of an image, or its share of them as one of a cluster; where these are too many, other launches follow it. None

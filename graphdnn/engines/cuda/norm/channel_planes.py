@@ -1,4 +1,4 @@
-"""Planes: rows that are channels of images whose planes are short pieces of memory (norm_planes).
+"""Planes: rows that are channels of images whose planes are short pieces of memory (norm_channel_planes).
 
 A block has some channels that are neighbours, reads of each image what these are, in one piece, and keeps it in shared
 memory. None where images are too many for that, or planes long enough to be read one by one.
@@ -127,9 +127,9 @@ class Planes:
             steps.add_early(Launch(text, "norm_channel_planes", grid, self.threads, packed, self.shared))
             return
         joining = (self.planes, images, 1)
-        steps.add_early(Launch(text, "norm_planes_parts", grid, self.threads, packed, self.shared))
-        steps.add_early(Launch(text, "norm_planes_join", joining, self.threads, packed))
-        steps.add_early(Launch(text, "norm_planes_apply", grid, self.threads, packed))
+        steps.add_early(Launch(text, "channel_planes_partials", grid, self.threads, packed, self.shared))
+        steps.add_early(Launch(text, "channel_planes_combine", joining, self.threads, packed))
+        steps.add_early(Launch(text, "channel_planes_apply", grid, self.threads, packed))
 
 
 def planes_of(

@@ -1,7 +1,7 @@
 // Lines are too many to stay anywhere: blocks find the sums of theirs, a second launch joins them, and a third one reads
 // everything again, beginning with what was read last, which the second level of cache may still have.
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_planes_parts(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) channel_planes_partials(const __grid_constant__ Params p) {
     __shared__ Compute found[2][CHANNELS];
     pdl_trigger();
     const Lines mine = lines_of(p, (int)blockIdx.x);
@@ -30,7 +30,7 @@ __device__ __forceinline__ Compute over_block(Compute value) {
 }
 
 // A block for each row of an image: its parts become sums, or a sum and the squares of what deviates from the mean.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_planes_join(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) channel_planes_combine(const __grid_constant__ Params p) {
     pdl_trigger();
     pdl_wait();
     const int row = (int)blockIdx.x, parts = (int)p.parts;
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) norm_planes_join(const 
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_planes_apply(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) channel_planes_apply(const __grid_constant__ Params p) {
     pdl_trigger();
     Lines mine = lines_of(p, (int)gridDim.x - 1 - (int)blockIdx.x);
     int rows[VECTOR];

@@ -3,7 +3,7 @@
 A row is what is averaged over: a sample's features (layer, RMS), a plane (instance), a
 channel (batch). Rows that fit into a block are read once and written once. Longer ones
 are divided among blocks: those that fill a device stay and keep what they read, and wait
-for each other in between (norm_resident). Otherwise a first kernel takes the moments, a
+for each other in between (norm_persistent). Otherwise a first kernel takes the moments, a
 second one joins the parts, a third one normalizes. With given statistics each element
 stands by itself, as in a pointwise graph.
 """

@@ -67,7 +67,7 @@ struct Group {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) begin_resident(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) init_persistent(const __grid_constant__ Params p) {
     pdl_trigger();
     pdl_wait();
     for (long long i = threadIdx.x; i < p.tiles; i += THREADS) p.arrived[i] = 0;

@@ -164,7 +164,7 @@ class Residence:
         )
         packed, grid = parameters.pack(), (self.at_once, self.splits, 1)
         if is_split:
-            steps.add_early(Launch(text, "begin_resident", (1, 1, 1), self.tile.threads, packed))
+            steps.add_early(Launch(text, "init_persistent", (1, 1, 1), self.tile.threads, packed))
         steps.add_early(
             Launch(text, "norm_persistent", grid, self.tile.threads, packed, self.shared, is_cooperative=is_split)
         )

@@ -1,4 +1,4 @@
-"""Rounds: how the rows of a normalization are divided among blocks that stay (norm_resident).
+"""Rounds: how the rows of a normalization are divided among blocks that stay (norm_persistent).
 
 All rows at once, or so many after the others that what is read of them is kept: a round costs a wait of blocks
 for each other, what is not kept is read again from the cache or from memory.
