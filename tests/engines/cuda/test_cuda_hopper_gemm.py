@@ -322,26 +322,27 @@ def test_threads_in_the_other_order(text: str, monkeypatch: pytest.MonkeyPatch) 
 
 # What the emulator has to see: a kernel that signals, waits or announces wrongly.
 _BROKEN = {
-    "fills what is still read": ("if (previous >= 0 && speaks) arrive(empty + 8 * previous);\n"
-                                 "                previous", "if (speaks) arrive(empty + 8 * turn.stage);\n"
+    "fills what is still read": ("if (previous >= 0 && releases) mbarrier_arrive(empty + 8 * previous);\n"
+                                 "                previous", "if (releases) mbarrier_arrive(empty + 8 * pipe.stage);\n"
                                  "                previous"),
-    "reads before it landed": ("await_phase(full + 8 * turn.stage, turn.parity);", ""),
-    "fills without waiting": ("await_phase(empty + 8 * turn.stage, turn.parity ^ 1);", ""),
-    "announces too few bytes": ("announce(barrier, bytes)", "announce(barrier, bytes - 128)"),
-    "leaves products unfinished": ("            await_products<0>();", "            await_products<1>();"),
+    "reads before it landed": ("mbarrier_wait_parity(full + 8 * pipe.stage, pipe.phase);", ""),
+    "fills without waiting": ("mbarrier_wait_parity(empty + 8 * pipe.stage, pipe.phase ^ 1);", ""),
+    "announces too few bytes": ("mbarrier_expect_tx(barrier, bytes)", "mbarrier_expect_tx(barrier, bytes - 128)"),
+    "leaves products unfinished": ("            wgmma_wait<0>();", "            wgmma_wait<1>();"),
 }  # fmt: skip
 
 
 def with_broken(monkeypatch: pytest.MonkeyPatch, file: str, right: str, wrong: str) -> None:
-    """The kernels' text from now on."""
+    """Replace ``right`` by ``wrong`` in the kernels' text from now on.
+
+    The check that ``file`` has ``right`` is made at once: inside ``pytest.raises`` its failure would pass for a find.
+    """
     whole = source.file_text
+    assert right in whole(file), f"{file} has no line {right!r}"
 
     def broken(name: str) -> str:
         text = whole(name)
-        if name == file:
-            assert right in text
-            text = text.replace(right, wrong)
-        return text
+        return text.replace(right, wrong) if name == file else text
 
     monkeypatch.setattr(source, "_texts", {})
     monkeypatch.setattr(source, "file_text", broken)
@@ -359,8 +360,8 @@ def test_wrong_signals_are_seen(what: str, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("right", "wrong"),
     [
-        ("    arrive_in_cluster();\n    await_cluster();\n", ""),
-        ("    arrive_in_cluster();\n    await_cluster();\n", "    await_cluster();\n"),
+        ("    cluster_arrive();\n    cluster_wait();\n", ""),
+        ("    cluster_arrive();\n    cluster_wait();\n", "    cluster_wait();\n"),
         ("CLUSTER - 1) / CLUSTER;", "CLUSTER - 1) / CLUSTER - 1;"),
         ("place + HALF_UNIT, unit % CLUSTER, v + 4", "place + HALF_UNIT, rank, v + 4"),
     ],

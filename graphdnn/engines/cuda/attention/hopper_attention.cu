@@ -101,7 +101,7 @@ __device__ __forceinline__ smem_desc_t make_values_desc(smem_addr_t address) {
 __device__ __forceinline__ void issue_qk(float (&s)[TILE_N / 2], smem_desc_t q, smem_desc_t k) {
     #pragma unroll
     for (int i = 0; i < HEAD_DIM_PADDED / 16; ++i)
-        multiply_scores(
+        wgmma_ss_scores(
             s, q + (i / 4 * TILE_M * SWIZZLE_BYTES + i % 4 * 32 >> 4),
             k + (i / 4 * TILE_N * SWIZZLE_BYTES + i % 4 * 32 >> 4), i > 0
         );
@@ -110,7 +110,7 @@ __device__ __forceinline__ void issue_pv(
     float (&accum)[VALUE_DIM_PADDED / 2], const unsigned int (&probs)[TILE_N / 16][4], smem_desc_t v
 ) {
     #pragma unroll
-    for (int i = 0; i < TILE_N / 16; ++i) multiply_rows(accum, probs[i], v + i * (16 * SWIZZLE_BYTES >> 4), 1);
+    for (int i = 0; i < TILE_N / 16; ++i) wgmma_rs(accum, probs[i], v + i * (16 * SWIZZLE_BYTES >> 4), 1);
 }
 
 template <int COUNT> __device__ __forceinline__ void fence_accumulators(unsigned int (&x)[COUNT][4]) {

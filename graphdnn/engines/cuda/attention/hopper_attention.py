@@ -24,7 +24,7 @@ from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.sm90.sm90_requirements import capability_need
 from graphdnn.engines.cuda.sm90.tile import ROW
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
-from graphdnn.engines.cuda.sm90.wgmma_text import product_text, register_product_text
+from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_rs_text, wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need, needs_rule
 from graphdnn.engines.memoization import memoize
 from graphdnn.engines.sum_error import SumError
@@ -219,13 +219,13 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     depth, columns = _padded_dims(fused)
     producer_regs, consumer_regs = _REGISTERS[tile.warpgroups]
     query, value = attention.first.a.data_type, attention.last.b.data_type
-    scores = product_text(query, query, tile.tile_n, False, False).replace("void multiply(", "void multiply_scores(")
+    scores = wgmma_ss_text(query, query, tile.tile_n, False, False).replace("void wgmma_ss(", "void wgmma_ss_scores(")
     name = f"attention__hopper_{tile.name}_{depth}x{columns}__{op.name}"
     text = kernel_text(
         name,
         ["pdl.cuh", "hopper_pipeline.cuh", "hopper_attention.cu"],
         parameters=parameters.text,
-        functions=(*functions.text, scores, register_product_text(value, columns, True)),
+        functions=(*functions.text, scores, wgmma_rs_text(value, columns, True)),
         constants={
             "RANK": rank, "CONSUMER_WARPGROUPS": tile.warpgroups, "TILE_N": tile.tile_n, "STAGES": tile.stages,
             "HEAD_DIM_PADDED": depth, "VALUE_DIM_PADDED": columns, "VALUE_DIM": sizes.columns,

@@ -14,7 +14,7 @@ from graphdnn.engines.cuda.sm90.epilogue_operands import lies_in_row, pixels_of,
 from graphdnn.engines.cuda.sm90.gemm_shape import WHOLE, Pieces, Sizes
 from graphdnn.engines.cuda.sm90.tile import PANEL, ROW
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT, is_exchanged
-from graphdnn.engines.cuda.sm90.wgmma_text import promoted_steps
+from graphdnn.engines.cuda.sm90.wgmma_text import promotion_interval
 from graphdnn.engines.memoization import memoize
 from graphdnn.engines.operation_cost import bytes_moved
 from graphdnn.fusion.fused_graph import FusedOp
@@ -154,7 +154,7 @@ def _begin_between(op: FusedOp, product: GemmProblem, count: int) -> bool:
 
 def promoted(product: GemmProblem) -> int:
     gathered, _ = im2col_and_dense(product.roles)
-    return promoted_steps(gathered.data_type)
+    return promotion_interval(gathered.data_type)
 
 
 def _is_turned(op: FusedOp, product: GemmProblem) -> bool:

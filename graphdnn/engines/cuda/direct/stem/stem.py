@@ -30,7 +30,7 @@ from graphdnn.engines.cuda.direct.direct_access import (
 from graphdnn.engines.cuda.direct.stem.stem_mma_layout import STAGES, Plan, depth_of_row, pixels_apart, pixels_together
 from graphdnn.engines.cuda.direct.stem.stem_requirements import is_served, operands_of, stem_needs, sums_of_types
 from graphdnn.engines.cuda.sm90.stem.hopper_stem import Warpgroups, divide, image_map, is_copied_in_bulk
-from graphdnn.engines.cuda.sm90.wgmma_text import register_product_text
+from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_rs_text
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
@@ -175,7 +175,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ["direct_copy.cuh", block.file, "direct_stem_rows.cuh", "direct_stem_windows.cuh", f"{block.entry}.cu"],
         parameters=parameters.text,
         functions=[
-            *([body.keeping(), register_product_text(x.data_type, groups.columns)] if groups else []),
+            *([body.keeping(), wgmma_rs_text(x.data_type, groups.columns)] if groups else []),
             body.function(
                 "epilogue", ("const ColumnOperands& kept, " if groups else "") + f"const {compute} (&acc)[{width}]"
             ),

@@ -32,7 +32,7 @@ from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work
 from graphdnn.engines.cuda.sm90.tensor_maps import filter_map, image_map, walk_of
 from graphdnn.engines.cuda.sm90.tile import ROW
 from graphdnn.engines.cuda.sm90.tma_operands import Operand, operands
-from graphdnn.engines.cuda.sm90.wgmma_text import register_product_text
+from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_rs_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -76,7 +76,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[
             *ending.functions,
-            register_product_text(image.spec.data_type, tile.columns),
+            wgmma_rs_text(image.spec.data_type, tile.columns),
         ],
         constants={
             "TILE_M": tile.channels, "TILE_N": tile.pixels, "CONSUMER_WARPGROUPS": tile.consumers,

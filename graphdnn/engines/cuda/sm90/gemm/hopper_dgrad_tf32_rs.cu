@@ -171,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_dgrad_tf32_rs(co
                     #pragma unroll
                     for (int i = 0; i < EIGHTS; ++i) {
                         const int k = group * EIGHTS + i;
-                        multiply_rows(sum, a[group][i], b + k * DESC_STEP_K<false>, k == 0 ? step - w.first : 1);
+                        wgmma_rs(sum, a[group][i], b + k * DESC_STEP_K<false>, k == 0 ? step - w.first : 1);
                     }
                     wgmma_commit();
                 }

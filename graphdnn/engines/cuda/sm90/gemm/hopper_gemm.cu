@@ -139,7 +139,7 @@ extern "C" __global__ void SPLIT_K_CLUSTER __launch_bounds__(THREADS, BLOCKS) ho
                 for (int k = 0; k < 4; ++k)
                     #pragma unroll
                     for (int j = 0; j < MMA_TILES_M; ++j)
-                        multiply(
+                        wgmma_ss(
                             sum[j], a + j * (SLAB_BYTES >> 4) + k * DESC_STEP_K<A_MN_MAJOR>, b + k * DESC_STEP_K<B_MN_MAJOR>,
                             k == 0 ? added : 1
                         );

@@ -73,7 +73,7 @@ from graphdnn.engines.cuda.sm90.tma_operands import (
     operands_of_images,
     prepared,
 )
-from graphdnn.engines.cuda.sm90.wgmma_text import product_text
+from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, KnobType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -198,7 +198,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
             parameters=parameters.text,
             functions=[
                 *ending.functions,
-                product_text(*_operand_types(product, is_turned), tile.bn, *across),
+                wgmma_ss_text(*_operand_types(product, is_turned), tile.bn, *across),
             ],
             constants={
                 "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": stages,

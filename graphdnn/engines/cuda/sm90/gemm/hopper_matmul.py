@@ -51,7 +51,7 @@ from graphdnn.engines.cuda.sm90.split_k import PARTS_FILES, Adding
 from graphdnn.engines.cuda.sm90.tensor_maps import columns_held, resized
 from graphdnn.engines.cuda.sm90.tile import LARGEST, PANEL, ROW, Tile
 from graphdnn.engines.cuda.sm90.tile_choice import PARTS, STAGES, TILE, choose
-from graphdnn.engines.cuda.sm90.wgmma_text import product_text, promoted_steps
+from graphdnn.engines.cuda.sm90.wgmma_text import promotion_interval, wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.memoization import memoize
 from graphdnn.enums import DataType, KnobType
@@ -106,7 +106,7 @@ class _Products:
         result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
         unit = PANEL if self.columns_from.is_across and not self.columns_from.is_copied else 1
         groups = stacked(self.extents, self.batch)
-        sets = 2 if promoted_steps(self.rows_from.spec.data_type) else 1
+        sets = 2 if promotion_interval(self.rows_from.spec.data_type) else 1
         return Sizes(
             products=((self.row.size, depth),),
             columns=self.stack.columns,
@@ -288,7 +288,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             parameters=parameters.text,
             functions=[
                 *ending.functions,
-                product_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_across, b.is_across),
+                wgmma_ss_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_across, b.is_across),
             ],
             constants={
                 "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": choice.stages,
@@ -301,7 +301,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
                 **adding.constants,
                 "PERMUTE_N": is_permuted,
                 "VEC_N": columns_held(held if is_permuted else 0, ending.width),
-                "VEC_WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTION_INTERVAL": promoted_steps(a.spec.data_type),
+                "VEC_WIDTH": ending.width, "UNROLL": _UNROLLED,
+                "PROMOTION_INTERVAL": promotion_interval(a.spec.data_type),
                 "Element": STORAGE[a.spec.data_type], "Accum": compute,
             },
         )  # fmt: skip

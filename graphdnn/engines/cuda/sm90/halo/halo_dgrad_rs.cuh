@@ -19,7 +19,7 @@ template <int I> __device__ __forceinline__ void multiply_held(
     Accum (&sum)[RESIDUES][ACCUMS], Fragments& a, smem_addr_t filters, int block, int k
 ) {
     const smem_desc_t b = filters_at(filters + I * FILTER_BYTES) + k * OF_STEP;
-    multiply_rows(sum[RESIDUE_OF_TAP[I]], a[MEETING_OF_TAP[I]], b, BEGINS[I] && k == 0 ? block : 1);
+    wgmma_rs(sum[RESIDUE_OF_TAP[I]], a[MEETING_OF_TAP[I]], b, BEGINS[I] && k == 0 ? block : 1);
     if constexpr (I + 1 < TAPS) multiply_held<I + 1>(sum, a, filters, block, k);
 }
 

@@ -11,7 +11,7 @@ template <int COPY, int I> __device__ __forceinline__ void multiply_taps(
     if constexpr (COPY_OF_MEETING[MEETING] == COPY) {
         const smem_desc_t a = make_desc<false>(pixels) + SHIFT_OF_MEETING[MEETING] * (SWIZZLE_BYTES >> 4);
         const smem_desc_t b = filters_at(filters + I * FILTER_BYTES);
-        multiply(sum[RESIDUE_OF_TAP[I]], a + k * DESC_STEP_K<false>, b + k * OF_STEP, BEGINS[I] && k == 0 ? block : 1);
+        wgmma_ss(sum[RESIDUE_OF_TAP[I]], a + k * DESC_STEP_K<false>, b + k * OF_STEP, BEGINS[I] && k == 0 ? block : 1);
     }
     if constexpr (I + 1 < TAPS) multiply_taps<COPY, I + 1>(sum, pixels, filters, block, k);
 }

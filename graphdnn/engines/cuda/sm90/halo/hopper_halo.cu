@@ -19,7 +19,7 @@ __device__ __forceinline__ void multiply_slices(Accum (&sum)[COUNT][ALL_SUMS], s
     for (int k = 0; k < SLICES; ++k)
         #pragma unroll
         for (int j = 0; j < COUNT; ++j)
-            multiply(sum[j], a + (first_of(j) + shift) * (PATCH_ROW >> 4) + k * DESC_STEP_K<false>, b + k * NEXT_B, k == 0 ? add : 1);
+            wgmma_ss(sum[j], a + (first_of(j) + shift) * (PATCH_ROW >> 4) + k * DESC_STEP_K<false>, b + k * NEXT_B, k == 0 ? add : 1);
 }
 
 template <int COUNT>
@@ -37,7 +37,7 @@ __device__ __forceinline__ void multiply_half(Accum (&sum)[COUNT][ALL_SUMS], sme
     #pragma unroll
     for (int k = 0; k < 4; ++k)
         if (k < LAST_SLICES || !is_last)
-            multiply(sum[J], a + (first_of(J) + shift) * (PATCH_ROW >> 4) + k * DESC_STEP_K<false>, b + k * NEXT_B, 1);
+            wgmma_ss(sum[J], a + (first_of(J) + shift) * (PATCH_ROW >> 4) + k * DESC_STEP_K<false>, b + k * NEXT_B, 1);
 }
 
 // What the epilogue reads for a lane's columns stays in registers where these are a block's only ones, and suffice.

@@ -49,7 +49,7 @@ from graphdnn.engines.cuda.sm90.tensor_maps import (
 )
 from graphdnn.engines.cuda.sm90.tile import PANEL
 from graphdnn.engines.cuda.sm90.tma_operands import Operand, copying_of, is_exchanged, operands
-from graphdnn.engines.cuda.sm90.wgmma_text import product_text
+from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -118,7 +118,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         functions=[
             *ending.functions,
             ending.fetching,
-            product_text(*(types[::-1] if tile.is_turned else types), wide, False, across_filter),
+            wgmma_ss_text(*(types[::-1] if tile.is_turned else types), wide, False, across_filter),
         ],
         constants={
             "TILE_M": PANEL * groups * tile.consumers, "TILE_N": wide // deep, "CONSUMER_WARPGROUPS": tile.consumers,

@@ -33,7 +33,7 @@ from graphdnn.engines.cuda.sm90.halo.tap_groups import Meetings, meetings_of
 from graphdnn.engines.cuda.sm90.tensor_maps import filter_map, image_map, is_permutable, permuted_filter_map, walk_of
 from graphdnn.engines.cuda.sm90.tile import PANEL
 from graphdnn.engines.cuda.sm90.tma_operands import is_exchanged, operands
-from graphdnn.engines.cuda.sm90.wgmma_text import ACROSS_K, product_text, register_product_text
+from graphdnn.engines.cuda.sm90.wgmma_text import ACROSS_K, wgmma_rs_text, wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -113,9 +113,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             file_text("round_to_16bit.cuh"),
             *ending.functions,
             *([_EPILOGUE_OF_SUMS.format(compute=compute, leaving=leaving, width=ending.width)] if is_narrow else []),
-            register_product_text(kind, tile.bn, across_filter)
+            wgmma_rs_text(kind, tile.bn, across_filter)
             if tile.is_held
-            else product_text(kind, kind, tile.bn, False, across_filter),
+            else wgmma_ss_text(kind, kind, tile.bn, False, across_filter),
             _described(meetings, tile.is_apart),
         ],
         constants={

@@ -12,7 +12,7 @@ static_assert(MMA_TILES_M == 1 && PATCHES == 1 && STAGE_K == 1 && !RESIDENT && C
 
 template <int SLICES> __device__ __forceinline__ void multiply_slices(Accum (&sum)[ACCUMS], smem_desc_t a, smem_desc_t b, int add) {
     #pragma unroll
-    for (int k = 0; k < SLICES; ++k) multiply(sum, a + k * DESC_STEP_K<false>, b + k * DESC_STEP_K<false>, k == 0 ? add : 1);
+    for (int k = 0; k < SLICES; ++k) wgmma_ss(sum, a + k * DESC_STEP_K<false>, b + k * DESC_STEP_K<false>, k == 0 ? add : 1);
 }
 
 // Two neighbouring channels, of which the epilogue takes VEC_WIDTH at a time.

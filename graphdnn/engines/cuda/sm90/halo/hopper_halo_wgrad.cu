@@ -153,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(SEATS, 1) hopper_halo_wgrad(const _
                 wgmma_fence();
                 #pragma unroll
                 for (int k = 0; k < TALL * WIDE / 16; ++k)
-                    multiply(sum, a + k * DESC_STEP_K<true>, b + (rows_before(k) * LINE >> 4), k == 0 ? patch - share.first : 1);
+                    wgmma_ss(sum, a + k * DESC_STEP_K<true>, b + (rows_before(k) * LINE >> 4), k == 0 ? patch - share.first : 1);
                 wgmma_commit();
                 wgmma_wait<1>();
                 // The patch before this one is done: its stage may be filled again.

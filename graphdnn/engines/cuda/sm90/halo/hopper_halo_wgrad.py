@@ -31,7 +31,7 @@ from graphdnn.engines.cuda.sm90.split_k import FEW_SHARES, ROOM, Adding
 from graphdnn.engines.cuda.sm90.tensor_maps import patch_map, walk_of
 from graphdnn.engines.cuda.sm90.tile import PANEL
 from graphdnn.engines.cuda.sm90.tma_operands import operands
-from graphdnn.engines.cuda.sm90.wgmma_text import product_text
+from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import KnobType, LayoutType, NumericalNote
@@ -88,7 +88,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[
             *ending.functions,
-            product_text(kind, kind, of_line * tile.channels, True, True),
+            wgmma_ss_text(kind, kind, of_line * tile.channels, True, True),
         ],
         constants={
             "TILE_M": PANEL, "TILE_N": PANEL, "CONSUMER_WARPGROUPS": 1, "STAGES": stages, "SEATS": seats,

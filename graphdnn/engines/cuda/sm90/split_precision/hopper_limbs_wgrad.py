@@ -44,7 +44,7 @@ from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_tiles import SPLITS, 
 from graphdnn.engines.cuda.sm90.tensor_maps import Walk, walk_of
 from graphdnn.engines.cuda.sm90.tile import PANEL
 from graphdnn.engines.cuda.sm90.tma_operands import operands
-from graphdnn.engines.cuda.sm90.wgmma_text import product_text
+from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_ss_text
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task
 from graphdnn.engines.sum_error import SumError
 from graphdnn.enums import DataType, LayoutType, NumericalNote
@@ -101,7 +101,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
         parameters=parameters.text,
         functions=[
             *epilogue.functions,
-            product_text(DataType.BFLOAT16, DataType.BFLOAT16, tile.bn, True, True),
+            wgmma_ss_text(DataType.BFLOAT16, DataType.BFLOAT16, tile.bn, True, True),
             *scheme.functions(tile.bn),
         ],
         constants={

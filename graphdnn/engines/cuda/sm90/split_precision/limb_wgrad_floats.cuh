@@ -21,7 +21,7 @@ struct LimbAccumulators {
             for (int order = LIMBS - 1; order >= 0; --order)
                 #pragma unroll
                 for (int i = 0; i <= order; ++i)
-                    multiply(
+                    wgmma_ss(
                         accum[order == 0], limb_desc<A_LIMB_BYTES>(a, i, k), limb_desc<B_LIMB_BYTES>(b, order - i, k),
                         k == 0 && i == 0 && (order == 0 || order == LIMBS - 1) ? unpromoted : 1
                     );

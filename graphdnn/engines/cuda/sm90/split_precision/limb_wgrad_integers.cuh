@@ -28,7 +28,7 @@ struct LimbAccumulators {
             for (int i = 0; i < LIMBS; ++i)
                 #pragma unroll
                 for (int j = 0; j < LIMBS; ++j)
-                    multiply(
+                    wgmma_ss(
                         accum[i + j], limb_desc<A_LIMB_BYTES>(a, i, k), limb_desc<B_LIMB_BYTES>(b, j, k),
                         k == 0 && (i == 0 || j == LIMBS - 1) ? k_tile % PROMOTION_PERIOD : 1
                     );

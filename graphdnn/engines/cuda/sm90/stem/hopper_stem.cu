@@ -200,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
         for (int i = 0; i < PART; ++i) {
             const int k = PART * part + i;
             if (k < STEPS)
-                multiply_rows(sum, a[part % 2][i], filters + (k / 4 * (BN * SWIZZLE_BYTES) >> 4) + k % 4 * DESC_STEP_K<false>, k > 0);
+                wgmma_rs(sum, a[part % 2][i], filters + (k / 4 * (BN * SWIZZLE_BYTES) >> 4) + k % 4 * DESC_STEP_K<false>, k > 0);
         }
         wgmma_commit();
     };

@@ -14,7 +14,7 @@ static_assert(!FILTER_MN_MAJOR, "filters lie along k");
 
 template <int SLICES> __device__ __forceinline__ void multiply_step(Accum (&sum)[ACCUMS], smem_desc_t a, smem_desc_t b, int add) {
     #pragma unroll
-    for (int k = 0; k < SLICES; ++k) multiply(sum, a + k * DESC_STEP_K<false>, b + k * DESC_STEP_K<false>, k == 0 ? add : 1);
+    for (int k = 0; k < SLICES; ++k) wgmma_ss(sum, a + k * DESC_STEP_K<false>, b + k * DESC_STEP_K<false>, k == 0 ? add : 1);
 }
 
 // A tap and a block of channels, in the order in which steps of k follow each other.

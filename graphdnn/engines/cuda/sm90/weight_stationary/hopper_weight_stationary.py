@@ -44,7 +44,7 @@ from graphdnn.engines.cuda.sm90.tma_operands import Operand, are_copied, copying
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_requirements import NEEDS
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_shape import shape_of
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_tiles import IDLE, TILE, choose
-from graphdnn.engines.cuda.sm90.wgmma_text import product_text
+from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -90,7 +90,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             parameters=parameters.text,
             functions=[
                 *ending.functions,
-                product_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, False),
+                wgmma_ss_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, False),
             ],
             constants={
                 "TILE_M": PANEL * tile.consumers, "TILE_N": tile.bn, "CONSUMER_WARPGROUPS": tile.consumers,
