@@ -100,10 +100,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     patches = shape.images // shape.slices_out * runs * down * aside
     parameters.table({
         "splits": 1, "image_pixels": 1,
-        "patches": patches, "patches_down": down, "patches_across": aside, "tap_first": taps.first,
-        "run": choice.run, "runs": runs,
+        "halo_tiles": patches, "halo_tiles_h": down, "halo_tiles_w": aside, "tap_first": taps.first,
+        "tile_d": choice.run, "halo_tiles_d": runs,
     })  # fmt: skip
-    parameters.integers("tap_pace", taps.pace)
+    parameters.integers("tap_index_stride", taps.pace)
 
     pieces = -(-patches // tile.of_block) * across
     grid = (min(pieces, device.sm_count), 1, 1)
@@ -122,24 +122,27 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         constants={
             "TILE_M": PANEL * groups * tile.consumers, "TILE_N": wide // deep, "CONSUMER_WARPGROUPS": tile.consumers,
-            "PATCHES": tile.held, "STAGES": choice.stages, "FILTERS": choice.filters, "RESIDENT": tile.is_resident,
-            "STAGE_K": deep, "PATCH_ROW": shape.row, "TALL": tile.tall, "WIDE": tile.wide, "LINEAR": tile.is_linear,
-            "PATCH_BYTES": tile.patch_bytes(shape),
-            "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "STEP_H": shape.step[0], "STEP_W": shape.step[1],
+            "HALO_TILES": tile.held, "STAGES": choice.stages, "FILTER_STAGES": choice.filters,
+            "WEIGHT_STATIONARY": tile.is_resident,
+            "DEPTH_SLICES": deep, "PIXEL_BYTES": shape.row, "TILE_H": tile.tall, "TILE_W": tile.wide,
+            "FLAT_ROWS": tile.is_linear,
+            "HALO_TILE_BYTES": tile.patch_bytes(shape),
+            "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "DILATION_H": shape.step[0], "DILATION_W": shape.step[1],
             "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
             "WGRAD": False, "SWAP_AB": tile.is_turned, "FILTER_MN_MAJOR": across_filter, "PERMUTE_N": permuted > 0,
-            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": False, "LAST_SLICES": last_slices(product),
-            "STAYS": image.spec.data_type in INTEGERS and (tile.is_resident or grid[0] % across == 0),
+            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": False, "TAIL_MMA_STEPS": last_slices(product),
+            "FIXED_COLUMN_TILE": image.spec.data_type in INTEGERS and (tile.is_resident or grid[0] % across == 0),
             "VEC_N": columns_held(permuted, ending.width), "VEC_WIDTH": ending.width,
-            "FETCHED": 0 if tile.is_resident else ending.fetched,
+            "PREFETCH_ELEMENTS": 0 if tile.is_resident else ending.fetched,
             "Element": STORAGE[image.spec.data_type], "Accum": compute,
-            **({} if tile.is_turned else {"LATE": is_late}),
+            **({} if tile.is_turned else {"SPLIT_LAST_TAP": is_late}),
             **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
         },
     )  # fmt: skip
     shared = choice.shared_bytes(shape)
     threads = 128 * (tile.consumers + 1)
-    steps.add(Launch(text, "hopper_halo", grid, threads, parameters.pack(), shared, starts_early=True))
+    entry = "hopper_halo_swap_ab" if tile.is_turned else "hopper_halo"
+    steps.add(Launch(text, entry, grid, threads, parameters.pack(), shared, starts_early=True))
     return steps.kernel(name)
 
 

@@ -1,14 +1,14 @@
-// Nothing as large as the result is copied into shared memory.
+// The epilogue of hopper_halo.cu reads no residual by TMA.
 
 constexpr int RESIDUAL_BYTES = 0;
-__device__ __forceinline__ void begin_residual(smem_addr_t) {}
-struct ResidualCopies {
-    __device__ __forceinline__ ResidualCopies(smem_addr_t, smem_addr_t) {}
+__device__ __forceinline__ void init_residual_barriers(smem_addr_t) {}
+struct ResidualLoader {
+    __device__ __forceinline__ ResidualLoader(smem_addr_t, smem_addr_t) {}
     __device__ __forceinline__ void begin(int, int) {}
-    __device__ __forceinline__ void step(const Params&, int, int) {}
-    __device__ __forceinline__ void end(const Params&) {}
+    __device__ __forceinline__ void after_tap(const Params&, int, int) {}
+    __device__ __forceinline__ void finish(const Params&) {}
 };
-struct Ahead {
-    template <bool> __device__ __forceinline__ void read(const unsigned char*, smem_addr_t, int, int&) {}
-    __device__ __forceinline__ void bring(EpilogueOperands&, int, int, int) const {}
+struct ResidualFragment {
+    template <bool> __device__ __forceinline__ void load(const unsigned char*, smem_addr_t, int, int&) {}
+    __device__ __forceinline__ void copy_to(EpilogueOperands&, int, int, int) const {}
 };
