@@ -10,7 +10,7 @@ from typing import Any
 
 from gpu.convolutions import TF32, dgrad_problem, fused_problem, wgrad_problem
 from gpu.fills import Normal
-from gpu.model_layers import CONVOLUTIONS, PRODUCTS, Convolution, GemmProblem
+from gpu.model_layers import CONVOLUTIONS, PRODUCTS, Convolution, Product
 from gpu.problem import Case, Group, Peer, Problem, Tensors
 from gpu.sketch import Sketch
 
@@ -33,7 +33,7 @@ def convolution_problem(layer: Convolution, direction: str, kind: str, layout: s
     return replace(problem, formula=_as_rows(problem.formula), peers=peers)
 
 
-def product_problem(product: GemmProblem, kind: str) -> Problem:
+def product_problem(product: Product, kind: str) -> Problem:
     """y = activation(a b + bias)."""
     s = Sketch(product.name, {"f16": "float16", "tf32": "float32"}[kind], channels_last=False)
     a = s.data("a", product.a_dims, Normal(1.0))

@@ -90,7 +90,7 @@ def test_sums_of_fp8_are_bounded_because_they_begin_anew(monkeypatch: pytest.Mon
     problem = Sum("e4m3", 4096)
     whole = {KnobType.SPLIT_K: 1}
     assert check_bound(problem, Emulated(), hopper_gemm.ENGINE_FP8, positive, whole) == ""
-    monkeypatch.setattr(wgmma_text, "_PROMOTED", 0)
+    monkeypatch.setattr(wgmma_text, "_PROMOTION_INTERVAL", 0)
     assert "positive" in check_bound(problem.of(4096), Emulated(), hopper_gemm.ENGINE_FP8, positive, whole)
 
 
