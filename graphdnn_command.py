@@ -22,15 +22,20 @@ def main() -> int:
 
     try:
         if is_heard:
-            signal.signal(signal.SIGINT, signal.default_int_handler)  # commands clean up behind themselves
+            signal.signal(signal.SIGINT, _interrupt_once)  # commands clean up behind themselves
         code = run()
         if is_heard:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the interpreter ends
         return code
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         os.write(2, _LINE)
         return INTERRUPTED
+
+
+def _interrupt_once(number: int, frame: FrameType | None) -> None:
+    """A second interruption would end the clean-up of the first, or print its line twice."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

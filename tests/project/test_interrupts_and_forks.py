@@ -200,7 +200,7 @@ LONG = "conv x=f32[4,256,112,112] w=f32[256,256,3,3] pad=1"
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("seconds", [0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0])
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("times", [1, 3, 20])
 def test_the_command_ends_alike_whenever_it_is_interrupted(seconds: float, times: int) -> None:
     """While the library is loaded, while the command works, and again while the interpreter ends."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
