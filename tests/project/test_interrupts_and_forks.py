@@ -217,6 +217,35 @@ def test_the_command_ends_alike_whenever_it_is_interrupted(seconds: float, times
     assert said == "interrupted\n"
 
 
+AGAIN = """
+import os, signal, sys
+import graphdnn_command
+import graphdnn.cli
+
+class Interrupted:
+    # A stream whose reader presses Ctrl-C after each text.
+    def write(self, text):
+        os.write(2, text.encode())
+        os.kill(os.getpid(), signal.SIGINT)
+    def flush(self):
+        pass
+
+def run(words):
+    sys.stderr = Interrupted()
+    os.kill(os.getpid(), signal.SIGINT)
+
+graphdnn.cli._dispatch = run
+sys.exit(graphdnn_command.main())
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_an_interruption_while_the_first_is_reported_changes_nothing() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", AGAIN], env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
 def test_the_command_listens_to_no_interruption_that_its_caller_ignores() -> None:
     """As under nohup."""
     code = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); import graphdnn_command\n"
