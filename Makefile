@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test test-long test-gpu lint docs bench bench-gpu clean
+.PHONY: demo test test-long test-gpu lint package docs bench bench-gpu clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +43,21 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# What users install: a wheel built from the source distribution, in an environment of its own. The tests are those of
+# the source distribution. Its packages are removed, so that nothing but the wheel can be imported.
+PACKAGE := build/package
+package: $(VENV)/.dev
+	rm -rf dist $(PACKAGE)
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv $(PACKAGE)/venv
+	$(PACKAGE)/venv/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	$(PACKAGE)/venv/bin/graphdnn run 'conv x=f32[2,8,14,14] w=f32[8,8,3,3] pad=1 + relu'
+	$(PACKAGE)/venv/bin/python -m pip install --quiet --disable-pip-version-check pytest pytest-xdist hypothesis
+	tar -xzf dist/*.tar.gz --strip-components=1 -C $(PACKAGE)
+	rm -rf $(PACKAGE)/graphdnn $(PACKAGE)/graphdnn.egg-info $(PACKAGE)/graphdnn_command.py $(PACKAGE)/pytest_graphdnn.py
+	cd $(PACKAGE) && OPENBLAS_NUM_THREADS=1 venv/bin/pytest -n $(JOBS) -m 'not long and not gpu' \
+		tests/project/test_examples.py tests/builder tests/backend tests/graph tests/files tests/cli tests/plan
 
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
