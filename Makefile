@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test test-long test-gpu lint package docs bench bench-gpu clean
+.PHONY: demo test test-long test-gpu lint package attack docs bench bench-gpu clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +28,11 @@ test: $(VENV)/.dev
 # Timings among them: one process, on a quiet machine.
 test-long: $(VENV)/.dev
 	$(BIN)/python -m pytest -s -m 'long and not gpu'
+
+# Hours: drawn input against every API and every file that is read. A part of it: make attack ATTACK="--share 0.01".
+attack: export OPENBLAS_NUM_THREADS = 1
+attack: $(VENV)/.dev
+	$(BIN)/python tests/attack/run.py $(ATTACK)
 
 # Needs a GPU and CuPy: `make test-gpu GPU_PYTHON=python3`. Side by side where Python has pytest-xdist: one process draws
 # problems and starts others for the cores that are left. Timings of pytest-benchmark are none of it.
