@@ -34,7 +34,7 @@ SKIPS = (
     r"another process has the other families",
     r"no filter is that large, or it would take a gigabyte",
     r"it states that it spreads them",
-    r"needs 2 devices",
+    r"needs two GPUs",
 )
 
 
