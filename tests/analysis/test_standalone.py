@@ -37,9 +37,8 @@ SHORT = (
 )
 
 
-def kernel_of(text: str, device: str) -> tuple[ExecutionPlan, KernelView]:
-    plan = ExecutionPlan(rank(parse(text).build_operation_graph(), device).best)
-    return plan, of_plan(plan)[0]
+def kernel_of(text: str, device: str) -> KernelView:
+    return of_plan(ExecutionPlan(rank(parse(text).build_operation_graph(), device).best))[0]
 
 
 def compiles(kernel: KernelView, text: str) -> None:
@@ -49,11 +48,11 @@ def compiles(kernel: KernelView, text: str) -> None:
 
 @pytest.mark.parametrize(("text", "device"), SHORT)
 def test_the_device_part_compiles(text: str, device: str) -> None:
-    plan, kernel = kernel_of(text, device)
-    compiles(kernel, standalone(plan, kernel, "0"))
+    kernel = kernel_of(text, device)
+    compiles(kernel, standalone(kernel, "0"))
 
 
-def _kernels(named: Named) -> Iterator[tuple[ExecutionPlan, KernelView]]:
+def _kernels(named: Named) -> Iterator[KernelView]:
     """On the first device that serves the problem."""
     for device in ("h200", "a100"):
         try:
@@ -61,17 +60,16 @@ def _kernels(named: Named) -> Iterator[tuple[ExecutionPlan, KernelView]]:
         except NotSupported:
             continue
         if configs:
-            plan = ExecutionPlan(configs[0])
-            yield from ((plan, kernel) for kernel in of_plan(plan))
+            yield from of_plan(ExecutionPlan(configs[0]))
             return
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("named", NAMED, ids=str)
 def test_every_kernel_has_a_program_or_a_reason(named: Named) -> None:
-    for plan, kernel in _kernels(named):
+    for kernel in _kernels(named):
         try:
-            text = standalone(plan, kernel, "0")
+            text = standalone(kernel, "0")
         except NotSupported as error:
             assert {r.rule for r in error.rejections} <= REFUSALS
             continue
@@ -82,17 +80,17 @@ def test_every_kernel_has_a_program_or_a_reason(named: Named) -> None:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 @pytest.mark.parametrize(("text", "device"), SHORT)
 def test_nvcc_compiles_the_whole_file(text: str, device: str, tmp_path: Path) -> None:
-    plan, kernel = kernel_of(text, device)
+    kernel = kernel_of(text, device)
     file = tmp_path / "one.cu"
-    file.write_text(standalone(plan, kernel, "0"), encoding="utf-8")
+    file.write_text(standalone(kernel, "0"), encoding="utf-8")
     command = ["nvcc", *compile_options(kernel), str(file), "-o", str(tmp_path / "one")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:3000]
 
 
 def test_the_file_has_what_is_launched() -> None:
-    plan, kernel = kernel_of(LAYER, "h200")
-    text = standalone(plan, kernel, "1.2.3")
+    kernel = kernel_of(LAYER, "h200")
+    text = standalone(kernel, "1.2.3", LAYER)
     head = text[: text.index("#ifndef")]
     for word in (
         LAYER,
@@ -114,10 +112,10 @@ def test_the_file_has_what_is_launched() -> None:
 
 def test_struct_words_have_the_names_of_their_fields() -> None:
     """Word for word what the launch passes; what stays zero is filled in by ``main``."""
-    plan, kernel = kernel_of(LAYER, "h200")
+    kernel = kernel_of(LAYER, "h200")
     launch = kernel.launches[0].launch
     assert launch is not None
-    text = standalone(plan, kernel, "0")
+    text = standalone(kernel, "0")
     body = text[text.index("params_0[") :]
     rows = re.findall(r"^    (.*?),  // (.+)$", body[: body.index("};")], re.MULTILINE)
     words = b"".join(int(w, 0).to_bytes(8, "little") for row, _ in rows for w in row.split(", "))
@@ -128,8 +126,8 @@ def test_struct_words_have_the_names_of_their_fields() -> None:
 
 
 def test_every_output_is_compared() -> None:
-    plan, kernel = kernel_of(LAYER, "h200")
-    text = standalone(plan, kernel, "0")
+    kernel = kernel_of(LAYER, "h200")
+    text = standalone(kernel, "0")
     for spec in kernel.op.outputs:
         assert f"reference::compare_{spec.uid}<<<" in text
     assert len(re.findall(r"reference::operation_\d+_\w+<<<", text)) == len(kernel.operations)
@@ -145,7 +143,7 @@ def test_every_output_is_compared() -> None:
 )
 def test_refusals(text: str, device: str, rule: str) -> None:
     with pytest.raises(NotSupported) as caught:
-        standalone(*kernel_of(text, device), "0")
+        standalone(kernel_of(text, device), "0")
     assert rule in {r.rule for r in caught.value.rejections}
 
 
@@ -154,7 +152,7 @@ def test_elements_of_less_than_a_byte_are_refused() -> None:
     graph.logical_not(graph.tensor([4, 64])).set_output(True)
     plan = graph.build()
     with pytest.raises(NotSupported) as caught:
-        standalone(plan, of_plan(plan)[0], "0")
+        standalone(of_plan(plan)[0], "0")
     assert NO_LAYOUT.id in {r.rule for r in caught.value.rejections}
 
 

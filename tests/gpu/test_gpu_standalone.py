@@ -41,7 +41,7 @@ def test_programs_are_right(named: Named, tmp_path: Path) -> None:
         plan = ExecutionPlan(config)
         for kernel in of_plan(plan):
             try:
-                text = standalone(plan, kernel, "0")
+                text = standalone(kernel, "0")
             except NotSupported as error:
                 assert error.rejections[0].rule.startswith("kernels.standalone.")
                 continue
@@ -54,7 +54,7 @@ def test_a_kernel_that_is_not_launched_fails(tmp_path: Path) -> None:
     """Its output keeps the poison; and zeros in its place are as wrong."""
     plan = ExecutionPlan(rank(parse(LAYER).build_operation_graph(), "cuda").best)
     kernel = of_plan(plan)[0]
-    text = standalone(plan, kernel, "0")
+    text = standalone(kernel, "0")
     idle = text.replace("    execute();\n    CHECK", "    CHECK", 1)
     assert idle != text
     assert program(idle, kernel, tmp_path).stdout.splitlines()[-1] == "FAIL"

@@ -19,6 +19,7 @@ from graphdnn.engines.renames import current_name
 from graphdnn.errors import MalformedFile, NotSupported
 from graphdnn.files import LARGEST_FILE
 from graphdnn.plan import ExecutionPlan
+from graphdnn.problem.printer import print_problem
 from graphdnn.rules import Rule
 from graphdnn.text_format import seconds, size, table
 
@@ -69,7 +70,8 @@ def run(arguments: argparse.Namespace) -> Exit:
         from graphdnn import __version__
         from graphdnn.analysis.kernels.standalone import compile_options, standalone
 
-        save(arguments.standalone, standalone(plan, kernel, __version__))
+        problem = print_problem(plan.config.fused.graph) or ""
+        save(arguments.standalone, standalone(kernel, __version__, problem))
         options = " ".join(compile_options(kernel))
         print(f"nvcc {options} {arguments.standalone} -o {arguments.standalone.with_suffix('')}")
         return Exit.OK

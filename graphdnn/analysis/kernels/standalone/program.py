@@ -14,8 +14,6 @@ from graphdnn.engines.cuda.codegen.parameters import MapSlot
 from graphdnn.engines.cuda.codegen.source import common_headers
 from graphdnn.enums import DataType, Status
 from graphdnn.errors import NotSupported, Rejection
-from graphdnn.plan import ExecutionPlan
-from graphdnn.problem.printer import print_problem
 from graphdnn.rules import Rule
 
 NO_LOOPS = Rule(
@@ -42,9 +40,10 @@ NO_LAYOUT = Rule(
 _GUARDED = ("INFINITY", "NAN")  # the texts define these only where nobody else has
 
 
-def standalone(plan: ExecutionPlan, kernel: KernelView, version: str) -> str:
+def standalone(kernel: KernelView, version: str, problem: str = "") -> str:
     """The file's text. ``nvcc`` compiles it; the program launches, compares with plain loops and prints the time.
 
+    ``version`` and ``problem``, a text, stand in its head.
     Raises ``NotSupported`` for a kernel of the host or of a library, and for operations that the loops do not have.
     """
     problems = list(_problems(kernel))
@@ -58,7 +57,7 @@ def standalone(plan: ExecutionPlan, kernel: KernelView, version: str) -> str:
     has_maps = any(isinstance(slot, MapSlot) for launch in launches for slot in launch.params.slots)
     return "\n".join(
         [
-            *_head(plan, kernel, version),
+            *_head(kernel, version, problem),
             "#ifndef __CUDACC_RTC__",
             *(["#include <cuda.h>"] if has_maps else []),
             "#include <cuda_runtime.h>",
@@ -90,8 +89,7 @@ def compile_options(kernel: KernelView) -> tuple[str, ...]:
     return ("-gencode", f"arch=compute_{number},code=sm_{number}", "-std=c++17", *sorted(own))
 
 
-def _head(plan: ExecutionPlan, kernel: KernelView, version: str) -> Sequence[str]:
-    problem = print_problem(plan.config.fused.graph)
+def _head(kernel: KernelView, version: str, problem: str) -> Sequence[str]:
     knobs = ", ".join(f"{k.name}={v}" for k, v in kernel.choice.knobs.items()) or "none"
     return [
         f"// {kernel.name}",
