@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -28,6 +28,7 @@ from graphdnn.analysis.certificate.roundoff import (
 from graphdnn.analysis.certificate.summation import summation
 from graphdnn.analysis.oracle import allowances, evaluate
 from graphdnn.analysis.plan_inputs import host_inputs
+from graphdnn.analysis.rewrite_notes import rewrite_notes
 from graphdnn.dtypes import BOOLEANS, ELEMENTS, FLOATS, Array
 from graphdnn.engines.host.memory import empty, load
 from graphdnn.engines.operation_cost import reduction_length
@@ -93,7 +94,7 @@ def of_plan(
         outputs=outputs,
         integers=integers,
         basis="data" if bindings is not None else "ranges" if given else "types",
-        notes=(*notes, *_rewrites(config), *_orders(config), *_statistics(outputs)),
+        notes=(*notes, *rewrite_notes(config), *_orders(config), *_statistics(outputs)),
     )
 
 
@@ -285,13 +286,6 @@ def _from_ranges(config: EngineConfig, given: Mapping[int, tuple[float, float]])
         walk.run()
         walks.append(walk)
     return tuple(_output(t, walks, None) for t in graph.outputs)
-
-
-def _rewrites(config: EngineConfig) -> Iterator[str]:
-    """Kernels whose bounds are those of the engine that computes the rewritten operation."""
-    for i, choice in enumerate(config.choices):
-        if choice.rewrite is not None:
-            yield f"kernel [{i}]: {choice.rewrite.lines()[0]}"
 
 
 def _orders(config: EngineConfig) -> tuple[str, ...]:

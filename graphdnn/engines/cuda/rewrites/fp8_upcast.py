@@ -69,7 +69,10 @@ def _upcast(op: FusedOp) -> tuple[Rewritten, ...]:
         for i, (port, t) in enumerate(narrow.items())
     }  # fmt: skip
     wide = op.with_anchor(as_they_lie.model_copy(update=dict(copies)))
-    passes = [copied_before(narrow[port], copy, f"{port} copied to {kind.name}") for port, copy in copies.items()]
+    passes = [
+        copied_before(narrow[port], copy, f"{narrow[port].label()} copied to {kind.name}")
+        for port, copy in copies.items()
+    ]
     return (Rewritten(wide, tuple(passes)),)
 
 
@@ -100,7 +103,7 @@ ROW = Rewrite(
     id=62,
     name="fp8_upcast",
     summary="convolutions and matrix products of fp8 through copies in 16 bits, on tensor cores, with sums in fp32",
-    why="operands are fp8",
+    why="an operand is fp8",
     match=(
         needs_rule("cuda_fp8_upcast.operation", "conv", "matmul"),
         kind_need(

@@ -70,7 +70,7 @@ def _pack(op: FusedOp, anchor: ConvolutionOperation, together: int) -> Rewritten
         outputs = tuple(filters if t.uid == w.uid else t for t in op.outputs)
         diagonal = _diagonal(p, w, filters, together)
         cut = Pass(
-            f"the diagonal blocks of {together} groups each copied to {w.label()}",
+            f"diagonal blocks of {together} groups in one copied to {w.label()}",
             filters,
             2.0 * w.bytes,
             lambda steps: steps.moved(*diagonal),

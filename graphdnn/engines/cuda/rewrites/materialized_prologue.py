@@ -55,7 +55,7 @@ def _materialized(op: FusedOp) -> tuple[Rewritten, ...]:
     (port,) = (port for port, t in anchor.inputs().items() if t.uid == made.uid)
     bare = replace(op, prologue=(), internal=tuple(t for t in op.internal if t.uid not in between))
     first = Pass(
-        f"{port} computed by {chain.name}",
+        f"{made.label()} computed by {chain.name}",
         made,
         float(bytes_moved(chain)),
         lambda steps: steps.include(generate_pointwise(chain, steps.device), chain),
