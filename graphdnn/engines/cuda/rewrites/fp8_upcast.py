@@ -69,10 +69,8 @@ def _upcast(op: FusedOp) -> tuple[Rewritten, ...]:
         for i, (port, t) in enumerate(narrow.items())
     }  # fmt: skip
     wide = op.with_anchor(as_they_lie.model_copy(update=dict(copies)))
-    passes = [
-        copied_before(narrow[port], copy, f"{narrow[port].label()} copied to {kind.name}")
-        for port, copy in copies.items()
-    ]
+    pairs = [(narrow[port], copy) for port, copy in copies.items()]
+    passes = [copied_before(spec, copy, f"{spec.label()} copied to {kind.name}") for spec, copy in pairs]
     return (Rewritten(wide, tuple(passes)),)
 
 

@@ -15,6 +15,7 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.rewrites.result_check import faults
 from graphdnn.engines.cuda.rewrites.rewrite import Rewrite, Rewritten
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need
+from graphdnn.engines.kind_cache import KindCache
 from graphdnn.engines.memoization import memoize_for_task
 from graphdnn.engines.rewrite_step import RewriteStep
 from graphdnn.fusion.fused_graph import FusedOp
@@ -24,10 +25,10 @@ from graphdnn.tensors import TensorSpec
 class Delegation:
     """An operation that a rewrite matches: its forms, their faults, and the engines that serve them on a device."""
 
-    __slots__ = ("_fastest", "_row", "_serving", "_task", "faults", "forms")
+    __slots__ = ("_fastest", "_kinds", "_row", "_serving", "_task", "faults", "forms")
 
-    def __init__(self, row: Rewrite, task: Task) -> None:
-        self._row, self._task = row, task
+    def __init__(self, row: Rewrite, task: Task, kinds: KindCache) -> None:
+        self._row, self._task, self._kinds = row, task, kinds
         self.forms = row.rewrite(task.op)
         self.faults = tuple([fault for form in self.forms for fault in faults(task.op, form)])
         self._serving: tuple[tuple[Rewritten, Task, Engine], ...] | None = None
@@ -42,8 +43,8 @@ class Delegation:
                 [
                     (form, task, engine)
                     for form, task in tasks
-                    for engine in self._row.engines
-                    if engine not in form.without and engine.serves(task)
+                    for engine in self._kinds.serving(task)
+                    if engine not in form.without
                 ]
             )
         return self._serving
@@ -74,11 +75,12 @@ def _place(steps: LaunchSequence, scratch: TensorSpec) -> None:
 
 def rewrite_engine(row: Rewrite) -> Engine:
     """What heuristics rank for a row of the table."""
+    kinds = KindCache(row.engines)
 
     @memoize_for_task
     def delegation(task: Task) -> Delegation | None:
         """None where the operation does not match."""
-        return Delegation(row, task) if all(condition.holds(task) for condition in row.match) else None
+        return Delegation(row, task, kinds) if all(condition.holds(task) for condition in row.match) else None
 
     def found(task: Task) -> Delegation:
         made = delegation(task)
@@ -128,11 +130,11 @@ def rewrite_engine(row: Rewrite) -> Engine:
             *row.match,
             need(
                 "rewrite.result",
-                "rewritten operation",
+                "rewrite",
                 lambda task: found(task).faults,
                 Equals(()),
                 reason="a rewrite may change how tensors are seen, and neither what is read nor what is written",
-                fix="correct the rewrite in graphdnn/engines/cuda/rewrites/; other engines serve the operation",
+                fix="report the rewrite as a fault of graphdnn; other engines serve the operation",
                 when=lambda task: delegation(task) is not None,
             ),
             need(
