@@ -192,7 +192,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         for rule, case in apart_cases(engine)
     },
     **{f"cuda_stride_fold.{rule}": case for rule, case in paired_cases()},
-    "rewrite.result": broken_rewrite(),
+    "engine.rewrite": broken_rewrite(),
     **{
         f"{engine}.{rule}": case
         for engine in ("cuda_depthwise", "cuda_depthwise_wgrad")

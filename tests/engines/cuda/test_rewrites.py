@@ -90,7 +90,7 @@ def test_a_broken_rewrite_is_refused(case: Broken) -> None:
     assert rewrite_engine(case.row).serves(task)  # the row itself
     assert not engine.serves(task)
     (rejection,) = engine.why_not(task)
-    assert rejection.rule == "rewrite.result"
+    assert rejection.rule == "engine.rewrite"
     assert case.said in rejection.value
 
 

@@ -129,7 +129,7 @@ def rewrite_engine(row: Rewrite) -> Engine:
         needs=(
             *row.match,
             need(
-                "rewrite.result",
+                "engine.rewrite",
                 "rewrite",
                 lambda task: found(task).faults,
                 Equals(()),
