@@ -1,4 +1,4 @@
-"""Engine ``cuda_fp8_upcast``: convolutions and matrix products of fp8 operands, through copies in 16 bits.
+"""Rewrite ``fp8_upcast``: convolutions and matrix products of fp8 operands, through copies in 16 bits.
 
 Both fp8 types are subsets of fp16 and of bfloat16, so the copies are exact. Sums are those of 16-bit operands, in
 fp32, where fp8 tensor cores keep 14 digits. A copy moves three bytes for each element, which is little beside the

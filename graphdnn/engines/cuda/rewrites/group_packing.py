@@ -1,4 +1,4 @@
-"""Engine ``cuda_group_packing``: several groups of few channels become one group with zeros in its filters.
+"""Rewrite ``group_packing``: several groups of few channels become one group with zeros in its filters.
 
 TMA loads 64 channels at a time, and a wgmma of 64 columns takes as long as a narrower one, so groups of 8 to 56
 channels leave most of both unused. A packed group has the channels of several groups, and its filters are zero for

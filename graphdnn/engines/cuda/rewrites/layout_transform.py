@@ -1,4 +1,4 @@
-"""Engine ``cuda_layout_transform``: convolutions of images that lie with their pixels as neighbours, or along one axis.
+"""Rewrite ``layout_transform``: convolutions of images that lie with their pixels as neighbours, or along one axis.
 
 The kernels for few channels in a group and for first layers read images with two spatial axes and channels next to
 each other, and so does, faster, the one for tensor cores before compute capability 9.0. One axis, or three of which a

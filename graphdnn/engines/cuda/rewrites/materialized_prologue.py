@@ -1,4 +1,4 @@
-"""Engine ``cuda_materialized_prologue``: the pointwise prologue of a convolution is computed first, into memory.
+"""Rewrite ``materialized_prologue``: the pointwise prologue of a convolution is computed first, into memory.
 
 Engines that copy operands straight to shared memory decline a prologue, because operands do not pass through
 registers or because taps share loaded elements. One more pass over the operand costs less than a slower engine, so a

@@ -1,4 +1,4 @@
-"""Engine ``cuda_space_to_depth``: convolutions whose windows do not overlap, with fewer taps and more channels.
+"""Rewrite ``space_to_depth``: convolutions whose windows do not overlap, with fewer taps and more channels.
 
 Where windows move by as many pixels as a filter has taps (patch embeddings, merged patches, transposed convolutions
 that enlarge an image), no pixel is in two windows. With channels last, the pixels of a window along a line are

@@ -1,4 +1,4 @@
-"""Engine ``cuda_stride_fold``: stride 2 over few channels; two neighbouring pixels become one pixel.
+"""Rewrite ``stride_fold``: stride 2 over few channels; two neighbouring pixels become one pixel.
 
 TMA takes three times as long for a pixel that does not fill 128 bytes. With stride 2, pixels 2i and 2i + 1 of a row
 are read as one pixel with twice the channels, and the stride becomes 1. A filter of three taps becomes one of two
