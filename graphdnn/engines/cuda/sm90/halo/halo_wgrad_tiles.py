@@ -22,6 +22,8 @@ _ROWS = 64  # of a block's tile: channels of the gradient
 _ELEMENT = 2  # bytes
 _MOST_LINES, _MOST_OF_LINE = 3, 4  # of taps: warpgroups that multiply, and taps in one product
 _LONGEST_BOX = 256
+_REGISTER_FILE = 65536  # 32-bit registers of a multiprocessor
+_OTHER_REGISTERS = 26  # of a thread beside its accumulators: ptxas asks for as many
 
 # The model's constants: 14 measured pairs of a layer and a patch lie within 4 % of it, on an H200.
 _PRODUCTS = 2130.0  # of 16-bit numbers, a clock
@@ -84,14 +86,22 @@ class Patch:
         return shape.pixels[0] % self.tall == shape.pixels[1] % self.wide == 0
 
     def fits(self, kind: Shape, shared_memory: int) -> bool:
-        """Taps that products take, and room for a ring."""
+        """Whether ptxas compiles the taps with this tile, TMA takes its box, and shared memory has enough stages."""
         lines, of_line = kind.taps
         return (
             lines <= _MOST_LINES
             and of_line <= _MOST_OF_LINE
+            and self.has_registers(128 * (lines + 1), of_line)
             and max(self.reached(kind)) <= _LONGEST_BOX
             and self.stages(kind, shared_memory) >= _LEAST_STAGES
         )
+
+    def has_registers(self, threads: int, of_line: int) -> bool:
+        """Whether a thread of a CTA of so many threads has registers for its accumulators.
+
+        ptxas compiles a kernel for an equal part of the register file, whatever ``setmaxnreg`` gives a warpgroup later.
+        """
+        return of_line * self.channels // 2 + _OTHER_REGISTERS <= _REGISTER_FILE // threads // 8 * 8
 
     def patches(self, shape: Shape) -> tuple[int, int]:
         """Down and across an image."""
@@ -124,11 +134,12 @@ def registers(lines: int) -> tuple[int, int]:
     return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[lines]
 
 
-def lean_registers(lines: int, tile: Patch) -> tuple[int, int, int] | None:
+def lean_registers(taps: tuple[int, int], tile: Patch) -> tuple[int, int, int] | None:
     """The same, and the threads that a multiprocessor's registers are divided among at the start, where a block leaves
-    room for others: three lines of taps of 32 channels need few for their sums.
+    room for others: three lines of taps of 32 channels need few for their sums, unless a line has four taps.
     """
-    return (96, 24, 768) if (lines, tile.channels) == (3, 32) else None
+    lines, of_line = taps
+    return (96, 24, 768) if (lines, tile.channels) == (3, 32) and tile.has_registers(768, of_line) else None
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:

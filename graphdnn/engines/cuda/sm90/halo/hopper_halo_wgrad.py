@@ -72,7 +72,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     })  # fmt: skip
     parameters.integers("tap_pace", taps.pace)
     lines, of_line = shape.taps
-    lean = lean_registers(lines, tile) if is_split and shares <= FEW_SHARES else None
+    lean = lean_registers(shape.taps, tile) if is_split and shares <= FEW_SHARES else None
     overlaps = lean is not None
     adding = Adding((shares - choice.whole) * pieces * 64 * 32, choice.parts, overlaps=overlaps)
     adding.describe(parameters, steps, "float")
