@@ -92,11 +92,11 @@ def test_all_parts_are_added(size: int) -> None:
         for parts in range(2, 129):
             adding = Adding(sums, parts, size)
             found = adding.constants
-            warps = found["SLICES"] * found["UNITS"]
-            assert 2 * size <= size * found["UNDER_WAY"] <= 32
+            warps = found["SLICES"] * found["UNITS_PER_CTA"]
+            assert 2 * size <= size * found["LOADS_IN_FLIGHT"] <= 32
             assert 4 <= warps <= 8
-            assert found["SLICES"] * 8 // found["ROWS_OF_UNIT"] <= parts
-            assert sums % (32 * found["ROWS_OF_UNIT"] * found["UNITS"]) == 0
+            assert found["SLICES"] * 8 // found["UNIT_ROWS"] <= parts
+            assert sums % (32 * found["UNIT_ROWS"] * found["UNITS_PER_CTA"]) == 0
     assert Adding(64 * 32, 1).constants == {}
 
 

@@ -63,7 +63,7 @@ def describe_work(
         "first_tile": layout.first,
         "tiles_m": layout.down,
         "rows": [rows for rows, _ in sizes.products],
-        "depth": [depth for _, depth in sizes.products],
+        "k_tiles": [depth for _, depth in sizes.products],
         "pixels": [v for r in product.residues for v in r.pixels],
     })  # fmt: skip
     parameters.rows(_of_taps(product, walks) if known is None else known)
@@ -81,11 +81,11 @@ def _of_taps(product: GemmProblem, walks: Sequence[Walk]) -> Table:
     return Table.of({
         "taps": [max(1, v) for r in product.residues for v in r.taps],
         "out_start": [v for r in product.residues for v in r.first_pixel],
-        "lowest": [v for walk in walks for v in walk.lower],
+        "lower_corner": [v for walk in walks for v in walk.lower],
         "tap_origin": [v for walk in walks for v in walk.origin],
-        "filter_start": [sum(f * s for f, s in zip(r.first_tap, pace, strict=True)) for r in product.residues],
+        "first_filter_tap": [sum(f * s for f, s in zip(r.first_tap, pace, strict=True)) for r in product.residues],
         "traversal_stride": product.traversal_stride,
         "dilation": product.dilation,
         "out_stride": product.out_stride,
-        "filter_step": [pitch * s for pitch, s in zip(product.tap_stride, pace, strict=True)],
+        "filter_tap_stride": [pitch * s for pitch, s in zip(product.tap_stride, pace, strict=True)],
     })  # fmt: skip

@@ -62,9 +62,9 @@ class Adding:
         of_share = -(-self.parts // (slices * beside))
         return {
             "SLICES": slices,
-            "UNDER_WAY": min(_MOST_UNDER_WAY // self.size, max(2, _power(of_share))),
-            "UNITS": max(1, _LEAST_WARPS // slices),
-            "ROWS_OF_UNIT": 8 // beside,
+            "LOADS_IN_FLIGHT": min(_MOST_UNDER_WAY // self.size, max(2, _power(of_share))),
+            "UNITS_PER_CTA": max(1, _LEAST_WARPS // slices),
+            "UNIT_ROWS": 8 // beside,
             "OVERLAPS": self.overlaps,
         }
 
@@ -86,7 +86,7 @@ class Adding:
         return self.parts > 1 and not self.in_cluster
 
     def launch(self, text: KernelText, packed: Packed) -> Launch:
-        units = self.constants["UNITS"]
+        units = self.constants["UNITS_PER_CTA"]
         blocks = self.sums * self._beside // (_SET * units)
         return Launch(text, "split_k_reduce", (blocks, 1, 1), 32 * self._slices * units, packed, starts_early=True)
 

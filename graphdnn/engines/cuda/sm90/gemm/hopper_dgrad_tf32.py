@@ -80,7 +80,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         constants={
             "TILE_M": tile.channels, "TILE_N": tile.pixels, "CONSUMER_WARPGROUPS": tile.consumers,
-            "DOWN": tile.down, "ACROSS": tile.across, "STAGES": choice.stages,
+            "CONSUMERS_M": tile.down, "CONSUMERS_N": tile.across, "STAGES": choice.stages,
             "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
             "SWAP_AB": True, "WGRAD": False, "FILTER_MN_MAJOR": True, "PERMUTE_N": False, "VEC_N": _NEIGHBOURS,
             "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT_K": False, "VEC_WIDTH": ending.width,

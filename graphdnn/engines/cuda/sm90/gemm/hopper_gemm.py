@@ -203,7 +203,7 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
             constants={
                 "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": stages,
                 "CONSUMER_WARPGROUPS": tile.sharers, "PINGPONG_GROUPS": tile.teams, "LOADED_ROWS": tile.bm,
-                "BLOCKS": (lean or tile).blocks,
+                "CTAS_PER_SM": (lean or tile).blocks,
                 "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
                 "WGRAD": product.is_wgrad, "SWAP_AB": is_turned, "FILTER_MN_MAJOR": across_filter,
                 "A_MN_MAJOR": across[0], "B_MN_MAJOR": across[1],

@@ -293,7 +293,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             constants={
                 "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": choice.stages,
                 "CONSUMER_WARPGROUPS": tile.sharers, "PINGPONG_GROUPS": tile.teams, "LOADED_ROWS": filled,
-                "BLOCKS": tile.blocks,
+                "CTAS_PER_SM": tile.blocks,
                 "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
                 "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
                 "A_MN_MAJOR": a.is_across, "B_MN_MAJOR": b.is_across,
@@ -333,13 +333,13 @@ def _describe(parameters: Parameters, op: FusedOp, products: _Products, sizes: S
     missing = (1,) * (MOST_BATCH_AXES - len(products.batch))
     batch, shared_a, shared_b = _stacked(op, products)
     parameters.table({
-        "batch": [*missing, *batch], "shared_a": [*missing, *shared_a], "shared_b": [*missing, *shared_b],
+        "batch": [*missing, *batch], "broadcast_a": [*missing, *shared_a], "broadcast_b": [*missing, *shared_b],
         "tiles": layout.tiles, "tiles_n": layout.across, "columns": sizes.columns, "channels": products.stack.depth,
         "channel_blocks": 1, "tap_blocks": 0, "tap_stride": 0, "image_pixels": rows, "flat_pixels": 1,
-        "first_tile": (0,), "tiles_m": layout.down, "rows": (rows,), "depth": (depth,), "filter_start": (0,),
+        "first_tile": (0,), "tiles_m": layout.down, "rows": (rows,), "k_tiles": (depth,), "first_filter_tap": (0,),
         "pixels": (1, 1, rows), "out_stride": (1, 1, 1), "taps": (1, 1, 1),
     })  # fmt: skip
-    parameters.rows(_NOWHERE)
+    parameters.rows(_UNUSED)
 
 
 def _stacked(op: FusedOp, products: _Products) -> tuple[list[int], list[int], list[int]]:
@@ -352,9 +352,8 @@ def _stacked(op: FusedOp, products: _Products) -> tuple[list[int], list[int], li
     return [c[j] for j in batch], [c[j] // a[j] for j in batch], [c[j] // b[j] for j in batch]
 
 
-_NOWHERE = Table.of(
-    dict.fromkeys(("out_start", "lowest", "tap_origin", "traversal_stride", "dilation", "filter_step"), (0, 0, 0))
-)
+_UNUSED_FIELDS = ("out_start", "lower_corner", "tap_origin", "traversal_stride", "dilation", "filter_tap_stride")
+_UNUSED = Table.of(dict.fromkeys(_UNUSED_FIELDS, (0, 0, 0)))  # what only a convolution has
 
 
 def _band(tile: Tile, device: DeviceSpec, layout: Layout) -> int:

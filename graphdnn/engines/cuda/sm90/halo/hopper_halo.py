@@ -100,7 +100,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     patches = shape.images // shape.slices_out * runs * down * aside
     parameters.table({
         "splits": 1, "image_pixels": 1,
-        "halo_tiles": patches, "halo_tiles_h": down, "halo_tiles_w": aside, "tap_first": taps.first,
+        "halo_tiles": patches, "halo_tiles_h": down, "halo_tiles_w": aside, "first_tap_index": taps.first,
         "tile_d": choice.run, "halo_tiles_d": runs,
     })  # fmt: skip
     parameters.integers("tap_index_stride", taps.pace)

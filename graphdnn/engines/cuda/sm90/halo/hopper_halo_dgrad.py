@@ -45,7 +45,7 @@ _FILES = (
     "conv_work_tile.cuh",
     "epilogue_store.cuh",
     "epilogue_16bit.cuh",
-    "halo_dgrad_split_k.cuh",
+    "halo_dgrad_smem.cuh",
 )
 
 _SHARED_FILES, _HELD_FILES = ("halo_dgrad_ss.cuh",), ("ldmatrix.cuh", "halo_dgrad_rs.cuh")
@@ -53,13 +53,14 @@ _SHARED_FILES, _HELD_FILES = ("halo_dgrad_ss.cuh",), ("ldmatrix.cuh", "halo_dgra
 # What epilogue_store.cuh calls with sums, where results leave rounded.
 _EPILOGUE_OF_SUMS = """\
 __device__ __forceinline__ void epilogue(
-    const Params& p, const int (&at)[6], const ColumnOperands& kept, const {compute} (&acc)[{width}], bool is_there
+    const Params& p, const int (&coord)[6], const ColumnOperands& operands, const {compute} (&acc)[{width}],
+    bool is_inside
 ) {{
     Rounded<{leaving}, {width}> rounded = {{}};
     #pragma unroll
     for (int e = 0; e < {width}; ++e)
         rounded.word[e / 2] |= (unsigned int)narrow<{leaving}>(acc[e]).bits << 16 * (e % 2);
-    epilogue(p, at, kept, rounded, is_there);
+    epilogue(p, coord, operands, rounded, is_inside);
 }}
 """
 
@@ -97,11 +98,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     for one, value in {
         "splits": 1,
         "image_pixels": 1,
-        "places": shape.places if tile.is_apart else shape.places_in_lines,
+        "coarse_pixels": shape.places if tile.is_apart else shape.places_in_lines,
     }.items():
         parameters.integer(one, value)
-    parameters.integers("walked", walked)
-    parameters.integers("corner", walk.lower[1:])
+    parameters.integers("coarse_extents", walked)
+    parameters.integers("load_corner", walk.lower[1:])
 
     multiplying, copying = tile.registers
     name = f"conv_dgrad__halo_{tile.name}x{choice.stages}__{op.name}"
@@ -122,12 +123,13 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "TILE_M": PANEL * tile.consumers, "TILE_N": tile.bn, "CONSUMER_WARPGROUPS": tile.consumers,
             "STAGES": choice.stages,
             "RESIDUES": shape.residues, "TAPS": shape.taps,
-            "COPIES": tile.copies(shape), "TURNS": choice.takes_turns(shape), "PIXELS": PANEL + tile.reach(shape),
+            "LOADS": tile.copies(shape), "ORDERED_MAINLOOPS": choice.takes_turns(shape),
+            "LOADED_PIXELS": PANEL + tile.reach(shape),
             "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
             "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": across_filter, "PERMUTE_N": is_permuted,
             "SPATIAL": 2, "SPLIT_K": False,
             "VEC_N": neighbours, "VEC_WIDTH": ending.width,
-            "Element": STORAGE[kind], "Accum": compute, "Leaving": leaving, "IS_ROUNDED": is_narrow,
+            "Element": STORAGE[kind], "Accum": compute, "EpilogueInput": leaving, "EPILOGUE_16BIT": is_narrow,
         },
     )  # fmt: skip
     grid = (blocks_of(shape, tile, device.sm_count), 1, 1)
@@ -153,16 +155,14 @@ def _described(meetings: Meetings, is_apart: bool) -> str:
     taps, lines, copies = meetings.taps, meetings.lines, meetings.copies(is_apart)
     residues = [tap.residue for tap in taps]
     tables: dict[str, Sequence[int]] = {
-        "MEETING_OF_TAP": [meetings.places.index(tap.place) for tap in taps],
-        "COPY_OF_MEETING": [
-            copies.index(place if is_apart else (place[0], meetings.pixel)) for place in meetings.places
-        ],
-        "SHIFT_OF_MEETING": [0 if is_apart else pixel - meetings.pixel for _, pixel in meetings.places],
+        "GROUP_OF_TAP": [meetings.places.index(tap.place) for tap in taps],
+        "LOAD_OF_GROUP": [copies.index(place if is_apart else (place[0], meetings.pixel)) for place in meetings.places],
+        "ROW_OFFSET_OF_GROUP": [0 if is_apart else pixel - meetings.pixel for _, pixel in meetings.places],
         "RESIDUE_OF_TAP": residues,
-        "BEGINS": [int(residue not in residues[:i]) for i, residue in enumerate(residues)],
-        "NUMBER_OF_TAP": [tap.number for tap in taps],
-        "LINE_OF_COPY": [line - lines[0] for line, _ in copies],
-        "PIXEL_OF_COPY": [pixel - meetings.pixel for _, pixel in copies],
+        "IS_FIRST_OF_RESIDUE": [int(residue not in residues[:i]) for i, residue in enumerate(residues)],
+        "FILTER_TAP": [tap.number for tap in taps],
+        "H_OF_LOAD": [line - lines[0] for line, _ in copies],
+        "W_OF_LOAD": [pixel - meetings.pixel for _, pixel in copies],
     }
     return "".join(
         f"[[maybe_unused]] constexpr int {name}[] = {{{', '.join(map(str, numbers))}}};\n"

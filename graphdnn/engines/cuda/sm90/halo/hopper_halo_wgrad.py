@@ -66,11 +66,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     shares, pieces = prod(tile.shares(shape)), shape.tap_count * tile.channels // 32
     parameters.table({
         "image_pixels": 1,
-        "shares": shares, "whole": choice.whole, "shares_across": tile.shares(shape)[1],
-        "patches": shape.images * down * across, "patches_down": down, "patches_across": across,
-        "tap_first": taps.first,
+        "filter_blocks": shares, "unsplit_blocks": choice.whole, "filter_blocks_n": tile.shares(shape)[1],
+        "halo_tiles": shape.images * down * across, "halo_tiles_h": down, "halo_tiles_w": across,
+        "first_tap_index": taps.first,
     })  # fmt: skip
-    parameters.integers("tap_pace", taps.pace)
+    parameters.integers("tap_index_stride", taps.pace)
     lines, of_line = shape.taps
     lean = lean_registers(shape.taps, tile) if is_split and shares <= FEW_SHARES else None
     overlaps = lean is not None
@@ -91,9 +91,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             wgmma_ss_text(kind, kind, of_line * tile.channels, True, True),
         ],
         constants={
-            "TILE_M": PANEL, "TILE_N": PANEL, "CONSUMER_WARPGROUPS": 1, "STAGES": stages, "SEATS": seats,
-            "TALL": tile.tall, "WIDE": tile.wide, "CHANNELS": tile.channels,
-            "TAPS_H": lines, "TAPS_W": of_line, "STEP_H": shape.step[0], "STEP_W": shape.step[1],
+            "TILE_M": PANEL, "TILE_N": PANEL, "CONSUMER_WARPGROUPS": 1, "STAGES": stages, "LAUNCH_THREADS": seats,
+            "TILE_H": tile.tall, "TILE_W": tile.wide, "CHANNELS": tile.channels,
+            "TAPS_H": lines, "TAPS_W": of_line, "DILATION_H": shape.step[0], "DILATION_W": shape.step[1],
             "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
             "WGRAD": True, "SWAP_AB": False, "FILTER_MN_MAJOR": False, "PERMUTE_N": False,
             "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": is_split, **adding.constants,

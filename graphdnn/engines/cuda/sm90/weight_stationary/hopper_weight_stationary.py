@@ -96,7 +96,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
                 "TILE_M": PANEL * tile.consumers, "TILE_N": tile.bn, "CONSUMER_WARPGROUPS": tile.consumers,
                 "STAGES": choice.stages,
                 "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
-                "LAST_SLICES": last_slices(product),
+                "TAIL_MMA_STEPS": last_slices(product),
                 "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False, "PERMUTE_N": permuted > 0,
                 "VEC_N": columns_held(permuted, ending.width),
                 "VEC_WIDTH": ending.width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT_K": False,
