@@ -73,8 +73,8 @@ MODELS = {
         (
             *("_PRODUCT", "_SHARED", "_COPIED", "_TILE", "_TURN", "_LEAVING", "_SUM_OUT"),
             *("_BYTE_OUT", "_LAST_OUT", "_START", "_START_ACROSS", "_TURN_ACROSS"),
-            *("_LATE_OF_INTEGERS", "_CONVERTED", "_MEETING", "_SENT", "_SUM", "_STREAM", "_UNDER_WAY"),
-            *("_IDLE", "_IDLE_SUM", "_IDLE_SUM_ACROSS", "_FEW_ASK"),
+            *("_LATE_OF_INTEGERS", "_CONVERTED", "_CLUSTER_SYNC", "_SENT", "_SUM", "_STREAM", "_HALF_RATE_BYTES"),
+            *("_IDLE", "_IDLE_SUM", "_IDLE_SUM_ACROSS", "_FEW_READERS"),
             *("_IN_TWO", "_ODD", "_PARTIAL", "_DEEP", "_EMPTY", "_ALONE", "_TURNED_ALONE", "_PAIRS"),
             *("_LATENCY", "_PARTIAL_ROW"),
         ),

@@ -17,7 +17,7 @@ from exact_sums import check_sums, operations, quarters
 
 from graphdnn.device.profiles import device_spec
 from graphdnn.engines.cuda.sm90.halo.halo_wgrad_requirements import shape_of
-from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import TILES, Patch
+from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import TILES, HaloTile
 from graphdnn.engines.cuda.sm90.halo.hopper_halo_wgrad import ENGINE
 from graphdnn.engines.engine import Task
 from graphdnn.enums import KnobType
@@ -103,8 +103,8 @@ def test_compiles_cleanly(tile: str, parts: int) -> None:
     compiles_cleanly(operations(LAYERS["c2"]), ENGINE, "sm_90a", knobs)
 
 
-def _filter_of(taps: tuple[int, int], tile: Patch) -> list[Operation]:
-    height, width = 2 * tile.tall, 2 * tile.wide
+def _filter_of(taps: tuple[int, int], tile: HaloTile) -> list[Operation]:
+    height, width = 2 * tile.height, 2 * tile.width
     image = f"bf16[2,64,{height + taps[0] - 1},{width + taps[1] - 1}]nhwc"
     return operations(f"wgrad x={image} dy=bf16[2,64,{height},{width}]nhwc dw=[64,64,{taps[0]},{taps[1]}]")
 
@@ -125,7 +125,7 @@ def test_filters_of_most_taps_compile(tile: str, parts: int) -> None:
 @compiler
 @pytest.mark.long
 @pytest.mark.parametrize("tile", TILES, ids=[tile.name for tile in TILES])
-def test_all_filters_compile_with_all_tiles(tile: Patch) -> None:
+def test_all_filters_compile_with_all_tiles(tile: HaloTile) -> None:
     for taps in product(range(1, 5), range(1, 6)):
         ops = _filter_of(taps, tile)
         if not ENGINE.serves(Task(fused(ops), device_spec("h200"))):

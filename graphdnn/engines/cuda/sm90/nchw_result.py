@@ -24,16 +24,16 @@ _CHANNELS, _PIXELS = 2, slice(3, 6)  # axes of an image's coordinates
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class ChannelsLastResult:
     """A fused operation whose result lies with channels last, and where that goes."""
 
     op: FusedOp
-    made: TensorSpec
+    nhwc_result: TensorSpec
     result: TensorSpec
 
 
 @memoize_for_lines
-def _lies_odd(op: FusedOp) -> bool:
+def _is_odd_nchw(op: FusedOp) -> bool:
     if not isinstance(op.anchor, ConvolutionOperation) or op.exit is not None or len(op.outputs) != 1:
         return False
     if op.anchor.reads_output:  # old contents lie as the graph says
@@ -48,18 +48,18 @@ def _lies_odd(op: FusedOp) -> bool:
     space = roles.space(roles.output)
     strides, sizes, size = space.strides(result), space.sizes, ELEMENTS[result.data_type].bytes
     pixels = prod(sizes[_PIXELS])
-    lies_turned = strides[5] == 1 and strides[_CHANNELS] == pixels and sizes[_CHANNELS] * size % ALIGNMENT == 0
-    return pixels % 2 != 0 and pixels != 1 and lies_turned and result.byte_alignment % ALIGNMENT == 0
+    is_nchw = strides[5] == 1 and strides[_CHANNELS] == pixels and sizes[_CHANNELS] * size % ALIGNMENT == 0
+    return pixels % 2 != 0 and pixels != 1 and is_nchw and result.byte_alignment % ALIGNMENT == 0
 
 
 @memoize
-def turned_result(op: FusedOp) -> Turned | None:
+def channels_last_result(op: FusedOp) -> ChannelsLastResult | None:
     """None where the result leaves as it is."""
-    if not _lies_odd(op):
+    if not _is_odd_nchw(op):
         return None
     assert isinstance(op.anchor, ConvolutionOperation)
     (result,), roles = op.outputs, Roles.of(op.anchor)
-    made = result.model_copy(
+    nhwc_result = result.model_copy(
         update={
             "uid": min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1,
             "dims": result.extents,
@@ -68,7 +68,9 @@ def turned_result(op: FusedOp) -> Turned | None:
             "is_virtual": False,
         }
     )
-    steps = [op.anchor, *op.epilogue]
-    (port,) = (name for name, t in steps[-1].outputs().items() if t.uid == result.uid)
-    steps[-1] = steps[-1].model_copy(update={port: made})
-    return Turned(replace(op, anchor=steps[0], epilogue=tuple(steps[1:]), outputs=(made,)), made, result)
+    operations = [op.anchor, *op.epilogue]
+    (port,) = (name for name, t in operations[-1].outputs().items() if t.uid == result.uid)
+    operations[-1] = operations[-1].model_copy(update={port: nhwc_result})
+    return ChannelsLastResult(
+        replace(op, anchor=operations[0], epilogue=tuple(operations[1:]), outputs=(nhwc_result,)), nhwc_result, result
+    )

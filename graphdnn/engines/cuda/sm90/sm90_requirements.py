@@ -19,8 +19,8 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
 )
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, SPATIAL, Roles
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of, im2col_and_dense
-from graphdnn.engines.cuda.sm90.tensor_maps import LIMITS, LONGEST_STEP, crosses_groups, walks_of
-from graphdnn.engines.cuda.sm90.tile import ROW
+from graphdnn.engines.cuda.sm90.tensor_maps import LIMITS, MAX_TRAVERSAL_STRIDE, crosses_groups, im2col_boxes_of
+from graphdnn.engines.cuda.sm90.tile import SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
 from graphdnn.engines.cuda.sm90.wgmma_text import ACROSS_K
 from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule, window_need
@@ -30,15 +30,15 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
 from graphdnn.rules import Constraint
 
-MOST_OWN_MAPS = 24  # of groups, in the kernel's arguments
-MOST_RESIDUES = 9  # of stride 3 along two axes; the kernel's arguments hold 12
+MAX_GROUP_MAPS = 24  # of groups, in the kernel's arguments
+MAX_RESIDUES = 9  # of stride 3 along two axes; the kernel's arguments hold 12
 _CAPABILITY = (9, 0)
 
 
 def types_of(task: Task) -> tuple[DataType, DataType]:
     """Of the operand that is gathered and of the other one."""
-    gathered, plain = im2col_and_dense(roles_of(task))
-    return gathered.data_type, plain.data_type
+    im2col, dense = im2col_and_dense(roles_of(task))
+    return im2col.data_type, dense.data_type
 
 
 def types_and_sum(task: Task) -> tuple[DataType, ...]:
@@ -53,8 +53,8 @@ def is_wgrad(task: Task) -> bool:
 def _operand_types(op: FusedOp) -> tuple[DataType, DataType] | None:
     if not isinstance(op.anchor, ConvolutionOperation):
         return None
-    gathered, plain = im2col_and_dense(Roles.of(op.anchor))
-    return gathered.data_type, plain.data_type
+    im2col, dense = im2col_and_dense(Roles.of(op.anchor))
+    return im2col.data_type, dense.data_type
 
 
 def operand_needs(
@@ -65,9 +65,9 @@ def operand_needs(
     types: Callable[[Task], tuple[DataType, DataType]],
     tag: str,
     when: Condition,
-    multiplies: Condition,
+    when_served: Condition,
 ) -> tuple[Constraint, Constraint]:
-    """``sums``: of floats; ``multiplies``: the types are among ``pairs``."""
+    """``sums``: of floats; ``when_served``: the types are among ``pairs``."""
     return (
         kind_need(
             f"{prefix}.types",
@@ -85,7 +85,7 @@ def operand_needs(
             lambda task: Equals(DataType.INT32 if types(task)[0] in INTEGERS else sums),
             reason="sums are kept in 32-bit registers",
             fix="accumulate floats in FLOAT, bytes in INT32",
-            when=multiplies,
+            when=when_served,
         ),
     )
 
@@ -97,19 +97,19 @@ def _outside(task: Task) -> str:
 @memoize_for_images
 def _outside_of(op: FusedOp) -> str:
     """Axes along which the walk through the image is not one of the copy unit's."""
-    product = gemm_problem_of(op)
-    spatial = product.roles.problem.spatial
+    gemm = gemm_problem_of(op)
+    spatial = gemm.roles.problem.spatial
     low, high, furthest = LIMITS[spatial]
     found = []
-    for walk in walks_of(op):
+    for box in im2col_boxes_of(op):
         for d in range(SPATIAL - spatial, SPATIAL):
             axis = d - (SPATIAL - spatial)
-            if not (low <= walk.lower[d] <= high and low <= walk.upper[d] <= high):
-                found.append(f"axis {axis}: from {walk.lower[d]} before to {walk.upper[d]} after the image")
-            if walk.reach[d] > furthest:
-                found.append(f"axis {axis}: a filter that reaches over {walk.reach[d]}")
-            if product.traversal_stride[d] > LONGEST_STEP:
-                found.append(f"axis {axis}: stride {product.traversal_stride[d]}")
+            if not (low <= box.lower[d] <= high and low <= box.upper[d] <= high):
+                found.append(f"axis {axis}: from {box.lower[d]} before to {box.upper[d]} after the image")
+            if box.reach[d] > furthest:
+                found.append(f"axis {axis}: a filter that reaches over {box.reach[d]}")
+            if gemm.traversal_stride[d] > MAX_TRAVERSAL_STRIDE:
+                found.append(f"axis {axis}: stride {gemm.traversal_stride[d]}")
     return "; ".join(dict.fromkeys(found))
 
 
@@ -121,19 +121,19 @@ def _summed(task: Task) -> int:
 
 def _crosses_groups(task: Task) -> bool:
     """Rows of 128 bytes reach into the next group, and no map of its own ends a group's rows before that."""
-    product = gemm_problem_of(task.op)
-    if not crosses_groups(product):
+    gemm = gemm_problem_of(task.op)
+    if not crosses_groups(gemm):
         return False
     begins_inside = _summed(task) * ELEMENTS[types_of(task)[0]].bytes % ALIGNMENT
-    maps = product.roles.problem.groups * (len(product.residues) + (product.roles.direction == "dgrad"))
-    return begins_inside != 0 or maps > MOST_OWN_MAPS
+    maps = gemm.roles.problem.groups * (len(gemm.residues) + (gemm.roles.direction == "dgrad"))
+    return begins_inside != 0 or maps > MAX_GROUP_MAPS
 
 
 def _group_bytes(task: Task) -> tuple[int, int]:
     """Of a pixel's channels in one group, of both images of a wgrad."""
     problem = problem_of(task)
-    gathered, plain = (ELEMENTS[kind].bytes for kind in types_of(task))
-    return problem.c * gathered, problem.k * plain
+    im2col, dense = (ELEMENTS[kind].bytes for kind in types_of(task))
+    return problem.c * im2col, problem.k * dense
 
 
 def _begins_inside(task: Task) -> bool:
@@ -143,7 +143,7 @@ def _begins_inside(task: Task) -> bool:
     return is_grouped and any(size % ALIGNMENT for size in _group_bytes(task))
 
 
-def one_walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
+def im2col_box_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
     """What every walk through an image keeps to; asked of tasks that ``condition`` is true of."""
     return (
         ROOM,
@@ -159,7 +159,7 @@ def one_walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
     )
 
 
-def neighbours_need(prefix: str, result: str, condition: Condition) -> Constraint:
+def channels_last_need(prefix: str, result: str, condition: Condition) -> Constraint:
     """Of engines whose results leave by channels; ``result``: its port."""
     return image_need(
         f"{prefix}.layout",
@@ -172,27 +172,27 @@ def neighbours_need(prefix: str, result: str, condition: Condition) -> Constrain
     )
 
 
-def walk_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
+def im2col_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
     """The copy unit walks through the image, once for each residue; asked of tasks that ``condition`` is true of."""
     return (
-        *one_walk_needs(
-            prefix, lambda task: condition(task) and len(gemm_problem_of(task.op).residues) <= MOST_RESIDUES
+        *im2col_box_needs(
+            prefix, lambda task: condition(task) and len(gemm_problem_of(task.op).residues) <= MAX_RESIDUES
         ),
         image_need(
             f"{prefix}.residues",
             "conv.filter_strides",
             lambda task: len(gemm_problem_of(task.op).residues),
-            Equals(f"at most {MOST_RESIDUES} products"),
+            Equals(f"at most {MAX_RESIDUES} products"),
             reason="a strided dgrad is a product for each position modulo the stride, all in the kernel's arguments",
             fix="nothing to do: another engine serves longer strides",
-            when=lambda task: condition(task) and len(gemm_problem_of(task.op).residues) > MOST_RESIDUES,
+            when=lambda task: condition(task) and len(gemm_problem_of(task.op).residues) > MAX_RESIDUES,
         ),
     )
 
 
 def _may_lie_across(pairs: Pairs) -> bool:
     """Whether filter gradients are served: both operands of one lie across the summed axis."""
-    return any(gathered in ACROSS_K for gathered, _ in pairs)
+    return any(im2col in ACROSS_K for im2col, _ in pairs)
 
 
 def _group_start_need(prefix: str, when: Condition) -> Constraint:
@@ -214,14 +214,14 @@ def _lies_across(task: Task) -> bool:
     return roles.direction == "wgrad" or (roles.direction == "dgrad" and roles.problem.groups > 1)
 
 
-def product_needs(
-    prefix: str, pairs: Pairs, multiplies: Condition, sums: DataType = DataType.FLOAT
+def gemm_needs(
+    prefix: str, pairs: Pairs, when_served: Condition, sums: DataType = DataType.FLOAT
 ) -> tuple[Constraint, ...]:
     """What every engine of convolutions asks first: the operation, the device, operands of these types, and sums."""
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         capability_need(prefix, is_convolution),
-        *operand_needs(prefix, pairs, sums, types=types_of, tag="conv", when=is_convolution, multiplies=multiplies),
+        *operand_needs(prefix, pairs, sums, types=types_of, tag="conv", when=is_convolution, when_served=when_served),
     )
 
 
@@ -247,15 +247,15 @@ def wgrad_need(prefix: str, reason: str) -> Constraint:
 def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> tuple[Constraint, ...]:
     """Ids begin with ``prefix``; for operands of these types, ``sums`` of floats."""
 
-    def _is_multiplied(task: Task) -> bool:
+    def _has_served_types(task: Task) -> bool:
         """The types are those of a product, so that rows of 128 bytes mean something."""
         return _operand_types(task.op) in pairs
 
     def when(condition: Condition) -> Condition:
-        return lambda task: _is_multiplied(task) and condition(task)
+        return lambda task: _has_served_types(task) and condition(task)
 
     return (
-        *product_needs(prefix, pairs, _is_multiplied, sums),
+        *gemm_needs(prefix, pairs, _has_served_types, sums),
         window_need(
             f"{prefix}.across_k",
             "data_type",
@@ -266,14 +266,16 @@ def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
             when=when(_lies_across),
         ),
         prologue_need(prefix, is_convolution),
-        *walk_needs(prefix, _is_multiplied),
+        *im2col_needs(prefix, _has_served_types),
         window_need(
             f"{prefix}.groups",
             "w.dims",
             _summed,
-            Equals(f"groups of channels that fill multiples of {ROW} bytes, or few of multiples of {ALIGNMENT}"),
+            Equals(
+                f"groups of channels that fill multiples of {SWIZZLE_BYTES} bytes, or few of multiples of {ALIGNMENT}"
+            ),
             reason="a row of 128 bytes that reaches into the next group would multiply channels of both; maps that end"
-            f" with a group keep it from that, one for each group and product, and arguments hold {MOST_OWN_MAPS}",
+            f" with a group keep it from that, one for each group and product, and arguments hold {MAX_GROUP_MAPS}",
             fix="nothing to do: another engine serves narrow groups",
             when=when(_crosses_groups),
         ),

@@ -39,7 +39,7 @@ class Operand:
     @classmethod
     def of(cls, roles: Roles, spec: TensorSpec) -> Operand:
         space, is_filter = roles.space(spec), spec.uid == roles.op.roles[1].uid
-        if is_filter and is_exchanged(roles):
+        if is_filter and is_filter_transposed(roles):
             group, k, c, *taps = space.axes
             space = IndexSpace(space.extents, (group, c, k, *taps))
         return cls(spec, space, is_filter)
@@ -58,13 +58,13 @@ class Operand:
 
     @cached_property
     def is_copied(self) -> bool:
-        return not is_movable(self) or self.spec.byte_alignment % ALIGNMENT != 0
+        return not is_tma_readable(self) or self.spec.byte_alignment % ALIGNMENT != 0
 
     def prepared(self, steps: LaunchSequence) -> Operand:
         """Itself, or a copy made by a launch."""
         if not self.is_copied:
             return self
-        return Operand(steps.relayout(self.spec, channels_first(self)), self.space, self.is_filter)
+        return Operand(steps.relayout(self.spec, channels_last_strides(self)), self.space, self.is_filter)
 
     def copying_seconds(self, device: DeviceSpec) -> float:
         """Predicted; 0 where it is read as it lies."""
@@ -77,22 +77,22 @@ class Operand:
     @cached_property
     def tap_stride(self) -> int:
         """Elements from one tap to the next; -1 where taps do not lie at one distance, the last axis fastest."""
-        step, count = 0, 1
+        tap_step, count = 0, 1
         for size, stride in zip(reversed(self.sizes[3:]), reversed(self.strides[3:]), strict=True):
             if size == 1:
                 continue
-            if step == 0:
-                step = stride
-            elif stride != step * count:
+            if tap_step == 0:
+                tap_step = stride
+            elif stride != tap_step * count:
                 return -1
             count *= size
-        return step
+        return tap_step
 
 
-def is_exchanged(roles: Roles) -> bool:
+def is_filter_transposed(roles: Roles) -> bool:
     """Whether a filter's k and c change places: tensor cores read only 16-bit types across the summed axis."""
-    gathered, _ = im2col_and_dense(roles)
-    return roles.direction == "dgrad" and gathered.data_type not in ACROSS_K
+    im2col, _ = im2col_and_dense(roles)
+    return roles.direction == "dgrad" and im2col.data_type not in ACROSS_K
 
 
 @memoize_for_images
@@ -102,32 +102,32 @@ def operands_of_images(op: FusedOp) -> tuple[Operand, Operand]:
 
 
 @memoize_for_lines
-def are_copied(op: FusedOp) -> bool:
+def has_copies(op: FusedOp) -> bool:
     """Whether one of the operands is."""
     return any(operand.is_copied for operand in operands_of_images(op))
 
 
 def prepared(op: FusedOp, steps: LaunchSequence) -> tuple[Operand, Operand]:
     """The operands of a convolution as the copy unit takes them. Where none is copied, ``operands_of_images``."""
-    if not are_copied(op):
+    if not has_copies(op):
         return operands_of_images(op)
-    gathered, plain = operands(gemm_problem_of(op).roles)
-    return gathered.prepared(steps), plain.prepared(steps)
+    im2col, dense = operands(gemm_problem_of(op).roles)
+    return im2col.prepared(steps), dense.prepared(steps)
 
 
-def copying_of(op: FusedOp, device: DeviceSpec) -> float:
+def copy_seconds_of(op: FusedOp, device: DeviceSpec) -> float:
     """Predicted seconds of the copies that a convolution's operands need."""
-    return sum([o.copying_seconds(device) for o in operands(gemm_problem_of(op).roles)]) if are_copied(op) else 0.0
+    return sum([o.copying_seconds(device) for o in operands(gemm_problem_of(op).roles)]) if has_copies(op) else 0.0
 
 
 @memoize
 def operands(roles: Roles) -> tuple[Operand, Operand]:
     """The one gathered from an image, and the one read as it lies."""
-    gathered, plain = im2col_and_dense(roles)
-    return Operand.of(roles, gathered), Operand.of(roles, plain)
+    im2col, dense = im2col_and_dense(roles)
+    return Operand.of(roles, im2col), Operand.of(roles, dense)
 
 
-def is_movable(operand: Operand) -> bool:
+def is_tma_readable(operand: Operand) -> bool:
     """Channels are neighbours, other strides whole multiples of what the copy unit moves."""
     if not is_addressable(operand.spec):
         return False
@@ -135,28 +135,28 @@ def is_movable(operand: Operand) -> bool:
     outer, groups, channels = (1, 0, 2) if operand.is_filter else (0, 1, 2)
     if sizes[channels] > 1 and strides[channels] != 1:
         return False
-    apart = strides[outer] * sizes[outer] if operand.is_filter else sizes[channels]
-    if sizes[groups] > 1 and strides[groups] != apart and (not operand.is_filter or sizes[outer] > 1):
+    group_distance = strides[outer] * sizes[outer] if operand.is_filter else sizes[channels]
+    if sizes[groups] > 1 and strides[groups] != group_distance and (not operand.is_filter or sizes[outer] > 1):
         return False
     if operand.is_filter and operand.tap_stride < 0:
         return False
-    counted = [j for j in range(6) if sizes[j] > 1 and j != channels and (operand.is_filter or j != groups)]
-    bytes_apart = [strides[j] * operand.size for j in counted]
-    return all(0 < b < LARGEST_STRIDE and b % ALIGNMENT == 0 for b in bytes_apart)
+    strided_axes = [j for j in range(6) if sizes[j] > 1 and j != channels and (operand.is_filter or j != groups)]
+    byte_strides = [strides[j] * operand.size for j in strided_axes]
+    return all(0 < b < LARGEST_STRIDE and b % ALIGNMENT == 0 for b in byte_strides)
 
 
-def channels_first(operand: Operand) -> tuple[int, ...]:
+def channels_last_strides(operand: Operand) -> tuple[int, ...]:
     """Strides of a copy: channels (of all groups of an image) fastest, their row filled up, then the other axes."""
     spec, axes = operand.spec, operand.space.axes
-    quantum = ALIGNMENT // operand.size
+    alignment_elements = ALIGNMENT // operand.size
     order = [2, 5, 4, 3, 1, 0] if operand.is_filter else [2, 1, 5, 4, 3, 0]
-    strides, pace = [0] * spec.rank, 1
+    strides, stride_so_far = [0] * spec.rank, 1
     row_ends_at = 2 if operand.is_filter else 1
     for j in order:
         axis = axes[j]
         if axis.multiplier == 1 and axis.size > 1:  # an axis that holds the groups too is set by its inner part
-            strides[axis.logical] = strides[axis.logical] or pace
-        pace *= axis.size
+            strides[axis.logical] = strides[axis.logical] or stride_so_far
+        stride_so_far *= axis.size
         if j == row_ends_at:
-            pace = -(-pace // quantum) * quantum
-    return tuple(stride or pace for stride in strides)
+            stride_so_far = -(-stride_so_far // alignment_elements) * alignment_elements
+    return tuple(stride or stride_so_far for stride in strides)

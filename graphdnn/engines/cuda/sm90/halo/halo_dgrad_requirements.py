@@ -14,15 +14,15 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     prologue_need,
 )
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
-from graphdnn.engines.cuda.sm90.halo.halo_dgrad_shape import shape_of, walk_through
+from graphdnn.engines.cuda.sm90.halo.halo_dgrad_shape import load_box_of, shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import TILE, choose
-from graphdnn.engines.cuda.sm90.sm90_requirements import neighbours_need, product_needs, types_of
+from graphdnn.engines.cuda.sm90.sm90_requirements import channels_last_need, gemm_needs, types_of
 from graphdnn.engines.cuda.sm90.tensor_maps import LIMITS
 from graphdnn.engines.engine import Task, image_need, need
 from graphdnn.operations import ConvBackwardData
 from graphdnn.rules import Constraint
 
-_MOST_RESIDUES = 4
+_MAX_RESIDUES = 4
 
 
 def _fits(task: Task) -> bool:
@@ -31,8 +31,8 @@ def _fits(task: Task) -> bool:
 
 def _outside(task: Task) -> str:
     """Axes along which the walk through dy is not one of the copy unit's."""
-    walk, (low, high, furthest) = walk_through(task.op, False), LIMITS[2]
-    corners = zip(walk.lower[1:], walk.upper[1:], walk.reach[1:], strict=True)
+    box, (low, high, furthest) = load_box_of(task.op, False), LIMITS[2]
+    corners = zip(box.lower[1:], box.upper[1:], box.reach[1:], strict=True)
     return "; ".join(
         f"axis {axis}: from {lower} to {upper}, {reach} lines"
         for axis, (lower, upper, reach) in enumerate(corners)
@@ -43,24 +43,24 @@ def _outside(task: Task) -> str:
 def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
     """Ids begin with ``prefix``; for operands of these types."""
 
-    def _is_multiplied(task: Task) -> bool:
+    def _has_served_types(task: Task) -> bool:
         return is_convolution(task) and types_of(task) in pairs
 
-    def _is_gradient(task: Task) -> bool:
-        return _is_multiplied(task) and isinstance(task.op.anchor, ConvBackwardData)
+    def _is_dgrad(task: Task) -> bool:
+        return _has_served_types(task) and isinstance(task.op.anchor, ConvBackwardData)
 
     def _has_residues(task: Task) -> bool:
-        if not (_is_gradient(task) and is_plane(task)) or problem_of(task).groups > 1:
+        if not (_is_dgrad(task) and is_plane(task)) or problem_of(task).groups > 1:
             return False
-        return 1 < len(gemm_problem_of(task.op).residues) <= _MOST_RESIDUES
+        return 1 < len(gemm_problem_of(task.op).residues) <= _MAX_RESIDUES
 
     return (
-        *product_needs(prefix, pairs, _is_multiplied),
+        *gemm_needs(prefix, pairs, _has_served_types),
         direction_need(
             prefix,
             ConvBackwardData.tag,
             "in the other directions no position is one of several residues",
-            lambda task: _is_multiplied(task) and not _is_gradient(task),
+            lambda task: _has_served_types(task) and not _is_dgrad(task),
         ),
         problem_need(
             prefix,
@@ -68,7 +68,7 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             Equals(2),
             reason="a piece of dy has lines and pixels",
             fix="nothing to do: another engine serves other images",
-            when=_is_gradient,
+            when=_is_dgrad,
         ),
         problem_need(
             prefix,
@@ -76,21 +76,21 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             Equals(1),
             reason="a piece of dy is multiplied by the filters of one group",
             fix="nothing to do: another engine serves groups",
-            when=_is_gradient,
+            when=_is_dgrad,
             attribute="w.dims",
         ),
         image_need(
             f"{prefix}.stride",
             "conv.filter_strides",
             lambda task: len(gemm_problem_of(task.op).residues),
-            OneOf(*range(2, _MOST_RESIDUES + 1)),
+            OneOf(*range(2, _MAX_RESIDUES + 1)),
             reason="residues of the positions modulo the stride share a piece of dy, and their sums are held at once",
             fix="nothing to do: another engine serves unit stride, and longer ones",
-            when=lambda task: _is_gradient(task) and is_plane(task),
+            when=lambda task: _is_dgrad(task) and is_plane(task),
         ),
         prologue_need(prefix, is_convolution),
         ROOM,
-        neighbours_need(prefix, "dx", _is_gradient),
+        channels_last_need(prefix, "dx", _is_dgrad),
         need(
             f"{prefix}.filter",
             "w.dims",

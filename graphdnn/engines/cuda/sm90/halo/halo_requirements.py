@@ -9,7 +9,7 @@ from graphdnn.engines.cuda.sm90.flat_pixels import is_flat
 from graphdnn.engines.cuda.sm90.halo.halo_shape import shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_tile_choice import TILE, choose
 from graphdnn.engines.cuda.sm90.halo.shared_tile_requirements import is_one_walk, patch_needs
-from graphdnn.engines.cuda.sm90.sm90_requirements import is_wgrad, neighbours_need, product_needs, types_of
+from graphdnn.engines.cuda.sm90.sm90_requirements import channels_last_need, gemm_needs, is_wgrad, types_of
 from graphdnn.engines.engine import Task, image_need, kind_need
 from graphdnn.rules import Constraint
 
@@ -21,15 +21,15 @@ def _fits(task: Task) -> bool:
 def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
     """Ids begin with ``prefix``; for operands of these types."""
 
-    def _is_multiplied(task: Task) -> bool:
+    def _has_served_types(task: Task) -> bool:
         return is_convolution(task) and types_of(task) in pairs
 
     def _is_pixels(task: Task) -> bool:
         """The columns of the product are channels: no filter gradient."""
-        return _is_multiplied(task) and not is_wgrad(task)
+        return _has_served_types(task) and not is_wgrad(task)
 
     return (
-        *product_needs(prefix, pairs, _is_multiplied),
+        *gemm_needs(prefix, pairs, _has_served_types),
         kind_need(
             f"{prefix}.direction",
             "operation",
@@ -37,7 +37,7 @@ def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             OneOf("fprop", "dgrad"),
             reason="a filter gradient adds over pixels: its taps share sums, not what is copied",
             fix="nothing to do: another engine serves filter gradients",
-            when=_is_multiplied,
+            when=_has_served_types,
         ),
         *patch_needs(
             prefix,
@@ -49,7 +49,7 @@ def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             volumes=True,
         ),
         prologue_need(prefix, is_convolution),
-        neighbours_need(prefix, "y", _is_pixels),
+        channels_last_need(prefix, "y", _is_pixels),
         image_need(
             f"{prefix}.filter",
             "w.dims",

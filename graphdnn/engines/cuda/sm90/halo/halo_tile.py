@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphdnn.device.multiprocessor import RESERVED
-from graphdnn.engines.cuda.sm90.tile import PANEL, ROW
+from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, SWIZZLE_BYTES
 
-_KEPT = RESERVED + 256  # bytes of shared memory: the system's, and barriers
+_RESERVED = RESERVED + 256  # bytes of shared memory: the system's, and barriers
 BARRIERS = 16  # bytes for each stage
 BOX_ROW = 64  # bytes of channels that a residual comes in
 _MOST_STREAMED_SUMS, _MOST_STREAMED_BYTES = 128, 2  # of a thread, and of an element of the residual
 _MOST_BYTES_OUT = 4  # of an element that leaves, and of all that is read for it
-_MOST_STAGES, MOST_FILTERS, LEAST_FILTERS = 4, 8, 3
+_MAX_STAGES, MOST_FILTERS, LEAST_FILTERS = 4, 8, 3
 _LONGEST_BOX = 256
 _WIDEST = 96  # columns of a product of one of four consumers, for which registers suffice
 _OTHER_REGISTERS = 40  # of a thread, than those of sums and of what stays
@@ -29,14 +29,14 @@ class Shape(NamedTuple):
     blocks: int  # 128 bytes of channels that are summed
     slices: int  # 32s of these bytes that are multiplied
     columns: int
-    column_unit: int  # of filters in shared memory, where there are so many
+    column_multiple: int  # of filters in shared memory, where there are so many
     result_bytes: int  # of an element that leaves, and of what is read for it
-    streamed_bytes: int = 0  # of those, what the copy unit may bring
+    tma_residual_bytes: int = 0  # of those, what the copy unit may bring
     slices_out: int = 1  # of the result along the first of three axes; they count as images
     deep: int = 1  # taps along it, which are counted as blocks, if the slices they meet follow each other
-    row: int = ROW  # bytes of channels that are copied at a time
+    row: int = SWIZZLE_BYTES  # bytes of channels that are copied at a time
     are_bytes: bool = False  # the operands
-    kept_bytes: int = 0  # that are read for a column
+    column_operand_bytes: int = 0  # that are read for a column
     is_permutable: bool = False  # filters may change places on their way to shared memory
 
     @property
@@ -70,7 +70,7 @@ class Halo:
         return "deep" if self.is_deep else "resident" if self.is_resident else "ring"
 
     @property
-    def is_turned(self) -> bool:
+    def swap_ab(self) -> bool:
         """Whether the pixels are the columns of the product."""
         return False
 
@@ -87,7 +87,7 @@ class Halo:
         """Of a thread that multiplies and of one that copies. Where two patches leave registers over, filters along k
         are multiplied 1 to 2 % faster without them, those across k 3 % slower; copies of a residual need them.
         """
-        is_spare = self.held > 1 and self.sums(shape) <= _MOST_STREAMED_SUMS and shape.column_unit == 1
+        is_spare = self.held > 1 and self.sums(shape) <= _MOST_STREAMED_SUMS and shape.column_multiple == 1
         if is_spare or self.streams(shape):
             return 232, 40
         return {1: (240, 56), 2: (240, 24), 3: (160, 24), 4: (112, 24)}[self.consumers]
@@ -100,8 +100,8 @@ class Halo:
     def groups_of_rows(self, shape: Shape) -> int:
         """64s of rows of the product."""
         if not self.is_linear:
-            return self.held * self.tall * self.wide // PANEL
-        return self.held * -(-((self.tall - 1) * self.reached(shape)[1] + self.wide) // PANEL)
+            return self.held * self.tall * self.wide // SLAB_ROWS
+        return self.held * -(-((self.tall - 1) * self.reached(shape)[1] + self.wide) // SLAB_ROWS)
 
     def landing(self, shape: Shape) -> int:
         """Bytes of the image that one copy brings."""
@@ -114,18 +114,20 @@ class Halo:
         rows = lines * pitch
         if self.is_linear:
             last_tap = (lines - self.tall) * pitch + pitch - self.wide
-            rows = max(rows, PANEL * self.groups_of_rows(shape) // self.held + last_tap)
+            rows = max(rows, SLAB_ROWS * self.groups_of_rows(shape) // self.held + last_tap)
         return -(-rows * shape.row // 1024) * 1024
 
     def filter_bytes(self, shape: Shape) -> int:
         """Of one tap."""
-        columns = self.bn if self.bn < shape.column_unit else -(-self.bn // shape.column_unit) * shape.column_unit
+        columns = (
+            self.bn if self.bn < shape.column_multiple else -(-self.bn // shape.column_multiple) * shape.column_multiple
+        )
         return columns * shape.row
 
     def streams(self, shape: Shape) -> bool:
         """Whether a residual comes through shared memory: registers hold it beside the sums it is added to."""
-        holds = shape.streamed_bytes <= _MOST_STREAMED_BYTES and shape.result_bytes <= _MOST_BYTES_OUT
-        return self.held > 1 and shape.streamed_bytes > 0 and holds and self.sums(shape) <= _MOST_STREAMED_SUMS
+        holds = shape.tma_residual_bytes <= _MOST_STREAMED_BYTES and shape.result_bytes <= _MOST_BYTES_OUT
+        return self.held > 1 and shape.tma_residual_bytes > 0 and holds and self.sums(shape) <= _MOST_STREAMED_SUMS
 
     def sums(self, shape: Shape) -> int:
         """Of a thread."""
@@ -133,7 +135,7 @@ class Halo:
 
     def keeps(self, shape: Shape) -> bool:
         """Whether registers hold what the epilogue reads for a lane's columns, beside sums (as in hopper_halo.cu)."""
-        kept = self.bn // 16 * shape.kept_bytes
+        kept = self.bn // 16 * shape.column_operand_bytes
         return self.sums(shape) + kept + _OTHER_REGISTERS <= self.registers(shape)[0]
 
     def beside(self, shape: Shape) -> int:
@@ -144,12 +146,12 @@ class Halo:
         """Half of the residual, and its barriers."""
         if not self.streams(shape):
             return 0
-        boxes = self.held * -(-self.bn * shape.streamed_bytes // BOX_ROW)  # of a consumer
+        boxes = self.held * -(-self.bn * shape.tma_residual_bytes // BOX_ROW)  # of a consumer
         return self.consumers * (-(-boxes // 2) * self.tall * self.wide * BOX_ROW + BARRIERS)
 
     def stages(self, shape: Shape, shared_memory: int) -> tuple[int, int] | None:
         """Of patches and of filters, of which resident ones have one; None if they do not fit."""
-        return self._stages(shape, shared_memory - _KEPT) if self.serves(shape) else None
+        return self._stages(shape, shared_memory - _RESERVED) if self.serves(shape) else None
 
     def serves(self, shape: Shape) -> bool:
         """Shared memory aside."""
@@ -163,7 +165,7 @@ class Halo:
         patch, taps = self.patch_bytes(shape), self.filter_bytes(shape)
         if self.is_resident:
             left = space - shape.tap_count * shape.blocks * taps
-            stages = min(_MOST_STAGES, left // (self.consumers * (patch + BARRIERS)))
+            stages = min(_MAX_STAGES, left // (self.consumers * (patch + BARRIERS)))
             return (stages, 1) if stages >= 2 and shape.columns <= self.bn else None
         left = space - 2 * self.held * self.consumers * patch - BARRIERS * 2 - self.residual_bytes(shape)
         filters = min(MOST_FILTERS, left // (taps + BARRIERS))

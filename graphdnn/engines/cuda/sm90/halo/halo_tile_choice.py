@@ -10,7 +10,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.sm90.device_limits import Machine
 from graphdnn.engines.cuda.sm90.halo.halo_tile import Halo, Shape
 from graphdnn.engines.cuda.sm90.halo.halo_tile_swap_ab import Turned
-from graphdnn.engines.cuda.sm90.tile import PANEL, ROW, SLICE
+from graphdnn.engines.cuda.sm90.tile import MMA_K_BYTES, SLAB_ROWS, SWIZZLE_BYTES
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
@@ -116,14 +116,14 @@ class _Held:
     def of(cls, tile: Halo, stages: int, filters: int, shape: Shape) -> _Held:
         columns = tile.columns(shape)
         groups, taps = tile.groups_of_rows(shape), shape.tap_count * shape.blocks // tile.beside(shape)
-        read = (PANEL + columns) * ROW / _READ
-        filled = shape.slices * SLICE / (shape.blocks * ROW)
-        tap = groups * filled * max(PANEL * columns * _PRODUCT, read)
+        read = (SLAB_ROWS + columns) * SWIZZLE_BYTES / _READ
+        filled = shape.slices * MMA_K_BYTES / (shape.blocks * SWIZZLE_BYTES)
+        tap = groups * filled * max(SLAB_ROWS * columns * _PRODUCT, read)
         share = 1.0 if tile.is_resident else _STREAMED_SHARE if tile.streams(shape) else _READ_SHARE
-        bytes_out = shape.result_bytes + (share - 1.0) * shape.streamed_bytes
+        bytes_out = shape.result_bytes + (share - 1.0) * shape.tma_residual_bytes
         across = -(-shape.columns // tile.bn)
-        held = columns if tile.is_turned else -(-shape.columns // across)
-        leaving = groups * PANEL * held * bytes_out / _LEAVING
+        held = columns if tile.swap_ab else -(-shape.columns // across)
+        leaving = groups * SLAB_ROWS * held * bytes_out / _LEAVING
         if tile.is_resident:
             blocks = shape.blocks // tile.beside(shape)
             hidden = tile.consumers if tile.is_deep or stages > blocks else 1
@@ -136,7 +136,7 @@ class _Held:
         if groups == 1 and shape.columns >= _NARROWEST and not shape.are_bytes:
             step = max(step, _TAP)
         if shape.are_bytes:
-            if tile.is_turned:
+            if tile.swap_ab:
                 end = tile.consumers * leaving * _LEAVING / _BESIDE_PRODUCTS / 3
             else:
                 again = 0.0 if tile.keeps(shape) else _AGAIN * tile.sums(shape)

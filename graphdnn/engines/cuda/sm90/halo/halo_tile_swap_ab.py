@@ -18,7 +18,7 @@ class Turned(Halo):
         return "turned"
 
     @property
-    def is_turned(self) -> bool:
+    def swap_ab(self) -> bool:
         return True
 
     @property

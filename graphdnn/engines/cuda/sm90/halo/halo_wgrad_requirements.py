@@ -5,8 +5,8 @@ from __future__ import annotations
 from graphdnn.checks import Equals, OneOf
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_convolution, prologue_need
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
-from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
-from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import PARTS, TILE, Shape, choose
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
+from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import SPLITS, TILE, Shape, choose
 from graphdnn.engines.cuda.sm90.halo.shared_tile_requirements import is_one_walk, patch_needs
 from graphdnn.engines.cuda.sm90.sm90_requirements import capability_need, is_wgrad, types_and_sum, wgrad_need
 from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule
@@ -17,27 +17,27 @@ from graphdnn.rules import Constraint
 
 _NAME = "cuda_hopper_halo_wgrad"
 _TYPES = tuple((kind, kind, DataType.FLOAT) for kind in (DataType.HALF, DataType.BFLOAT16))
-_SLICE, _LINE, _PIXEL = range(3)
+_SLICE, _ROW, _COLUMN = range(3)
 
 
 @memoize
 def shape_of(op: FusedOp) -> Shape:
-    product = gemm_problem_of(op)
-    (residue,) = product.residues
+    gemm = gemm_problem_of(op)
+    (residue,) = gemm.residues
     return Shape(
-        images=product.roles.problem.n * residue.pixels[_SLICE],
-        pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]),
-        taps=(residue.taps[_LINE], residue.taps[_PIXEL]),
-        step=(abs(product.dilation[_LINE]), abs(product.dilation[_PIXEL])),
-        rows=product.outer_channels,
-        channels=product.channels,
-        result_bytes=sizes_of(op).result_bytes,
-        deep=residue.taps[_SLICE],
+        images=gemm.roles.problem.n * residue.pixels[_SLICE],
+        pixels=(residue.pixels[_ROW], residue.pixels[_COLUMN]),
+        taps=(residue.taps[_ROW], residue.taps[_COLUMN]),
+        dilation=(abs(gemm.dilation[_ROW]), abs(gemm.dilation[_COLUMN])),
+        rows=gemm.outer_channels,
+        channels=gemm.channels,
+        result_bytes=gemm_shape_of(op).result_bytes,
+        depth_taps=residue.taps[_SLICE],
     )
 
 
 def _fits(task: Task) -> bool:
-    return choose(shape_of(task.op), task.device, {TILE.type: TILE.default, PARTS.type: PARTS.default}) is not None
+    return choose(shape_of(task.op), task.device, {TILE.type: TILE.default, SPLITS.type: SPLITS.default}) is not None
 
 
 NEEDS: tuple[Constraint, ...] = (

@@ -29,26 +29,26 @@ from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_PAIRS, INTEGERS, OF_EXACT, OF_TF32, TF32_PAIRS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
-from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
-from graphdnn.engines.cuda.sm90.epilogue_operands import residual_patch_map, streamed_residual
-from graphdnn.engines.cuda.sm90.flat_pixels import flat_map, flat_product, flat_space, is_flat
-from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work, last_slices
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
+from graphdnn.engines.cuda.sm90.epilogue_operands import residual_tile_map, tma_residual
+from graphdnn.engines.cuda.sm90.flat_pixels import flat_gemm, flat_map, flat_space, is_flat
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tail_mma_steps
 from graphdnn.engines.cuda.sm90.halo.halo_requirements import halo_needs
 from graphdnn.engines.cuda.sm90.halo.halo_shape import Taps, channels_of_row, shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_tile import Halo, Shape
 from graphdnn.engines.cuda.sm90.halo.halo_tile_choice import IDLE, TILE, choose
 from graphdnn.engines.cuda.sm90.tensor_maps import (
-    MOST_NEIGHBOURS,
-    columns_held,
+    MAX_VEC_N,
     filter_map,
-    neighbours_of,
-    paired_filter_map,
-    patch_map,
+    halo_tile_map,
+    im2col_box_of,
     permuted_filter_map,
-    walk_of,
+    permuted_vec_n,
+    row_pair_filter_map,
+    vec_n_of,
 )
-from graphdnn.engines.cuda.sm90.tile import PANEL
-from graphdnn.engines.cuda.sm90.tma_operands import Operand, copying_of, is_exchanged, operands
+from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS
+from graphdnn.engines.cuda.sm90.tma_operands import Operand, copy_seconds_of, is_filter_transposed, operands
 from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType
@@ -61,8 +61,8 @@ _FILES = ("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_stor
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, shape, sizes = gemm_problem_of(op), shape_of(op), sizes_of(op)
-    roles, choice = product.roles, choose(shape, device, knobs)
+    gemm, shape, sizes = gemm_problem_of(op), shape_of(op), gemm_shape_of(op)
+    roles, choice = gemm.roles, choose(shape, device, knobs)
     assert choice is not None, "a rule asks for a patch that fits"
     tile, flat = choice.tile, is_flat(op)
     spatial = 3 if roles.problem.spatial == 3 and not flat else 2
@@ -71,32 +71,32 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
-    across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
+    filter_mn_major = roles.direction == "dgrad" and not is_filter_transposed(roles)
     widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
-    permuted = 0 if across_filter else _PAIR if tile.is_turned else neighbours_of(filter, widest, shape.row)
-    held = permuted or MOST_NEIGHBOURS
+    permuted = 0 if filter_mn_major else _PAIR if tile.swap_ab else permuted_vec_n(filter, widest, shape.row)
+    held = permuted or MAX_VEC_N
     reached = tile.reached(shape)
-    patch = flat_map(image, *reached) if flat else patch_map(image, *reached, shape.row, spatial)
+    patch = flat_map(image, *reached) if flat else halo_tile_map(image, *reached, shape.row, spatial)
     is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
     parameters.maps("im2col_map", [(image.spec, replace(patch, is_rounded=is_rounded))])
-    columns = _filter_map(filter, tile, shape, permuted, across_filter=across_filter)
+    columns = _filter_map(filter, tile, shape, permuted, filter_mn_major=filter_mn_major)
     parameters.maps("dense_map", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
     out_space = roles.space(roles.output)
     if flat:
-        out_space, product = flat_space(out_space), flat_product(product)
-    residual = streamed_residual(op, product) if tile.streams(shape) else None
+        out_space, gemm = flat_space(out_space), flat_gemm(gemm)
+    residual = tma_residual(op, gemm) if tile.streams(shape) else None
     if residual is not None:
-        boxes = residual_patch_map(out_space, residual, tile.tall, tile.wide, spatial)
+        boxes = residual_tile_map(out_space, residual, tile.tall, tile.wide, spatial)
         parameters.maps("residual", [(residual, boxes)])
-    ending = epilogue_of(steps, parameters, out_space, CHANNELS, held, compute, residual=residual)
+    epilogue = epilogue_of(steps, parameters, out_space, CHANNELS, held, compute, residual=residual)
     groups, across = tile.groups_of_rows(shape), -(-shape.columns // tile.bn)
-    layout = Layout.of(sizes, PANEL * groups * tile.consumers, tile.bn)
-    walks = [walk_of(product, residue) for residue in product.residues]
-    blocks, tap_pitch = -(-product.channels // channels_of_row(product)), 0 if across_filter else filter.tap_stride
-    describe_work(parameters, product, sizes, layout, walks, blocks, tap_pitch)
+    layout = TileGrid.of(sizes, SLAB_ROWS * groups * tile.consumers, tile.bn)
+    im2col_boxes = [im2col_box_of(gemm, residue) for residue in gemm.residues]
+    blocks, tap_pitch = -(-gemm.channels // channels_of_row(gemm)), 0 if filter_mn_major else filter.tap_stride
+    describe_work_tiles(parameters, gemm, sizes, layout, im2col_boxes, blocks, tap_pitch)
     down, aside = tile.patches(shape)
-    taps, deep, runs = Taps.of(product), tile.beside(shape), -(-shape.slices_out // choice.run)
+    taps, deep, runs = Taps.of(gemm), tile.beside(shape), -(-shape.slices_out // choice.run)
     patches = shape.images // shape.slices_out * runs * down * aside
     parameters.table({
         "splits": 1, "image_pixels": 1,
@@ -107,61 +107,62 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     pieces = -(-patches // tile.of_block) * across
     grid = (min(pieces, device.sm_count), 1, 1)
-    multiplying, copying = tile.registers(shape)
+    consumer_regs, producer_regs = tile.registers(shape)
     name = f"conv_{roles.direction}__halo_{tile.name}x{choice.stages}x{choice.filters}__{op.name}"
     types, wide = (image.spec.data_type, filter.spec.data_type), tile.columns(shape)
     is_late = shape.are_bytes and groups == 2 and not tile.is_resident and residual is None
     text = kernel_text(
         name,
-        [*_FILES, *(["hopper_halo_swap_ab.cu"] if tile.is_turned else [_RESIDUAL[residual is None], "hopper_halo.cu"])],
+        [*_FILES, *(["hopper_halo_swap_ab.cu"] if tile.swap_ab else [_RESIDUAL[residual is None], "hopper_halo.cu"])],
         parameters=parameters.text,
         functions=[
-            *ending.functions,
-            ending.fetching,
-            wgmma_ss_text(*(types[::-1] if tile.is_turned else types), wide, False, across_filter),
+            *epilogue.functions,
+            epilogue.fetching,
+            wgmma_ss_text(*(types[::-1] if tile.swap_ab else types), wide, False, filter_mn_major),
         ],
         constants={
-            "TILE_M": PANEL * groups * tile.consumers, "TILE_N": wide // deep, "CONSUMER_WARPGROUPS": tile.consumers,
+            "TILE_M": SLAB_ROWS * groups * tile.consumers, "TILE_N": wide // deep,
+            "CONSUMER_WARPGROUPS": tile.consumers,
             "HALO_TILES": tile.held, "STAGES": choice.stages, "FILTER_STAGES": choice.filters,
             "WEIGHT_STATIONARY": tile.is_resident,
             "DEPTH_SLICES": deep, "PIXEL_BYTES": shape.row, "TILE_H": tile.tall, "TILE_W": tile.wide,
             "FLAT_ROWS": tile.is_linear,
             "HALO_TILE_BYTES": tile.patch_bytes(shape),
             "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "DILATION_H": shape.step[0], "DILATION_W": shape.step[1],
-            "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
-            "WGRAD": False, "SWAP_AB": tile.is_turned, "FILTER_MN_MAJOR": across_filter, "PERMUTE_N": permuted > 0,
-            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": False, "TAIL_MMA_STEPS": last_slices(product),
+            "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
+            "WGRAD": False, "SWAP_AB": tile.swap_ab, "FILTER_MN_MAJOR": filter_mn_major, "PERMUTE_N": permuted > 0,
+            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": False, "TAIL_MMA_STEPS": tail_mma_steps(gemm),
             "FIXED_COLUMN_TILE": image.spec.data_type in INTEGERS and (tile.is_resident or grid[0] % across == 0),
-            "VEC_N": columns_held(permuted, ending.width), "VEC_WIDTH": ending.width,
-            "PREFETCH_ELEMENTS": 0 if tile.is_resident else ending.fetched,
+            "VEC_N": vec_n_of(permuted, epilogue.width), "VEC_WIDTH": epilogue.width,
+            "PREFETCH_ELEMENTS": 0 if tile.is_resident else epilogue.fetched,
             "Element": STORAGE[image.spec.data_type], "Accum": compute,
-            **({} if tile.is_turned else {"SPLIT_LAST_TAP": is_late}),
+            **({} if tile.swap_ab else {"SPLIT_LAST_TAP": is_late}),
             **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
         },
     )  # fmt: skip
     shared = choice.shared_bytes(shape)
     threads = 128 * (tile.consumers + 1)
-    entry = "hopper_halo_swap_ab" if tile.is_turned else "hopper_halo"
+    entry = "hopper_halo_swap_ab" if tile.swap_ab else "hopper_halo"
     steps.add(Launch(text, entry, grid, threads, parameters.pack(), shared, starts_early=True))
     return steps.kernel(name)
 
 
-def _filter_map(filter: Operand, tile: Halo, shape: Shape, permuted: int, *, across_filter: bool) -> TensorMap:
+def _filter_map(filter: Operand, tile: Halo, shape: Shape, permuted: int, *, filter_mn_major: bool) -> TensorMap:
     """``permuted``: columns that follow each other in a thread, 0 where filters lie in their own order."""
     rows, row = tile.bn, shape.row
-    if across_filter:
-        rows, row = shape.row // filter.size, min(PANEL, tile.bn) * filter.size
-    if tile.is_turned:
-        return paired_filter_map(filter, PANEL, row)
+    if filter_mn_major:
+        rows, row = shape.row // filter.size, min(SLAB_ROWS, tile.bn) * filter.size
+    if tile.swap_ab:
+        return row_pair_filter_map(filter, SLAB_ROWS, row)
     return permuted_filter_map(filter, rows, permuted, row) if permuted else filter_map(filter, rows, row)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
     seconds = inf if choice is None else choice.seconds
-    copying = copying_of(task.op, task.device)
+    copying = copy_seconds_of(task.op, task.device)
     cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
-    if is_flat(task.op) and seconds < cost.parts["memory"] and not sizes_of(task.op).streamed_bytes:
+    if is_flat(task.op) and seconds < cost.parts["memory"] and not gemm_shape_of(task.op).tma_residual_bytes:
         cost = replace(cost, seconds=cost.seconds * _BOUND)
     return cost if choice is None else where_idle(cost, task.device, choice.pieces, IDLE)
 

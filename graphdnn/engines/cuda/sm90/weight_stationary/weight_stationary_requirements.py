@@ -11,7 +11,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     problem_of,
     prologue_need,
 )
-from graphdnn.engines.cuda.sm90.sm90_requirements import neighbours_need, one_walk_needs, product_needs, types_of
+from graphdnn.engines.cuda.sm90.sm90_requirements import channels_last_need, gemm_needs, im2col_box_needs, types_of
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_shape import shape_of
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_tiles import TILE, choose
 from graphdnn.engines.engine import Task, image_need
@@ -21,15 +21,15 @@ from graphdnn.rules import Constraint
 _NAME = "cuda_hopper_weight_stationary"
 
 
-def _is_multiplied(task: Task) -> bool:
+def _has_served_types(task: Task) -> bool:
     return is_convolution(task) and types_of(task) in EXACT_PAIRS
 
 
 def _is_forward(task: Task) -> bool:
-    return _is_multiplied(task) and isinstance(task.op.anchor, ConvForward)
+    return _has_served_types(task) and isinstance(task.op.anchor, ConvForward)
 
 
-def _is_one_product(task: Task) -> bool:
+def _is_one_gemm(task: Task) -> bool:
     return _is_forward(task) and problem_of(task).groups == 1
 
 
@@ -38,12 +38,12 @@ def _fits(task: Task) -> bool:
 
 
 NEEDS: tuple[Constraint, ...] = (
-    *product_needs(_NAME, EXACT_PAIRS, _is_multiplied),
+    *gemm_needs(_NAME, EXACT_PAIRS, _has_served_types),
     direction_need(
         _NAME,
         ConvForward.tag,
         "only forward do filters lie as they are multiplied, for every type",
-        lambda task: _is_multiplied(task) and not _is_forward(task),
+        lambda task: _has_served_types(task) and not _is_forward(task),
     ),
     problem_need(
         _NAME,
@@ -55,8 +55,8 @@ NEEDS: tuple[Constraint, ...] = (
         attribute="w.dims",
     ),
     prologue_need(_NAME, is_convolution),
-    *one_walk_needs(_NAME, _is_forward),
-    neighbours_need(_NAME, "y", _is_forward),
+    *im2col_box_needs(_NAME, _is_forward),
+    channels_last_need(_NAME, "y", _is_forward),
     image_need(
         f"{_NAME}.filter",
         "w.dims",
@@ -64,6 +64,6 @@ NEEDS: tuple[Constraint, ...] = (
         Equals("filters that leave room for pixels"),
         reason="all taps and channels of 64 filters at least stay in shared memory, beside rings of pixels",
         fix="nothing to do: another engine serves larger filters, and sums of more channels",
-        when=lambda task: _is_one_product(task) and not _fits(task),
+        when=lambda task: _is_one_gemm(task) and not _fits(task),
     ),
 )
