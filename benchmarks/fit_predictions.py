@@ -105,7 +105,7 @@ MODELS = {
     "halo_wgrad": Model(
         (halo_wgrad_tiles,),
         ("cuda_hopper_halo_wgrad",),
-        ("_PRODUCTS", "_READ", "_COPIED", "_PATCH", "_LEAVING", "_TILE", "_START", "_SUM"),
+        ("_PRODUCTS", "_READ", "_COPIED", "_HALO_TILE", "_LEAVING", "_TILE", "_START", "_SUM"),
     ),
     "grouped": Model(
         (grouped_tiles,),

@@ -1,4 +1,4 @@
-"""What the end of a product reads and writes, and which of it the copy unit may bring (hopper_residual.cuh)."""
+"""Tensors that the epilogue of a convolution reads and writes, and the residual that TMA may load."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ _MOST_BYTES = 4  # of an element
 
 
 def result_space(op: FusedOp) -> IndexSpace:
-    """The coordinates of what a convolution writes."""
+    """The index space of a convolution's result."""
     roles = gemm_problem_of(op).roles
     return roles.space(roles.output)
 
 
 def epilogue_tensors(op: FusedOp) -> list[TensorSpec]:
-    """What the end of a product reads from memory and writes there."""
+    """The tensors that the epilogue reads from memory and writes there."""
     return [t for t in op.at_end() if not (t.is_by_value or t.is_constant)]
 
 
 def column_operand_bytes(op: FusedOp) -> int:
-    """That the end of a product reads for each of its columns, the same for all rows."""
+    """Bytes of column operands (bias, scale) for each column."""
     front_only, whole = op.uses.front_only, gemm_problem_of(op).roles.output.elements
     column_operands = [t for t in op.inputs if t.uid not in front_only and 1 < t.elements < whole]
     return sum([ELEMENTS[t.data_type].bytes for t in column_operands])
 
 
 def pixel_axes(space: IndexSpace, spec: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Strides and sizes of the axes that pixels of all images have."""
+    """Strides and sizes of the axes n, d, h and w."""
     strides, sizes = space.strides(spec), space.sizes
     return (strides[0], *strides[3:]), (sizes[0], *sizes[3:])
 
 
 def is_contiguous(strides: Sequence[int], sizes: Sequence[int]) -> bool:
-    """Every axis goes on where the next one ends, or the tensor does not change along any."""
+    """Whether the axes are one axis with one stride, or the tensor is broadcast along all of them."""
     if not any(strides):
         return True
     expected = 0
@@ -59,8 +59,9 @@ def is_contiguous(strides: Sequence[int], sizes: Sequence[int]) -> bool:
 
 
 def tma_residual(op: FusedOp, gemm: GemmProblem) -> TensorSpec | None:
-    """An operand of the epilogue as large as the result, whose pixels are rows for the copy unit; the image itself,
-    maybe, of which that is a second map.
+    """An operand of the epilogue as large as the result whose pixels are one axis, so that TMA can load it; else None.
+
+    It may be the image itself.
     """
     if gemm.is_wgrad or len(gemm.residues) > 1 or set(gemm.out_stride) != {1} or gemm.roles.problem.groups > 1:
         return None
@@ -79,7 +80,7 @@ def tma_residual(op: FusedOp, gemm: GemmProblem) -> TensorSpec | None:
 
 
 def fits_residual(choice: Choice, spec: TensorSpec) -> bool:
-    """Whether the ring has the stages that are full at once: all of a tile's where a warpgroup's rows come in turns."""
+    """Whether the stages hold a tile's residual. With one MMA tile for each warpgroup, any stages suffice."""
     tile = choice.tile
     if tile.bm == 64 * tile.tile_consumers and not tile.swap_ab:
         return True
@@ -89,13 +90,13 @@ def fits_residual(choice: Choice, spec: TensorSpec) -> bool:
 
 
 def _pixel_stride(space: IndexSpace, spec: TensorSpec) -> int:
-    """Elements from one pixel to the next; 0 where there is only one."""
+    """Elements from one pixel to the next; 0 if there is one pixel."""
     strides, sizes = pixel_axes(space, spec)
     return next((s for s, n in zip(reversed(strides), reversed(sizes), strict=True) if n > 1), 0)
 
 
 def residual_map(gemm: GemmProblem, spec: TensorSpec, rows: int) -> TensorMap:
-    """Of (channel, pixel of all images): a box of 128 bytes of channels and ``rows`` pixels."""
+    """The residual as (channel, pixel of all images). A box has 128 bytes of channels and ``rows`` pixels."""
     space, size = gemm.roles.space(gemm.roles.output), ELEMENTS[spec.data_type].bytes
     pixel_stride = _pixel_stride(space, spec) * size or ALIGNMENT
     pixels = prod(pixel_axes(space, spec)[1])
@@ -108,8 +109,9 @@ def residual_map(gemm: GemmProblem, spec: TensorSpec, rows: int) -> TensorMap:
 
 
 def residual_tile_map(space: IndexSpace, spec: TensorSpec, rows_of_pixels: int, pixels: int, spatial: int) -> TensorMap:
-    """Of (channel, pixel of a line, line, slice where there are three axes, image): a box of 64 bytes of channels,
-    ``pixels`` of each of ``rows_of_pixels``.
+    """The residual as (channel, w, h, d if there are three axes, n).
+
+    A box has 64 bytes of channels, and ``rows_of_pixels`` by ``pixels``.
     """
     size, strides = ELEMENTS[spec.data_type].bytes, space.strides(spec)
     outer = (4, 3, 0) if spatial == SPATIAL else (4, 0)

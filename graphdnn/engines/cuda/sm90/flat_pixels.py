@@ -1,7 +1,6 @@
-"""Pixels of all images as one plane, where they lie in a row: a convolution of one tap is a product of matrices.
+"""Convolutions of one tap whose pixels are one contiguous axis: the pixels of all images become one plane.
 
-How long the plane's lines are is for us to say: patches of eight lines leave the fewest pixels out, and what
-multiprocessors store at a time lies apart.
+The width of the plane is free. It is chosen such that tiles of 8 x 8 pixels waste the fewest pixels.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from graphdnn.engines.cuda.sm90.tile import SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT, Operand, operands
 from graphdnn.fusion.fused_graph import FusedOp
 
-_PIXEL_AXES = (0, 3, 4, 5)  # axes of an image's coordinates: n, and those of space
+_PIXEL_AXES = (0, 3, 4, 5)  # n and the spatial axes
 _ROW_AXIS, _COLUMN_AXIS = 4, 5
 _TILE = 8
-_MAX_IMAGE_ROWS = 64  # of images, in a line of the plane
+_MAX_IMAGE_ROWS = 64  # image rows in a row of the plane
 
 
 @memoize_for_lines
 def is_flat(op: FusedOp) -> bool:
-    """One tap of unit stride, and what is read and written has its pixels in a row."""
+    """Whether the convolution has one tap of unit stride, and pixels are one axis of all its tensors."""
     gemm = gemm_problem_of(op)
     image, _ = operands(gemm.roles)
     if image.is_copied or not gemm_shape_of(op).may_swap_ab:
@@ -38,7 +37,7 @@ def is_flat(op: FusedOp) -> bool:
 
 
 def _plane(sizes: tuple[int, ...]) -> tuple[int, int]:
-    """Lines, and pixels of one, of images of these coordinates."""
+    """Height and width of the plane for images of these sizes."""
     count, width = prod(sizes[j] for j in _PIXEL_AXES), sizes[_COLUMN_AXIS]
     rows_of_pixels = count // width
     widths = [width * n for n in range(1, min(rows_of_pixels, _MAX_IMAGE_ROWS) + 1) if rows_of_pixels % n == 0]
@@ -57,10 +56,10 @@ def flat_gemm(gemm: GemmProblem) -> GemmProblem:
 
 
 def flat_space(space: IndexSpace, *, is_plane: bool = True) -> IndexSpace:
-    """The same coordinates where pixels are a plane, or one axis."""
+    """The index space with the pixels of all images as a plane, or as one axis."""
     sizes, axes = space.sizes, list(space.axes)
     rows_of_pixels, width = _plane(sizes) if is_plane else (1, prod([sizes[j] for j in _PIXEL_AXES]))
-    # An axis of one element says nothing of where pixels lie.
+    # An axis of one element has no stride.
     pixel = next((axes[j] for j in reversed(_PIXEL_AXES) if axes[j].size > 1), axes[_COLUMN_AXIS])
     for j in _PIXEL_AXES:
         axes[j] = axis_of(1, axes[j].logical, axes[j].multiplier)
@@ -71,7 +70,7 @@ def flat_space(space: IndexSpace, *, is_plane: bool = True) -> IndexSpace:
 
 
 def flat_map(image: Operand, rows_of_pixels: int, pixels: int) -> TensorMap:
-    """``pixels`` of each of ``rows_of_pixels`` of the plane, 128 bytes of channels of each."""
+    """A map of the plane: a box has ``rows_of_pixels`` by ``pixels`` with 128 bytes of channels each."""
     space = flat_space(image.space)
     pixel_stride = flat_space(image.space, is_plane=False).strides(image.spec)[_COLUMN_AXIS] * image.size or ALIGNMENT
     width = space.sizes[_COLUMN_AXIS]

@@ -1,7 +1,7 @@
-"""Results of odd images with pixels as neighbours (NCHW): channels last in scratch memory, then turned by a copy.
+"""NCHW results whose images have an odd number of pixels: the kernel writes NHWC to the workspace, and a copy follows.
 
-Rows of an odd number of pixels begin anywhere within a word, so that a product whose columns are pixels stores single
-elements, each with a division that finds its image. A copy of the whole result takes less.
+With an odd number of pixels, rows of an NCHW result are unaligned. The kernel would store single elements, each with a
+division to find the image. A copy of the whole result takes less time.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
 
-_CHANNELS, _PIXELS = 2, slice(3, 6)  # axes of an image's coordinates
+_CHANNELS, _PIXELS = 2, slice(3, 6)  # axes of an image
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelsLastResult:
-    """A fused operation whose result lies with channels last, and where that goes."""
+    """A fused operation that writes ``nhwc_result`` instead of ``result``."""
 
     op: FusedOp
     nhwc_result: TensorSpec
@@ -36,7 +36,7 @@ class ChannelsLastResult:
 def _is_odd_nchw(op: FusedOp) -> bool:
     if not isinstance(op.anchor, ConvolutionOperation) or op.exit is not None or len(op.outputs) != 1:
         return False
-    if op.anchor.reads_output:  # old contents lie as the graph says
+    if op.anchor.reads_output:  # the earlier contents are NCHW
         return False
     (result,) = op.outputs
     roles = Roles.of(op.anchor)
@@ -54,7 +54,7 @@ def _is_odd_nchw(op: FusedOp) -> bool:
 
 @memoize
 def channels_last_result(op: FusedOp) -> ChannelsLastResult | None:
-    """None where the result leaves as it is."""
+    """None if the kernel writes the result itself."""
     if not _is_odd_nchw(op):
         return None
     assert isinstance(op.anchor, ConvolutionOperation)

@@ -1,4 +1,4 @@
-"""What the engine for the tensor cores of compute capability 9.0 asks of a convolution."""
+"""Requirements that the engines for compute capability 9.0 share."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
 from graphdnn.rules import Constraint
 
-MAX_GROUP_MAPS = 24  # of groups, in the kernel's arguments
+MAX_GROUP_MAPS = 24  # tensor maps of groups in the kernel's arguments
 MAX_RESIDUES = 9  # of stride 3 along two axes; the kernel's arguments hold 12
 _CAPABILITY = (9, 0)
 
 
 def types_of(task: Task) -> tuple[DataType, DataType]:
-    """Of the operand that is gathered and of the other one."""
+    """Types of the im2col operand and of the dense operand."""
     im2col, dense = im2col_and_dense(roles_of(task))
     return im2col.data_type, dense.data_type
 
@@ -67,14 +67,14 @@ def operand_needs(
     when: Condition,
     when_served: Condition,
 ) -> tuple[Constraint, Constraint]:
-    """``sums``: of floats; ``when_served``: the types are among ``pairs``."""
+    """``sums``: the compute type of floats. ``when_served``: whether the types are among ``pairs``."""
     return (
         kind_need(
             f"{prefix}.types",
             "data_type",
             types,
             OneOf(*pairs),
-            reason="these are the types that the engine gives to tensor cores",
+            reason="the engine multiplies these types on tensor cores",
             fix="nothing to do: another engine serves other types",
             when=when,
         ),
@@ -96,7 +96,7 @@ def _outside(task: Task) -> str:
 
 @memoize_for_images
 def _outside_of(op: FusedOp) -> str:
-    """Axes along which the walk through the image is not one of the copy unit's."""
+    """Axes along which the im2col box of the image exceeds the limits of TMA."""
     gemm = gemm_problem_of(op)
     spatial = gemm.roles.problem.spatial
     low, high, furthest = LIMITS[spatial]
@@ -114,13 +114,13 @@ def _outside_of(op: FusedOp) -> str:
 
 
 def _summed(task: Task) -> int:
-    """Channels that are summed over, of one group."""
+    """Summed channels of one group."""
     problem = problem_of(task)
     return problem.k if roles_of(task).direction == "dgrad" else problem.c
 
 
 def _crosses_groups(task: Task) -> bool:
-    """Rows of 128 bytes reach into the next group, and no map of its own ends a group's rows before that."""
+    """Whether a row of 128 bytes has channels of two groups, and a tensor map for each group is not possible."""
     gemm = gemm_problem_of(task.op)
     if not crosses_groups(gemm):
         return False
@@ -130,29 +130,29 @@ def _crosses_groups(task: Task) -> bool:
 
 
 def _group_bytes(task: Task) -> tuple[int, int]:
-    """Of a pixel's channels in one group, of both images of a wgrad."""
+    """Bytes of a pixel's channels in one group, of x and of dy."""
     problem = problem_of(task)
     im2col, dense = (ELEMENTS[kind].bytes for kind in types_of(task))
     return problem.c * im2col, problem.k * dense
 
 
 def _begins_inside(task: Task) -> bool:
-    """Groups of a wgrad begin within a piece of what the copy unit moves."""
+    """Whether groups of a wgrad begin at addresses that TMA cannot load."""
     roles = roles_of(task)
     is_grouped = roles.direction == "wgrad" and roles.problem.groups > 1
     return is_grouped and any(size % ALIGNMENT for size in _group_bytes(task))
 
 
 def im2col_box_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
-    """What every walk through an image keeps to; asked of tasks that ``condition`` is true of."""
+    """The limits of an im2col box, for tasks that fulfil ``condition``."""
     return (
         ROOM,
         image_need(
             f"{prefix}.walk",
             "conv.pre_paddings",
             _outside,
-            Empty("padding, dilated filter and stride within what the copy unit counts"),
-            reason="the copy unit counts the walk around an image in few bits: 8 for two axes, 5 for three",
+            Empty("padding, dilated filter and stride within the limits of TMA im2col boxes"),
+            reason="TMA has few bits for the corners and offsets of an im2col box: 8 for two axes, 5 for three",
             fix="nothing to do: another engine serves it",
             when=condition,
         ),
@@ -160,20 +160,20 @@ def im2col_box_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...
 
 
 def channels_last_need(prefix: str, result: str, condition: Condition) -> Constraint:
-    """Of engines whose results leave by channels; ``result``: its port."""
+    """For engines that store vectors of channels. ``result``: the port of the result."""
     return image_need(
         f"{prefix}.layout",
         f"{result}.strides",
         lambda task: roles_of(task).space(roles_of(task).output).strides(task.op.outputs[0])[CHANNELS],
         Equals(1),
-        reason="a thread stores neighbouring channels of a pixel",
+        reason="a thread stores contiguous channels of a pixel",
         fix="nothing to do: another engine serves results of channels first",
         when=condition,
     )
 
 
 def im2col_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
-    """The copy unit walks through the image, once for each residue; asked of tasks that ``condition`` is true of."""
+    """The limits of the im2col boxes of all residues, for tasks that fulfil ``condition``."""
     return (
         *im2col_box_needs(
             prefix, lambda task: condition(task) and len(gemm_problem_of(task.op).residues) <= MAX_RESIDUES
@@ -182,8 +182,8 @@ def im2col_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
             f"{prefix}.residues",
             "conv.filter_strides",
             lambda task: len(gemm_problem_of(task.op).residues),
-            Equals(f"at most {MAX_RESIDUES} products"),
-            reason="a strided dgrad is a product for each position modulo the stride, all in the kernel's arguments",
+            Equals(f"at most {MAX_RESIDUES} residues"),
+            reason="a strided dgrad is a GEMM for each residue of the positions modulo the stride, and each has a map",
             fix="nothing to do: another engine serves longer strides",
             when=lambda task: condition(task) and len(gemm_problem_of(task.op).residues) > MAX_RESIDUES,
         ),
@@ -191,25 +191,25 @@ def im2col_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
 
 
 def _may_lie_across(pairs: Pairs) -> bool:
-    """Whether filter gradients are served: both operands of one lie across the summed axis."""
+    """Whether filter gradients of some types are served: their operands are MN-major."""
     return any(im2col in ACROSS_K for im2col, _ in pairs)
 
 
 def _group_start_need(prefix: str, when: Condition) -> Constraint:
-    """Of engines that serve filter gradients: nothing else walks through one group."""
+    """For engines that serve filter gradients: only these load one group of an image."""
     return window_need(
         f"{prefix}.group_start",
         "dw.dims",
         _group_bytes,
         Equals(f"groups of channels that begin at multiples of {ALIGNMENT} bytes"),
-        reason="the walk through an image copies pieces of 16 bytes, from the beginning of one on",
+        reason="im2col loads of an image begin at multiples of 16 bytes",
         fix="nothing to do: another engine serves narrow groups",
         when=when,
     )
 
 
 def _lies_across(task: Task) -> bool:
-    """An operand has to be read across the summed axis, and cannot be exchanged for one that has not."""
+    """Whether an operand is MN-major and no K-major copy replaces it."""
     roles = roles_of(task)
     return roles.direction == "wgrad" or (roles.direction == "dgrad" and roles.problem.groups > 1)
 
@@ -217,7 +217,7 @@ def _lies_across(task: Task) -> bool:
 def gemm_needs(
     prefix: str, pairs: Pairs, when_served: Condition, sums: DataType = DataType.FLOAT
 ) -> tuple[Constraint, ...]:
-    """What every engine of convolutions asks first: the operation, the device, operands of these types, and sums."""
+    """The first requirements of an engine: the operation, the device, the types of operands, and the compute type."""
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         capability_need(prefix, is_convolution),
@@ -226,7 +226,7 @@ def gemm_needs(
 
 
 def capability_need(prefix: str, condition: Condition) -> Constraint:
-    """Asked of tasks that ``condition`` is true of, as the one below."""
+    """Compute capability 9.0, for tasks that fulfil ``condition``."""
     return kind_need(
         f"{prefix}.compute_capability",
         "device.compute_capability",
@@ -245,10 +245,13 @@ def wgrad_need(prefix: str, reason: str) -> Constraint:
 
 
 def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> tuple[Constraint, ...]:
-    """Ids begin with ``prefix``; for operands of these types, ``sums`` of floats."""
+    """Constraints of an engine for operand types ``pairs``; their ids begin with ``prefix``.
+
+    ``sums``: the compute type of floats.
+    """
 
     def _has_served_types(task: Task) -> bool:
-        """The types are those of a product, so that rows of 128 bytes mean something."""
+        """Whether the engine multiplies the types, so that a row has 128 bytes of channels."""
         return _operand_types(task.op) in pairs
 
     def when(condition: Condition) -> Condition:
@@ -261,7 +264,7 @@ def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
             "data_type",
             lambda task: types_of(task)[0],
             OneOf(*ACROSS_K),
-            reason="the operands of this gradient lie across the summed axis, which only 16-bit types may",
+            reason="the operands of this gradient are MN-major, which tensor cores read for 16-bit types only",
             fix="nothing to do: another engine serves these gradients of other types",
             when=when(_lies_across),
         ),
@@ -274,8 +277,8 @@ def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> 
             Equals(
                 f"groups of channels that fill multiples of {SWIZZLE_BYTES} bytes, or few of multiples of {ALIGNMENT}"
             ),
-            reason="a row of 128 bytes that reaches into the next group would multiply channels of both; maps that end"
-            f" with a group keep it from that, one for each group and product, and arguments hold {MAX_GROUP_MAPS}",
+            reason="a row of 128 bytes with channels of two groups would mix them; tensor maps that end with a group"
+            f" prevent that, one for each group and residue, and arguments hold {MAX_GROUP_MAPS}",
             fix="nothing to do: another engine serves narrow groups",
             when=when(_crosses_groups),
         ),

@@ -1,7 +1,7 @@
-"""Operands as the copy unit takes them: as they lie, or as a copy with channels next to each other.
+"""Operands of a convolution for TMA: the tensors themselves, or copies with contiguous channels.
 
-A row of channels may end before the next one begins: what lies between is never read, for the copy unit puts zeros
-where a tensor ends.
+A row of channels may have padding behind it. TMA does not read the padding: it fills a box with zeros where the tensor
+ends.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from graphdnn.engines.memoization import memoize
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
-ALIGNMENT = 16  # bytes, of addresses and strides
-# Of a filter's copy beside the products: 2.2 us and 0.4 for each MB, between 0.6 and 9 MB, measured on an H200.
-_FILTER_START = 0.75  # of a launch
+ALIGNMENT = 16  # bytes, of addresses and strides of tensor maps
+# The copy of a filter takes 2.2 us and 0.4 us for each MB, between 0.6 and 9 MB, measured on an H200.
+_FILTER_START = 0.75  # launches
 LARGEST_STRIDE = 2**40
 
 
@@ -61,13 +61,13 @@ class Operand:
         return not is_tma_readable(self) or self.spec.byte_alignment % ALIGNMENT != 0
 
     def prepared(self, steps: LaunchSequence) -> Operand:
-        """Itself, or a copy made by a launch."""
+        """The operand itself, or its copy, which a launch makes."""
         if not self.is_copied:
             return self
         return Operand(steps.relayout(self.spec, channels_last_strides(self)), self.space, self.is_filter)
 
     def copying_seconds(self, device: DeviceSpec) -> float:
-        """Predicted; 0 where it is read as it lies."""
+        """Predicted seconds of the copy; 0 without a copy."""
         if not self.is_copied:
             return 0.0
         if self.is_filter:
@@ -76,7 +76,7 @@ class Operand:
 
     @cached_property
     def tap_stride(self) -> int:
-        """Elements from one tap to the next; -1 where taps do not lie at one distance, the last axis fastest."""
+        """Elements from one tap to the next; -1 if the distances differ, in the order with the last axis fastest."""
         tap_step, count = 0, 1
         for size, stride in zip(reversed(self.sizes[3:]), reversed(self.strides[3:]), strict=True):
             if size == 1:
@@ -90,25 +90,25 @@ class Operand:
 
 
 def is_filter_transposed(roles: Roles) -> bool:
-    """Whether a filter's k and c change places: tensor cores read only 16-bit types across the summed axis."""
+    """Whether k and c of the filter are exchanged: wgmma reads the MN-major filter of a dgrad for 16-bit types only."""
     im2col, _ = im2col_and_dense(roles)
     return roles.direction == "dgrad" and im2col.data_type not in ACROSS_K
 
 
 @memoize_for_images
 def operands_of_images(op: FusedOp) -> tuple[Operand, Operand]:
-    """The operands of a convolution and any number of images: of another number than ``op`` has, maybe."""
+    """The operands of a convolution with some number of images, which may differ from that of ``op``."""
     return operands(gemm_problem_of(op).roles)
 
 
 @memoize_for_lines
 def has_copies(op: FusedOp) -> bool:
-    """Whether one of the operands is."""
+    """Whether an operand needs a copy."""
     return any(operand.is_copied for operand in operands_of_images(op))
 
 
 def prepared(op: FusedOp, steps: LaunchSequence) -> tuple[Operand, Operand]:
-    """The operands of a convolution as the copy unit takes them. Where none is copied, ``operands_of_images``."""
+    """The operands of a convolution for TMA. Without copies they are ``operands_of_images``."""
     if not has_copies(op):
         return operands_of_images(op)
     im2col, dense = operands(gemm_problem_of(op).roles)
@@ -122,13 +122,13 @@ def copy_seconds_of(op: FusedOp, device: DeviceSpec) -> float:
 
 @memoize
 def operands(roles: Roles) -> tuple[Operand, Operand]:
-    """The one gathered from an image, and the one read as it lies."""
+    """The im2col operand and the dense operand."""
     im2col, dense = im2col_and_dense(roles)
     return Operand.of(roles, im2col), Operand.of(roles, dense)
 
 
 def is_tma_readable(operand: Operand) -> bool:
-    """Channels are neighbours, other strides whole multiples of what the copy unit moves."""
+    """Whether channels are contiguous, and all other strides are valid for TMA."""
     if not is_addressable(operand.spec):
         return False
     sizes, strides = operand.sizes, operand.strides
@@ -146,7 +146,7 @@ def is_tma_readable(operand: Operand) -> bool:
 
 
 def channels_last_strides(operand: Operand) -> tuple[int, ...]:
-    """Strides of a copy: channels (of all groups of an image) fastest, their row filled up, then the other axes."""
+    """Strides of a copy with contiguous channels: of all groups, for an image. Rows are padded to 16 bytes."""
     spec, axes = operand.spec, operand.space.axes
     alignment_elements = ALIGNMENT // operand.size
     order = [2, 5, 4, 3, 1, 0] if operand.is_filter else [2, 1, 5, 4, 3, 0]

@@ -68,7 +68,10 @@ def _unflattened_axes(task: Task) -> str:
 
 
 def matmul_needs(prefix: str, pairs: Pairs, compute_type: DataType = DataType.FLOAT) -> tuple[Constraint, ...]:
-    """Constraints of an engine for operand types ``pairs``. Ids begin with ``prefix``; floats sum in ``compute_type``."""
+    """Constraints of an engine for operand types ``pairs``; their ids begin with ``prefix``.
+
+    ``compute_type``: of sums of floats.
+    """
 
     def has_served_types(task: Task) -> bool:
         return _is_matmul(task) and _types(task) in pairs

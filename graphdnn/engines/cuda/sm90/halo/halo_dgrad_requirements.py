@@ -1,4 +1,4 @@
-"""What the engines whose strided data gradients share a copied piece of dy among residues ask of a convolution."""
+"""Requirements of the strided data gradients whose residues share loads of dy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _fits(task: Task) -> bool:
 
 
 def _outside(task: Task) -> str:
-    """Axes along which the walk through dy is not one of the copy unit's."""
+    """Axes along which the im2col box of dy exceeds the limits of TMA."""
     box, (low, high, furthest) = load_box_of(task.op, False), LIMITS[2]
     corners = zip(box.lower[1:], box.upper[1:], box.reach[1:], strict=True)
     return "; ".join(
@@ -41,7 +41,7 @@ def _outside(task: Task) -> str:
 
 
 def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
-    """Ids begin with ``prefix``; for operands of these types."""
+    """Constraints of an engine for operand types ``pairs``; their ids begin with ``prefix``."""
 
     def _has_served_types(task: Task) -> bool:
         return is_convolution(task) and types_of(task) in pairs
@@ -59,14 +59,14 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
         direction_need(
             prefix,
             ConvBackwardData.tag,
-            "in the other directions no position is one of several residues",
+            "only data gradients have residues",
             lambda task: _has_served_types(task) and not _is_dgrad(task),
         ),
         problem_need(
             prefix,
             "spatial",
             Equals(2),
-            reason="a piece of dy has lines and pixels",
+            reason="a load of dy has rows and columns of pixels",
             fix="nothing to do: another engine serves other images",
             when=_is_dgrad,
         ),
@@ -74,7 +74,7 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             prefix,
             "groups",
             Equals(1),
-            reason="a piece of dy is multiplied by the filters of one group",
+            reason="a load of dy is multiplied by the filters of one group",
             fix="nothing to do: another engine serves groups",
             when=_is_dgrad,
             attribute="w.dims",
@@ -84,7 +84,7 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             "conv.filter_strides",
             lambda task: len(gemm_problem_of(task.op).residues),
             OneOf(*range(2, _MAX_RESIDUES + 1)),
-            reason="residues of the positions modulo the stride share a piece of dy, and their sums are held at once",
+            reason="the residues of the positions modulo the stride share loads of dy; a thread accumulates all",
             fix="nothing to do: another engine serves unit stride, and longer ones",
             when=lambda task: _is_dgrad(task) and is_plane(task),
         ),
@@ -95,8 +95,8 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             f"{prefix}.filter",
             "w.dims",
             lambda task: problem_of(task).w_extents,
-            Equals("a filter that leaves room for two pieces of dy"),
-            reason="all taps of a block's channels stay in shared memory",
+            Equals("a filter that leaves shared memory for two loads of dy"),
+            reason="all taps of a CTA's channels stay in shared memory",
             fix="nothing to do: another engine serves larger filters, and sums of more channels",
             when=lambda task: _has_residues(task) and not _fits(task),
         ),
@@ -104,8 +104,8 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             f"{prefix}.walk",
             "conv.pre_paddings",
             _outside,
-            Empty("padding and dilated filter within what the copy unit counts"),
-            reason="the copy unit counts the walk around an image in 8 bits",
+            Empty("padding and dilated filter within the limits of TMA im2col boxes"),
+            reason="TMA has 8 bits for the corners and offsets of an im2col box with two spatial axes",
             fix="nothing to do: another engine serves it",
             when=_has_residues,
         ),

@@ -1,4 +1,4 @@
-"""A strided data gradient as hopper_halo_dgrad.cu walks through it: places in dy, and what their taps read."""
+"""A strided data gradient as hopper_halo_dgrad.cu sees it: coarse pixels, tap groups, and the im2col box of dy."""
 
 from __future__ import annotations
 
@@ -14,22 +14,20 @@ from graphdnn.engines.cuda.sm90.tma_operands import is_filter_transposed
 from graphdnn.engines.memoization import memoize
 from graphdnn.fusion.fused_graph import FusedOp
 
-_ROW_AXIS, _COLUMN_AXIS = 1, 2  # the spatial axes that there are, of three
+_ROW_AXIS, _COLUMN_AXIS = 1, 2  # of three spatial axes; the first has extent 1
 
 
 def coarse_extents_of(op: FusedOp, is_disjoint: bool) -> tuple[int, int]:
-    """Lines and pixels of the walk. Where taps read behind what is copied for the first, a line goes on for it."""
+    """Height and width of the traversal. Unless ``is_disjoint``, a row continues for the taps of its last pixels."""
     gemm = gemm_problem_of(op)
-    rows, pixels = (max(residue.pixels[d] for residue in gemm.residues) for d in (_ROW_AXIS, _COLUMN_AXIS))
-    return rows, pixels + (0 if is_disjoint else tap_groups_of(gemm).reach)
+    height, width = (max(residue.pixels[d] for residue in gemm.residues) for d in (_ROW_AXIS, _COLUMN_AXIS))
+    return height, width + (0 if is_disjoint else tap_groups_of(gemm).reach)
 
 
 def load_box_of(op: FusedOp, is_disjoint: bool) -> Im2colBox:
-    gemm, tap_groups, extents = (
-        gemm_problem_of(op),
-        tap_groups_of(gemm_problem_of(op)),
-        coarse_extents_of(op, is_disjoint),
-    )
+    """The im2col box of dy for all coarse pixels and loads."""
+    gemm, extents = gemm_problem_of(op), coarse_extents_of(op, is_disjoint)
+    tap_groups = tap_groups_of(gemm)
     lower = 0, tap_groups.rows[0], tap_groups.column
     upper = [lower[d] + extents[d - 1] - gemm.image[d] for d in (_ROW_AXIS, _COLUMN_AXIS)]
     reach = tap_groups.rows[-1] - tap_groups.rows[0], tap_groups.reach

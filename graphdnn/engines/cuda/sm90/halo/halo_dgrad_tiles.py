@@ -1,4 +1,4 @@
-"""Tiles of strided data gradients whose residues share what is copied, and the choice of one."""
+"""Tiles of hopper_halo_dgrad.cu, and the choice of one by a cost model."""
 
 from __future__ import annotations
 
@@ -13,40 +13,44 @@ from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, SWIZZLE_BYTES
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
-_RESERVED = RESERVED + 64  # bytes of shared memory: the system's, and what aligns barriers
-_BARRIERS, _BARRIER = 16, 8  # bytes for each stage, and for the filters of a block of channels
+_RESERVED = RESERVED + 64  # bytes of shared memory: the system's part, and alignment
+_BARRIERS, _BARRIER = 16, 8  # bytes of barriers for each stage, and for the filters of each channel block
 _MAX_STAGES, _MIN_STAGES = 8, 2
 
-_STEP = 32  # bytes of k of an instruction
+_STEP = 32  # bytes of K of an MMA
 
-# The model's constants, fitted to 23 measured pairs of a problem and a tile on an H200: 15 % from these, in the mean.
-_READ, _HELD_READ = 96.0, 60.4  # bytes of shared memory a clock that products read, from there and through registers
-_LEAVING = 39.3  # bytes a clock of results
+# Constants of the cost model, fitted to 23 measured pairs of a problem and a tile on an H200: 15 % in the mean.
+_READ, _HELD_READ = 96.0, 60.4  # bytes of shared memory that are read in a clock, by wgmma SS and for wgmma RS
+_LEAVING = 39.3  # bytes of results that are stored in a clock
 _START = 4740.0  # clocks of a launch
-_UNDER_WAY = 1100.0  # clocks from a request to its pixels: a ring of few stages runs dry
-_PACE = 1.08  # of the clock of the device's rate
-IDLE = 1.2  # of a launch, that pieces do not take which leave nearly all multiprocessors idle
+_UNDER_WAY = 1100.0  # clocks from the issue of a TMA load to its end: with few stages, consumers wait
+_PACE = 1.08  # the clock rate, as a share of the nominal one
+IDLE = 1.2  # launches: what a grid saves that leaves nearly all multiprocessors idle
 
 
 class Shape(NamedTuple):
     """What the choice depends on."""
 
-    coarse_pixels: int  # 64 of them are a piece
-    padded_coarse_pixels: int  # with those behind the end of a line
+    coarse_pixels: int  # a tile has 64
+    padded_coarse_pixels: int  # with those beyond the end of a row
     residues: int
-    rows: int  # of dy that a place's taps read
-    reach: int  # pixels of a line that they read behind the first
-    tap_groups: int  # of taps that read the same pixels
+    rows: int  # of dy that the taps of a coarse pixel read
+    reach: int  # columns of dy from the first to the last that they read
+    tap_groups: int  # taps that read the same pixels are a group
     taps: int
-    channel_blocks: int  # 128 bytes of channels that are summed
+    channel_blocks: int  # of 128 bytes of summed channels
     columns: int
-    is_mn_major: bool  # the filter is read across k
-    result_bytes: int  # of an element that leaves, and of what is read for it
+    is_mn_major: bool  # the filter is MN-major
+    result_bytes: int  # of an element that is stored, and of its epilogue operands
 
 
 @dataclass(frozen=True)
 class Tile:
-    """``bn``: columns of each residue; a consumer has 64 places."""
+    """``bn``: channels of each residue. A consumer has 64 coarse pixels.
+
+    ``is_disjoint``: each tap group has a load of its own; otherwise the groups of a row share one. ``a_in_registers``:
+    wgmma RS.
+    """
 
     bn: int
     consumers: int
@@ -71,18 +75,18 @@ class Tile:
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Of a thread that multiplies and of one that copies."""
+        """Registers of a consumer thread and of a producer thread."""
         return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[self.consumers]
 
     def stage_bytes(self, shape: Shape) -> int:
         return -(-(SLAB_ROWS + self.reach(shape)) * SWIZZLE_BYTES // 1024) * 1024
 
     def filter_bytes(self, shape: Shape) -> int:
-        """Of one tap, and 128 bytes of channels (or 64 of them) that are summed."""
+        """Bytes of one tap of the filter in one channel block."""
         return SLAB_ROWS * self.bn * 2 if shape.is_mn_major else self.bn * SWIZZLE_BYTES
 
     def filter_smem_bytes(self, shape: Shape) -> int:
-        """Of filters and their barriers."""
+        """Bytes of the filters in shared memory, and of their barriers."""
         return shape.channel_blocks * (shape.taps * self.filter_bytes(shape) + _BARRIER)
 
     def stages(self, shape: Shape, shared_memory: int) -> int:
@@ -93,7 +97,9 @@ class Tile:
         accumulators = shape.residues * self.bn // 2
         return (
             bool(shape.taps)
-            and (shape.reach > 0 or not self.is_disjoint)  # one pixel of a line: there is nothing to be apart
+            and (
+                shape.reach > 0 or not self.is_disjoint
+            )  # with one tap group in a row, both kinds of loads are the same
             and accumulators < self.registers[0]
             and self.stages(shape, shared_memory) >= (self.loads(shape) if self.a_in_registers else _MIN_STAGES)
         )
@@ -120,7 +126,7 @@ class Choice:
         ) + self.tile.filter_smem_bytes(shape)
 
     def orders_mainloops(self, shape: Shape) -> bool:
-        """Whether consumers multiply one after the other: a ring has half of a piece's copies when its turn comes."""
+        """Whether consumers run their main loops one after another: stages hold more than half of a tile's loads."""
         return _orders_mainloops(self.tile, shape, self.stages)
 
 
@@ -129,13 +135,13 @@ def _orders_mainloops(tile: Tile, shape: Shape, stages: int) -> bool:
 
 
 def ctas_of(shape: Shape, tile: Tile, sms: int) -> int:
-    """In a launch: as many for each tile of columns."""
+    """CTAs of a launch: equally many for each tile of columns."""
     tiles_n = -(-shape.columns // tile.bn)
     return tiles_n * max(1, min(sms // tiles_n, tile.work_items(shape)))
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
-    """The fastest that fits; a tile that was asked for and does not gives way to it. None if none fits."""
+    """The fastest tile that fits; it replaces a requested tile that does not fit. None if none fits."""
     machine = Machine.of(device)
     return _fastest(shape, machine, knobs[TILE.type]) or _fastest(shape, machine, 0)
 
@@ -151,7 +157,7 @@ def _fastest(shape: Shape, machine: Machine, number: int) -> Choice | None:
 
 
 def _clocks(shape: Shape, tile: Tile, machine: Machine) -> float:
-    rows, columns = SLAB_ROWS * _STEP, tile.bn * _STEP  # bytes that a step of a product reads
+    rows, columns = SLAB_ROWS * _STEP, tile.bn * _STEP  # bytes that an MMA reads
     if tile.a_in_registers:
         smem_read = (shape.tap_groups * rows + shape.taps * columns) / _HELD_READ
     else:

@@ -1,4 +1,4 @@
-"""What the engine whose filter gradients share a copied patch among their taps asks of a convolution."""
+"""Requirements of the filter gradient whose taps share a halo tile."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def _fits(task: Task) -> bool:
 NEEDS: tuple[Constraint, ...] = (
     needs_rule(f"{_NAME}.operation", "conv"),
     capability_need(_NAME, is_convolution),
-    wgrad_need(_NAME, "the other directions have pixels as rows: cuda_hopper_halo shares their patches"),
+    wgrad_need(_NAME, "the other directions have pixels as rows: cuda_hopper_halo shares their halo tiles"),
     kind_need(
         f"{_NAME}.types",
         "data_type",
         types_and_sum,
         OneOf(*_TYPES),
-        reason="tensor cores read across the axis that is summed over only what has 16 bits, and sums are in fp32",
+        reason="both operands are MN-major, which tensor cores read for 16-bit types only, and sums are in fp32",
         fix="nothing to do: another engine serves other types",
         when=is_wgrad,
     ),
@@ -58,16 +58,16 @@ NEEDS: tuple[Constraint, ...] = (
         _NAME,
         is_wgrad,
         "dw.dims",
-        stride="neighbouring pixels of the gradient meet neighbours of the image, as they lie in shared memory",
-        groups="a patch is multiplied by the gradients of one group",
+        stride="neighbouring pixels of dy read neighbouring pixels of x, which are neighbouring rows of shared memory",
+        groups="a halo tile is multiplied by the gradients of one group",
         volumes=True,
     ),
     image_need(
         f"{_NAME}.patches",
         "dy.dims",
         lambda task: (shape_of(task.op).pixels, shape_of(task.op).taps),
-        Equals("images in whole patches, filters of 3 lines and 4 columns at most, and room for a few patches"),
-        reason="a patch that reaches beyond the gradient would meet zeros there with what is real in the image",
+        Equals("images in whole tiles, filters of at most 3 x 4 taps, and room for three halo tiles"),
+        reason="beyond dy a tile has zeros, and x has pixels there: 0 * inf would be NaN",
         fix="nothing to do: another engine serves other images and filters",
         when=lambda task: is_wgrad(task) and is_one_walk(task, volumes=True) and not _fits(task),
     ),

@@ -1,4 +1,4 @@
-"""Patches of pixels of a filter gradient whose taps share them, and the choice of one: a model of a block's clocks."""
+"""Tiles of hopper_halo_wgrad.cu, and the choice of one by a cost model."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from graphdnn.engines.cuda.sm90.tile import SWIZZLE_BYTES
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
-_RESERVED = RESERVED + 256  # bytes of shared memory: the system's, and barriers
+_RESERVED = RESERVED + 256  # bytes of shared memory: the system's part, and barriers
 _BARRIERS = 16  # bytes for each stage
 _MAX_STAGES, _MIN_STAGES = 8, 3
-_BLOCK_ROWS = 64  # of a block's tile: channels of the gradient
-_ELEMENT = 2  # bytes
-_MAX_TAP_ROWS, _MAX_ROW_TAPS = 3, 4  # of taps: warpgroups that multiply, and taps in one product
-_MAX_BOX = 256
+_BLOCK_ROWS = 64  # channels k of a filter block
+_ELEMENT_BYTES = 2
+_MAX_TAP_ROWS, _MAX_ROW_TAPS = 3, 4  # rows of taps: consumer warpgroups; taps of a row: columns of one MMA
+_MAX_BOX = 256  # elements of a TMA box along an axis
 _REGISTER_FILE = 65536  # 32-bit registers of a multiprocessor
-_OTHER_REGISTERS = 26  # of a thread beside its accumulators: ptxas asks for as many
+_OTHER_REGISTERS = 26  # of a thread beside its accumulators: ptxas requires as many
 
-# The model's constants: 14 measured pairs of a layer and a patch lie within 4 % of it, on an H200.
-_PRODUCTS = 2130.0  # of 16-bit numbers, a clock
-_READ = 120.0  # bytes of shared memory a clock that products read
-_COPIED = 60.0  # bytes a clock into shared memory
-_HALO_TILE = 12.0  # clocks of a patch besides
-_LEAVING = 27.0  # bytes a clock of sums
-_TILE = 1000.0  # clocks of a tile besides
-_START = -2540.0  # of a launch
-_PACE = 0.95  # of the highest clock
-_SUM = 0.8  # launches' time that a split costs
+# Constants of the cost model, fitted to 14 measured pairs of a layer and a tile on an H200: within 4 %.
+_PRODUCTS = 2130.0  # multiplications of 16-bit numbers in a clock
+_READ = 120.0  # bytes of shared memory that wgmma reads in a clock
+_COPIED = 60.0  # bytes that TMA loads in a clock
+_HALO_TILE = 12.0  # further clocks of a halo tile
+_LEAVING = 27.0  # bytes of results that are stored in a clock
+_TILE = 1000.0  # further clocks of a filter block
+_START = -2540.0  # clocks of a launch
+_PACE = 0.95  # the sustained clock rate, as a share of the highest
+_SUM = 0.8  # the time of the launch that reduces splits, in launches
 
 
 class Shape(NamedTuple):
-    """What the choice depends on. Pairs are of lines and of pixels in a line."""
+    """What the choice depends on. Pairs are (height, width)."""
 
     images: int
-    pixels: tuple[int, int]  # of the gradient
+    pixels: tuple[int, int]  # of dy
     taps: tuple[int, int]
-    dilation: tuple[int, int]  # from tap to tap
-    rows: int  # channels of the gradient
-    channels: int  # of the image
-    result_bytes: int  # of an element that leaves, and of what is read for it
-    depth_taps: int = 1  # taps along the first of three axes, whose slices of the gradient count as images
+    dilation: tuple[int, int]
+    rows: int  # channels of dy
+    channels: int  # of x
+    result_bytes: int  # of an element that is stored, and of its epilogue operands
+    depth_taps: int = 1  # taps along the depth; depth slices of dy count as images
 
     @property
     def tap_count(self) -> int:
@@ -56,7 +56,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class HaloTile:
-    """A patch of the gradient, and how many of the image's channels a block takes."""
+    """A tile of ``height`` x ``width`` pixels of dy, and the channels of x in a filter block."""
 
     height: int
     width: int
@@ -67,13 +67,13 @@ class HaloTile:
         return f"{self.height}x{self.width}x{self.channels}"
 
     def halo_extents(self, shape: Shape) -> tuple[int, int]:
-        """Lines and pixels of the image that a patch's taps read."""
+        """Height and width of the halo tile: the pixels of x that the taps of a tile read."""
         reach = [(taps - 1) * dilation for taps, dilation in zip(shape.taps, shape.dilation, strict=True)]
         return self.height + reach[0], self.width + reach[1]
 
     def stage_bytes(self, shape: Shape) -> int:
-        rows_of_taps, pitch = self.halo_extents(shape)
-        image = -(-rows_of_taps * pitch * self.channels * _ELEMENT // 1024) * 1024
+        halo_height, halo_width = self.halo_extents(shape)
+        image = -(-halo_height * halo_width * self.channels * _ELEMENT_BYTES // 1024) * 1024
         return image + self.height * self.width * SWIZZLE_BYTES
 
     def stages(self, shape: Shape, shared_memory: int) -> int:
@@ -104,11 +104,11 @@ class HaloTile:
         return taps_per_row * self.channels // 2 + _OTHER_REGISTERS <= _REGISTER_FILE // threads // 8 * 8
 
     def halo_tiles(self, shape: Shape) -> tuple[int, int]:
-        """Down and across an image."""
+        """Tiles along the height and the width of dy."""
         return shape.pixels[0] // self.height, shape.pixels[1] // self.width
 
     def filter_blocks(self, shape: Shape) -> tuple[int, int, int]:
-        """Tiles down and across the products, and taps between slices."""
+        """Filter blocks along k, along c, and along the depth of the filter."""
         return -(-shape.rows // _BLOCK_ROWS), -(-shape.channels // self.channels), shape.depth_taps
 
 
@@ -117,33 +117,33 @@ TILES: tuple[HaloTile, ...] = tuple(
     for channels in (64, 32)
     for height, width in ((8, 8), (14, 8), (16, 8), (8, 16), (4, 8), (2, 8))
 )
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a patch, if it serves")
-SPLITS = Knob(KnobType.SPLIT_K, 0, 256, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+SPLITS = Knob(KnobType.SPLIT_K, 0, 256, 1, 0, "splits of the sum, computed side by side; 0: chosen by the shape")
 
 
 class Choice(NamedTuple):
     tile: HaloTile
     stages: int
-    unsplit_blocks: int  # shares that are not split: all, or as many as fill the device some times
-    splits: int  # of each of the others
+    unsplit_blocks: int  # filter blocks that are not split: all, or as many as fill whole waves
+    splits: int  # of each other filter block
     seconds: float
 
 
 def registers(rows_of_taps: int) -> tuple[int, int]:
-    """Of a thread that multiplies and of one that copies, for so many lines of taps."""
+    """Registers of a consumer thread and of a producer thread, for so many rows of taps."""
     return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[rows_of_taps]
 
 
 def overlapped_registers(taps: tuple[int, int], tile: HaloTile) -> tuple[int, int, int] | None:
-    """The same, and the threads that a multiprocessor's registers are divided among at the start, where a block leaves
-    room for others: three lines of taps of 32 channels need few for their sums, unless a line has four taps.
+    """The same for a kernel that leaves registers for the launch that reduces splits, and the threads of its launch
+    bounds. Only three rows of up to three taps with 32 channels need few enough registers; None otherwise.
     """
     rows_of_taps, taps_per_row = taps
     return (96, 24, 768) if (rows_of_taps, tile.channels) == (3, 32) and tile.has_registers(768, taps_per_row) else None
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
-    """The fastest that serves; a patch that was asked for and does not gives way to it. None if none does."""
+    """The fastest tile that serves; it replaces a requested tile that does not serve. None if none serves."""
     machine = Machine.of(device)
     requested = knobs[SPLITS.type]
     return _fastest(shape, machine, knobs[TILE.type], requested) or _fastest(shape, machine, 0, requested)
@@ -165,20 +165,20 @@ def _fastest(shape: Shape, machine: Machine, number: int, requested: int) -> Cho
 
 
 class _Candidate(NamedTuple):
-    """A patch that fits, with what the size of the image does not change."""
+    """A tile that fits, with its costs that do not depend on the extents of the image."""
 
     tile: HaloTile
     stages: int
-    filter_blocks: int  # tiles of the products
-    halo_tile_clocks: float  # clocks
-    results: int  # of a tile
-    epilogue: float  # clocks of a tile, its sums stored as results
+    filter_blocks: int  # in the filter
+    halo_tile_clocks: float
+    results: int  # of a filter block
+    epilogue: float  # clocks of a filter block, if its results are stored
 
     @classmethod
     def of(cls, tile: HaloTile, kind: Shape, shared_memory: int) -> _Candidate:
         rows_of_taps, taps_per_row = kind.taps
         columns = taps_per_row * tile.channels
-        pixel = max(_BLOCK_ROWS * columns / _PRODUCTS, (_BLOCK_ROWS + columns) * _ELEMENT / _READ)
+        pixel = max(_BLOCK_ROWS * columns / _PRODUCTS, (_BLOCK_ROWS + columns) * _ELEMENT_BYTES / _READ)
         halo_tile_clocks = (
             max(rows_of_taps * tile.height * tile.width * pixel, tile.stage_bytes(kind) / _COPIED) + _HALO_TILE
         )
@@ -194,23 +194,23 @@ class _Candidate(NamedTuple):
         split_clocks = -(-halo_tiles // splits) * self.halo_tile_clocks + self.results * 4 / _LEAVING + _TILE
         clocks = clocks + -(-(split_blocks * splits) // machine.sms) * split_clocks + _START
         seconds = clocks / (machine.clock * _PACE)
-        if split_blocks:  # written, read and added
+        if split_blocks:  # partial sums are stored, loaded and added
             seconds += _SUM * machine.launch + 4.0 * split_blocks * self.results * splits / machine.bandwidth
         return seconds
 
 
 @lru_cache(maxsize=256)
 def _fitting(kind: Shape, shared_memory: int, number: int) -> tuple[_Candidate, ...]:
-    """``kind``: a shape with one pixel."""
+    """The tiles that fit. ``kind``: a shape with one image of one pixel."""
     tiles = (TILES[number - 1],) if number else TILES
     return tuple(_Candidate.of(tile, kind, shared_memory) for tile in tiles if tile.fits(kind, shared_memory))
 
 
 def _splits(filter_blocks: int, halo_tiles: int, sms: int, requested: int) -> Iterator[tuple[int, int]]:
-    """Whole shares, and parts of the others.
+    """Numbers of unsplit filter blocks, each with the splits of the other blocks.
 
-    Where parts of so many are asked for, the time rises or falls evenly with the whole shares: the first number or the
-    last is best. Else parts are for the shares that do not fill the device once more.
+    With a requested number of splits, the time is monotonic in the unsplit blocks, so the fewest or the most are best.
+    Otherwise only the filter blocks of the last wave, or of the last two, are split.
     """
     if requested in (0, 1) or halo_tiles == 1:
         yield filter_blocks, 1

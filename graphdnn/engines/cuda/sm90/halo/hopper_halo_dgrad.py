@@ -1,8 +1,8 @@
-"""Engine ``cuda_hopper_halo_dgrad``: strided data gradients whose residues share what is copied (hopper_halo_dgrad.cu).
+"""Engine ``cuda_hopper_halo_dgrad``: strided data gradients whose residues share loads of dy (hopper_halo_dgrad.cu).
 
-Positions of dx of one residue modulo the stride are a product of their own (gemm.py): short sums of few taps, and dy is
-copied for each tap of each. Here a piece of dy is copied once, residues are columns side by side, and all of a block's
-filters stay in shared memory.
+``cuda_hopper_gemm`` has one GEMM for each residue of the positions of dx modulo the stride: sums of few taps, and dy is
+loaded for each tap of each residue. Here a load of dy serves all residues, which are neighbouring columns, and the
+filters of a CTA stay in shared memory.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 
-_EXCHANGED_VEC_N, _PERMUTED_VEC_N = 8, 4  # columns of a thread that follow each other: exchanged ones, and of its own
+_EXCHANGED_VEC_N, _PERMUTED_VEC_N = 8, 4  # contiguous columns of a thread: after an exchange, or by permutation
 _FILES = (
     "pdl.cuh",
     "hopper_pipeline.cuh",
@@ -56,7 +56,7 @@ _FILES = (
 
 _SS_FILES, _RS_FILES = ("halo_dgrad_ss.cuh",), ("ldmatrix.cuh", "halo_dgrad_rs.cuh")
 
-# What epilogue_store.cuh calls with sums, where results leave rounded.
+# The epilogue that epilogue_store.cuh calls with accumulators: it rounds them and calls the generated one.
 _ROUNDING_EPILOGUE = """\
 __device__ __forceinline__ void epilogue(
     const Params& p, const int (&coord)[6], const ColumnOperands& operands, const {compute} (&acc)[{width}],
@@ -74,7 +74,7 @@ __device__ __forceinline__ void epilogue(
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     gemm, shape, sizes = gemm_problem_of(op), shape_of(op), gemm_shape_of(op)
     roles, choice = gemm.roles, choose(shape, device, knobs)
-    assert choice is not None, "a rule asks for a tile that fits"
+    assert choice is not None, "a requirement is that some tile fits"
     tile, tap_groups = choice.tile, tap_groups_of(gemm)
     coarse_extents = coarse_extents_of(op, tile.is_disjoint)
     steps = LaunchSequence(op, device)
@@ -82,7 +82,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     element, compute = image.spec.data_type, COMPUTE_TYPE[roles.op.compute_type]
     filter_mn_major = not is_filter_transposed(roles)
     parameters = Parameters(steps.workspace_offsets)
-    is_rounded = element is DataType.FLOAT  # what tensor cores would only cut off
+    is_rounded = element is DataType.FLOAT  # TMA rounds to TF32; tensor cores would truncate
     box = load_box_of(op, tile.is_disjoint)
     pixels = im2col_map(image, 2, box, (1, 1, 1), SLAB_ROWS + tile.reach(shape))
     is_permuted = not filter_mn_major and is_permutable(filter)
@@ -153,7 +153,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 
 def _rounds_first(op: FusedOp) -> bool:
-    """Whether sums become 16-bit floats before anything else is done with them."""
+    """Whether accumulators become 16-bit floats before any other operation."""
     anchor = op.main
     (result,) = anchor.outputs().values()
     is_scaled = getattr(anchor, "alpha", 1.0) != 1.0 or getattr(anchor, "beta", 0.0) != 0.0
@@ -161,7 +161,7 @@ def _rounds_first(op: FusedOp) -> bool:
 
 
 def _tap_tables(tap_groups: TapGroups, is_disjoint: bool) -> str:
-    """Tables of hopper_halo_dgrad.cu."""
+    """The arrays of hopper_halo_dgrad.cu."""
     taps, rows, loads = tap_groups.taps, tap_groups.rows, tap_groups.loads(is_disjoint)
     residues = [tap.residue for tap in taps]
     tables: dict[str, Sequence[int]] = {
@@ -196,7 +196,7 @@ _COMMON: dict[str, Any] = {"cost": _cost, "generate": generate, "knobs": (TILE,)
 ENGINE = cuda_engine(
     id=80,
     name="cuda_hopper_halo_dgrad",
-    summary="strided data gradients, 16-bit floats, channels last; pieces of dy copied once for all residues",
+    summary="strided data gradients, 16-bit floats, channels last; a load of dy serves all residues",
     needs=dgrad_needs("cuda_hopper_halo_dgrad", FLOAT_PAIRS),
     **OF_EXACT,
     **_COMMON,

@@ -1,9 +1,9 @@
-"""Engine ``cuda_hopper_halo_wgrad``: filter gradients of unit stride whose taps share a copied patch
+"""Engine ``cuda_hopper_halo_wgrad``: filter gradients of unit stride whose taps share a halo tile
 (hopper_halo_wgrad.cu).
 
-A walk tap by tap (gemm.py) copies each pixel once for every tap. Where few channels meet few channels that
-copying is the time; here the pixels around a patch of the gradient are copied once. A block has all taps of 64
-channels of the gradient and 64 or 32 of the image: fewer leave fewer partial sums, and copy the gradient more often.
+``cuda_hopper_gemm`` loads each pixel once for every tap, and with few channels these loads dominate. Here a halo tile
+of x is loaded once for all taps. A CTA has all taps of 64 channels of dy and 64 or 32 channels of x: with 32, partial
+sums are fewer, and dy is loaded more often.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 
-_VEC_N = 8  # columns of a thread that follow each other
+_VEC_N = 8  # contiguous columns of a thread
 _BYTES = 2  # of an element
 _FILES = (
     "pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", "split_k_partials.cuh",
@@ -48,7 +48,7 @@ _FILES = (
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     gemm, shape, sizes = gemm_problem_of(op), shape_of(op), gemm_shape_of(op)
     roles, choice = gemm.roles, choose(shape, device, knobs)
-    assert choice is not None, "a rule asks for a patch that fits"
+    assert choice is not None, "a requirement is that some tile fits"
     tile, is_split = choice.tile, choice.splits > 1
     steps = LaunchSequence(op, device)
     image, gradient = (operand.prepared(steps) for operand in operands(roles))
@@ -138,7 +138,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 ENGINE = cuda_engine(
     id=79,
     name="cuda_hopper_halo_wgrad",
-    summary="filter gradients of unit stride, 16-bit floats, channels last; pieces of images copied once for all taps",
+    summary="filter gradients of unit stride, 16-bit floats, channels last; a halo tile is loaded once for all taps",
     needs=NEEDS,
     cost=_cost,
     generate=generate,

@@ -1,7 +1,7 @@
-"""Where the taps of a strided data gradient meet dy, and which of them read the same pixels there.
+"""Tap groups of a strided data gradient: taps of several residues that read the same pixels of dy.
 
-Place h of a residue is position ``residue + h * stride`` of dx. What a tap reads lies some lines and pixels from
-place h of dy, whichever h; taps of several residues that lie as far are a meeting.
+Coarse pixel h of a residue is position ``residue + h * stride`` of dx. A tap reads dy at a fixed offset from the coarse
+pixel. Taps with the same offset are a tap group.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import NamedTuple
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue
 from graphdnn.engines.memoization import memoize_by_identity
 
-_ROW_AXIS, _COLUMN_AXIS = 1, 2  # the spatial axes that there are, of three
+_ROW_AXIS, _COLUMN_AXIS = 1, 2  # of three spatial axes; the first has extent 1
 
 
 class Tap(NamedTuple):
-    row: int  # of dy, from a place
+    row: int  # offset in dy from a coarse pixel
     column: int
     residue: int
-    filter_tap: int  # in the filter
+    filter_tap: int  # its index in the filter
 
     @property
     def offset(self) -> tuple[int, int]:
@@ -29,32 +29,32 @@ class Tap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TapGroups:
-    """``taps`` in the order of their products."""
+    """``taps``: in the order in which the kernel multiplies them."""
 
     taps: tuple[Tap, ...]
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """That taps read, from a place."""
+        """Row offsets of all taps."""
         return tuple(sorted({tap.row for tap in self.taps})) or (0,)
 
     @property
     def column(self) -> int:
-        """The first that a line's taps read, from a place."""
+        """The smallest column offset."""
         return min((tap.column for tap in self.taps), default=0)
 
     @property
     def reach(self) -> int:
-        """Pixels that they read behind it."""
+        """The distance from the smallest column offset to the largest."""
         return max((tap.column for tap in self.taps), default=0) - self.column
 
     @property
     def offsets(self) -> tuple[tuple[int, int], ...]:
-        """Of the meetings: line and pixel, from a place."""
+        """(row, column) offsets of the tap groups."""
         return tuple(dict.fromkeys(tap.offset for tap in self.taps))
 
     def loads(self, is_disjoint: bool) -> tuple[tuple[int, int], ...]:
-        """Of dy for 64 places: of what each meeting reads, or of each line with what its taps read behind the first."""
+        """Offsets of the loads of dy: one for each tap group if ``is_disjoint``, otherwise one for each row offset."""
         return self.offsets if is_disjoint else tuple((row, self.column) for row in self.rows)
 
 

@@ -1,4 +1,4 @@
-"""Products of warpgroups for first layers (hopper_stem.cu): how the work is divided, and the map of the image."""
+"""hopper_stem.cu: the tile of a CTA, and the tensor map of the image."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.enums import DataType
 from graphdnn.operations.conv_problem import ConvProblem
 
-_MAX_COLUMNS = 96  # channels of a warpgroup's product
-_FEW_COLUMNS = 64  # channels, with whose sums four warpgroups have registers enough
+_MAX_COLUMNS = 96  # channels of a CTA
+_FEW_COLUMNS = 64  # channels whose accumulators leave registers for a fourth warpgroup
 _STAGES = 4
 _MAX_ROWS = 8  # output rows of a tile, at most
-_MAX_BOX = 256  # the longest axis of a copy
-_TMA_UNIT = 8  # bytes of what the copy unit counts
+_MAX_BOX = 256  # elements of a TMA box along an axis
+_TMA_UNIT = 8  # bytes of an element of the tensor map
 _SIZE = 2  # bytes of an element
 
 
 @dataclass(frozen=True, slots=True)
 class Warpgroups:
-    """A division of the work; elements, unless said otherwise."""
+    """The tile of a CTA and its threads."""
 
-    columns: int  # channels of a block
+    columns: int  # channels of a CTA
     threads: int
     rows: int  # output rows of a tile
     stages: int
@@ -44,8 +44,9 @@ def divide(
 ) -> Warpgroups | None:
     """The fastest division of the work; None if none fits.
 
-    ``slices``: depth slices of the image that a result reads. ``row_elements``: elements from row to row. ``filter_slabs``:
-    slabs of 128 bytes of K. ``filter_size``: bytes of a filter's element. ``memory``: bytes of shared memory.
+    ``slices``: depth slices of the image that a result reads. ``row_elements``: elements from row to row.
+    ``filter_slabs``: slabs of 128 bytes of K. ``filter_size``: bytes of a filter's element. ``memory``: bytes of shared
+    memory.
     """
     tiles_n = -(-p.k // _MAX_COLUMNS)
     columns = -(-p.k // tiles_n // 32) * 32
@@ -59,7 +60,7 @@ def divide(
             continue
         tiles = p.n * -(-p.output[0] // rows)
         tile_rows = -(-tiles // max(1, sms // tiles_n)) * rows
-        # Rows that two tiles read come from the cache, but threads copy them twice; few stages wait for memory.
+        # Tiles share rows, which the second one loads from L2. With few stages, consumers wait for memory.
         reload_share = in_rows / (rows * p.stride[0]) - 1
         penalty = 1 + (0.15 if loads_by_tma else 0.4) * reload_share + (0.1 if stages < 3 else 0)
         shared = fixed - RESERVED + stages * (stage + 16)
@@ -70,7 +71,7 @@ def divide(
 
 
 def is_copied_in_bulk(p: ConvProblem, row_elements: int, strides: tuple[int, ...], alignment: int) -> bool:
-    """Whether the copy unit takes the rows: what it counts are 8 bytes, and images and rows begin at 16."""
+    """Whether TMA loads the rows: they are whole elements of 8 bytes, and images and rows are aligned to 16 bytes."""
     row = p.input[1] * p.c * _SIZE
     return (
         row % _TMA_UNIT == 0
@@ -81,7 +82,7 @@ def is_copied_in_bulk(p: ConvProblem, row_elements: int, strides: tuple[int, ...
 
 
 def image_map(p: ConvProblem, row_elements: int, strides: tuple[int, ...], rows: int) -> TensorMap:
-    """Of x as rows of 8-byte numbers: a box is the rows of a tile with what lies around them, of all its slices."""
+    """x as rows of 8-byte elements. A box has the rows of a tile with their padding, of all its depth slices."""
     in_rows = (rows - 1) * p.stride[-2] + p.filter[-2]
     return TensorMap(
         DataType.INT64,

@@ -1,11 +1,11 @@
 """Engine ``cuda_hopper_weight_stationary``: forward convolutions whose filters stay in shared memory.
 
-| direction | rows  | columns   | k               | rows from  | columns from |
-|-----------|-------|-----------|-----------------|------------|--------------|
-| fprop     | pixel | channel k | taps, channel c | x, along k | w, along k   |
+| direction | rows (M) | columns (N) | K               | A          | B          |
+|-----------|----------|-------------|-----------------|------------|------------|
+| fprop     | pixel    | channel k   | taps, channel c | x, K-major | w, K-major |
 
-``cuda_hopper_gemm`` copies filters again for every tile, and its warpgroups wait for the same stages. Here only pixels
-are copied, at any stride, warpgroups go their own ways, and what the epilogue reads for a channel is read once.
+``cuda_hopper_gemm`` loads filters again for every tile, and its warpgroups wait for the same stages. Here the main loop
+loads pixels alone, at any stride, each warpgroup has its own pipeline, and column operands are loaded once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _FILES = ("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_stor
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     gemm, sizes, shape = gemm_problem_of(op), gemm_shape_of(op), shape_of(op)
     roles, choice = gemm.roles, choose(shape, device, knobs)
-    assert choice is not None, "a rule asks for filters that fit"
+    assert choice is not None, "a requirement is that the filters fit"
     tile = choice.tile
     steps = LaunchSequence(op, device)
     image, filter = prepared(op, steps)
@@ -121,7 +121,7 @@ def _result_space(op: FusedOp) -> IndexSpace:
 
 
 def _maps(op: FusedOp, image: Operand, filter: Operand, rows: int, vec_n: int) -> tuple[TensorMap, TensorMap]:
-    """``rows``: of the filter in one copy; ``vec_n``: 0 where it lies in its own order."""
+    """``rows``: of the filter in a TMA load. ``vec_n``: as in a permuted filter map; 0 without permutation."""
     gemm, (box,) = gemm_problem_of(op), im2col_boxes_of(op)
     columns = permuted_filter_map(filter, rows, vec_n) if vec_n else filter_map(filter, rows)
     return im2col_map(image, gemm.roles.problem.spatial, box, gemm.traversal_stride, SLAB_ROWS), columns
@@ -134,7 +134,7 @@ def _original_maps(op: FusedOp, rows: int, vec_n: int) -> tuple[TensorMap, Tenso
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
-    assert choice is not None, "a rule asks for filters that fit"
+    assert choice is not None, "a requirement is that the filters fit"
     copying = copy_seconds_of(task.op, task.device)
     cost = device_cost(task, choice.seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
     return where_idle(cost, task.device, choice.work_items, IDLE)

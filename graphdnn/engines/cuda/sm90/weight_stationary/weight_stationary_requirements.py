@@ -1,4 +1,4 @@
-"""What the engine whose filters stay in shared memory asks of a convolution."""
+"""Requirements of the weight-stationary convolution."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ NEEDS: tuple[Constraint, ...] = (
     direction_need(
         _NAME,
         ConvForward.tag,
-        "only forward do filters lie as they are multiplied, for every type",
+        "only in forward convolutions the filter is K-major for every type",
         lambda task: _has_served_types(task) and not _is_forward(task),
     ),
     problem_need(
         _NAME,
         "groups",
         Equals(1),
-        reason="a block keeps the filters of one group",
+        reason="a CTA keeps the filters of one group",
         fix="nothing to do: another engine serves groups",
         when=_is_forward,
         attribute="w.dims",
@@ -61,8 +61,8 @@ NEEDS: tuple[Constraint, ...] = (
         f"{_NAME}.filter",
         "w.dims",
         lambda task: problem_of(task).w_extents,
-        Equals("filters that leave room for pixels"),
-        reason="all taps and channels of 64 filters at least stay in shared memory, beside rings of pixels",
+        Equals("filters that leave shared memory for pixels"),
+        reason="all taps and channels of at least 64 filters stay in shared memory, beside the stages of pixels",
         fix="nothing to do: another engine serves larger filters, and sums of more channels",
         when=lambda task: _is_one_gemm(task) and not _fits(task),
     ),

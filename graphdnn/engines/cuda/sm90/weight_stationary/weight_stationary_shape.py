@@ -1,4 +1,4 @@
-"""A forward convolution as hopper_weight_stationary.cu sees it: pixels, steps of k, columns."""
+"""The shape of a forward convolution that the choice of a weight-stationary tile depends on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from graphdnn.engines.memoization import memoize
 from graphdnn.engines.operation_cost import bytes_moved
 from graphdnn.fusion.fused_graph import FusedOp
 
-_SCALAR_STORES = 50  # times the bytes of a result, where its elements leave one by one
-_RESIDUAL_WAIT = 1.3  # times the bytes, where threads wait for an operand as large as the result
+_SCALAR_STORES = 50  # factor of a result's bytes, if its elements are stored one by one
+_RESIDUAL_WAIT = 1.3  # factor of all bytes, if threads wait for an operand as large as the result
 
 
 @memoize
@@ -29,7 +29,7 @@ def shape_of(op: FusedOp) -> Shape:
 
 @memoize_for_lines
 def _shape_of_lines(op: FusedOp) -> Shape:
-    """What images, their lines and pixels do not change."""
+    """The shape without rows and moved bytes: it does not depend on the extents of the images."""
     sizes, gemm = gemm_shape_of(op), gemm_problem_of(op)
     ((_, k_tiles),) = sizes.gemms
     (residue,) = gemm.residues

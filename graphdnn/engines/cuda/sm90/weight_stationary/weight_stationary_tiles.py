@@ -1,4 +1,4 @@
-"""Tiles of the engine whose filters stay in shared memory, and the choice of one: a model of a block's clocks."""
+"""Tiles of hopper_weight_stationary.cu, and the choice of one by a cost model."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from graphdnn.engines.cuda.sm90.tile import MMA_K_BYTES, SLAB_ROWS, SWIZZLE_BYTE
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
-_RESERVED = RESERVED + 256  # bytes of shared memory: the system's, and what is left of barriers
+_RESERVED = RESERVED + 256  # bytes of shared memory: the system's part, and alignment
 _BARRIER = 8  # bytes
 _MAX_STAGES, _MIN_STAGES = 8, 2
 
-# The model's constants, fitted to 56 measured pairs of a layer and a tile (bytes and halves, results of one to four
-# bytes), operands from memory, on an H200: 10 % from what was measured, in the mean.
-_PRODUCT = 0.0368  # clocks for each sum of a tile, and step of k
-_READ = 101.0  # bytes of shared memory a clock that products read
-_PIXELS = 53.0  # bytes of them a clock into shared memory
-_PARTIAL = 1.8  # times this besides, for what is missing of rows of 128 bytes
-_UNDER_WAY = 1300.0  # clocks from a request to its pixels: a ring of few stages runs dry
-_STEP = 6.4  # clocks of a step besides
-_BYTE_OUT = 0.0106  # clocks of a consumer for each byte that leaves, and that is read for it
-_FILTERS = 1580.0  # bytes of them a clock: most come while the kernel before ends
-_NORM = 2.7  # how much less what is not the longest counts
-_PACE = 1.08  # of the clock that products alone keep
-_ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
-_OTHER_REGISTERS = 40  # of a thread, than those of sums
-IDLE = 0.55  # of a launch, that pieces do not take which leave nearly all multiprocessors idle
+# Constants of the cost model, fitted to 56 measured pairs of a layer and a tile (bytes and halves, results of one to
+# four bytes, operands in memory) on an H200: 10 % in the mean.
+_PRODUCT = 0.0368  # clocks for each result of a tile and K tile
+_READ = 101.0  # bytes of shared memory that wgmma reads in a clock
+_PIXELS = 53.0  # bytes of pixels that TMA loads in a clock
+_PARTIAL = 1.8  # further loads, for each missing byte of rows of 128 bytes
+_UNDER_WAY = 1300.0  # clocks from the issue of a TMA load to its end: with few stages, consumers wait
+_STEP = 6.4  # further clocks of a K tile
+_BYTE_OUT = 0.0106  # clocks of a consumer for each byte that its epilogue stores or loads
+_FILTERS = 1580.0  # bytes of filters that TMA loads in a clock: most loads overlap the previous launch
+_NORM = 2.7  # the exponent of the norm that combines the phases
+_PACE = 1.08  # the clock rate, as a share of the nominal one
+_ROUNDING = 1 + 1e-9  # a lower bound may equal the cost in floating point
+_OTHER_REGISTERS = 40  # of a thread beside its accumulators
+IDLE = 0.55  # launches: what a grid saves that leaves nearly all multiprocessors idle
 
 
 class Shape(NamedTuple):
     """What the choice depends on."""
 
     rows: int  # pixels of the result
-    k_tiles: int  # steps of 128 bytes of k
-    mma_k_steps: int  # 32s of these bytes that are multiplied
+    k_tiles: int  # of 128 bytes of K
+    mma_k_steps: int  # of 32 bytes, without those that have no channels
     columns: int
-    result_bytes: int  # of an element that leaves, and of what is read for it
-    column_operand_bytes: int  # that are read for a column
-    moved_bytes: int  # all that comes from memory, and goes there
+    result_bytes: int  # of an element that is stored, and of its epilogue operands
+    column_operand_bytes: int  # bytes of epilogue operands of a column
+    moved_bytes: int  # to and from memory
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Consumers of a block, 64 pixels each, and the columns of its filters."""
+    """A CTA's consumers, with 64 pixels each, and its columns ``bn``."""
 
     consumers: int
     bn: int
@@ -60,7 +60,7 @@ class Tile:
 
     @cached_property
     def registers(self) -> tuple[int, int]:
-        """Of a thread that multiplies and of one that copies."""
+        """Registers of a consumer thread and of a producer thread."""
         return {2: (240, 24), 3: (160, 24)}[self.consumers]
 
     @property
@@ -77,7 +77,7 @@ class Tile:
         )
 
     def stages(self, k_tiles: int, shared_memory: int) -> int:
-        """Of each consumer's ring; 0 where filters leave no room for two."""
+        """Stages of each consumer's pipeline; 0 if the filters leave no room for two."""
         left = shared_memory - _RESERVED - self.shared_bytes(k_tiles, 0)
         stages = min(_MAX_STAGES, left // self.shared_bytes(0, 1))
         return stages if stages >= _MIN_STAGES else 0
@@ -92,11 +92,11 @@ class Choice:
     tile: Tile
     stages: int
     seconds: float
-    work_items: int  # blocks that have pixels, at most
+    work_items: int  # the most CTAs that have pixels
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
-    """The fastest that fits; a tile that was asked for and does not gives way to it. None if none fits."""
+    """The fastest tile that fits; it replaces a requested tile that does not fit. None if none fits."""
     machine = Machine.of(device)
     return _fastest(shape, machine, knobs[TILE.type]) or _fastest(shape, machine, 0)
 
@@ -118,15 +118,15 @@ def _fastest(shape: Shape, machine: Machine, number: int) -> Choice | None:
 
 
 class _Candidate(NamedTuple):
-    """A tile that fits, with what rows do not change. Clocks, unless it says otherwise."""
+    """A tile that fits, with its costs that do not depend on the rows, in clocks unless stated otherwise."""
 
     tile: Tile
     stages: int
-    pixels: int  # that all multiprocessors take in a round
-    products: float  # of a round
-    consumer: float  # of a consumer that has the tensor cores for itself
-    copies: float  # of a round
-    outside: float  # before the first round and after the last
+    pixels: int  # of all multiprocessors in a wave
+    products: float  # of a wave
+    consumer: float  # of one consumer, if no other uses the tensor cores
+    copies: float  # of a wave
+    outside: float  # before the first wave and after the last
 
     @classmethod
     def of(cls, tile: Tile, stages: int, shape: Shape, sms: int) -> _Candidate:
@@ -142,10 +142,10 @@ class _Candidate(NamedTuple):
         return cls(tile, stages, SLAB_ROWS * max(1, sms // tiles_n), products, consumer, copies, outside)
 
     def clocks(self, rows: int, memory: float, most: float) -> float:
-        """``memory``: clocks in which everything comes from memory and goes there. Beyond ``most`` a bound serves."""
+        """Clocks of a launch. ``memory``: clocks of all memory traffic. Above ``most``, a lower bound is enough."""
         waves = -(-rows // self.pixels)
         consumer_clocks = -(-waves // self.tile.consumers) * self.consumer
-        # The longest of these, and more where others are nearly as long.
+        # The longest phase; longer, if others are nearly as long.
         parts = waves * self.products, consumer_clocks, memory, waves * self.copies
         bound = max(parts) + self.outside
         if bound > most * _ROUNDING:
@@ -156,7 +156,7 @@ class _Candidate(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _candidates(kind: Shape, sms: int, shared_memory: int, number: int) -> tuple[_Candidate, ...]:
-    """``kind``: a shape without rows."""
+    """The tiles that fit. ``kind``: a shape without rows."""
     tiles = [(tile, tile.stages(kind.k_tiles, shared_memory)) for tile in ((TILES[number - 1],) if number else TILES)]
     candidates = [(tile, stages) for tile, stages in tiles if stages and -(-kind.columns // tile.bn) <= sms]
     return tuple(_Candidate.of(tile, stages, kind, sms) for tile, stages in candidates)
