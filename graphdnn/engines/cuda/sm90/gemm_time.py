@@ -142,12 +142,12 @@ class LowerBounds(NamedTuple):
     """Clocks of a tile without extents, from which lower bounds of ``seconds_of`` are computed."""
 
     step: float  # of a K tile
-    turn: float  # of a tile besides its K tiles, if all multiprocessors are busy
+    turn: float  # of a tile without its K tiles, if all multiprocessors are busy
     epilogue_clocks: tuple[float, float]  # not overlapped, of a CTA: without split-K, and with it
     reduction: float  # of the launch that reduces splits
     per_split: float  # of that launch, for each split of a tile
     cluster_step: float  # of a K tile, if a cluster reduces the splits
-    cluster_start: float  # of such a launch besides
+    cluster_start: float  # further clocks of such a launch
     busy: float  # of a launch, if no multiprocessor idles
     idle: float  # how much less, if all of them do
 

@@ -83,7 +83,7 @@ def operand_needs(
             f"{tag}.compute_type",
             lambda task: task.op.main.compute_type,
             lambda task: Equals(DataType.INT32 if types(task)[0] in INTEGERS else sums),
-            reason="sums are kept in 32-bit registers",
+            reason="tensor cores accumulate in 32-bit registers",
             fix="accumulate floats in FLOAT, bytes in INT32",
             when=when_served,
         ),
@@ -100,17 +100,17 @@ def _outside_of(op: FusedOp) -> str:
     gemm = gemm_problem_of(op)
     spatial = gemm.roles.problem.spatial
     low, high, furthest = LIMITS[spatial]
-    found = []
+    problems = []
     for box in im2col_boxes_of(op):
         for d in range(SPATIAL - spatial, SPATIAL):
             axis = d - (SPATIAL - spatial)
             if not (low <= box.lower[d] <= high and low <= box.upper[d] <= high):
-                found.append(f"axis {axis}: from {box.lower[d]} before to {box.upper[d]} after the image")
+                problems.append(f"axis {axis}: from {box.lower[d]} before to {box.upper[d]} after the image")
             if box.reach[d] > furthest:
-                found.append(f"axis {axis}: a filter that reaches over {box.reach[d]}")
+                problems.append(f"axis {axis}: a filter that reaches over {box.reach[d]}")
             if gemm.traversal_stride[d] > MAX_TRAVERSAL_STRIDE:
-                found.append(f"axis {axis}: stride {gemm.traversal_stride[d]}")
-    return "; ".join(dict.fromkeys(found))
+                problems.append(f"axis {axis}: stride {gemm.traversal_stride[d]}")
+    return "; ".join(dict.fromkeys(problems))
 
 
 def _summed(task: Task) -> int:

@@ -66,8 +66,8 @@ class Tile:
     @property
     def half_sm_tile(self) -> Tile | None:
         """The same tile with two CTAs on a multiprocessor, if there is one."""
-        found = replace(self, ctas_per_sm=2)
-        return found if found in TILES else None
+        tile = replace(self, ctas_per_sm=2)
+        return tile if tile in TILES else None
 
     def fits_registers(self, accumulator_sets: int) -> bool:
         """Whether registers hold ``accumulator_sets`` sets of accumulators."""

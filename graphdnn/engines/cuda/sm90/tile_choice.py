@@ -185,7 +185,7 @@ class _Candidate(NamedTuple):
     row_step_clocks: float  # lower bound for each row and K tile of a group, if all multiprocessors are in use
     tiles_n: int  # along the columns of a group
     tile_rows: int
-    step: float  # lower bounds: of each K tile, of the launch, and of each tile besides
+    step: float  # lower bounds: of each K tile, of the launch, and of each tile without its K tiles
     start: float
     turn: float
     cost: TileClocks

@@ -132,18 +132,18 @@ class TileClocks(NamedTuple):
         """Clocks that ``start`` and ``outside`` lack for a launch that uses all multiprocessors."""
         return _IDLE
 
-    def idle_among(self, pieces: int, sms: int) -> float:
-        """Clocks that a launch of ``pieces`` work items saves because multiprocessors idle: at most ``_IDLE``."""
+    def idle_among(self, items: int, sms: int) -> float:
+        """Clocks that a launch of ``items`` work items saves because multiprocessors idle: at most ``_IDLE``."""
         a_sum = _IDLE_SUM_ACROSS if self.is_mn_major else _IDLE_SUM
-        return max(0.0, 1.0 - pieces / sms) * (_IDLE - a_sum * self.ctas_per_sm * self.tile.bm * self.tile.bn)
+        return max(0.0, 1.0 - items / sms) * (_IDLE - a_sum * self.ctas_per_sm * self.tile.bm * self.tile.bn)
 
-    def step_among(self, pieces: int, sms: int, in_cluster: bool) -> float:
-        """Clocks of a K tile with ``pieces`` work items.
+    def step_among(self, items: int, sms: int, in_cluster: bool) -> float:
+        """Clocks of a K tile with ``items`` work items.
 
         In filter gradients, the bandwidth of L2 that idle multiprocessors leave speeds the others up. CTAs of a cluster
         have no pixels in common, so they profit less.
         """
-        idle = max(0.0, 1.0 - pieces / sms)
+        idle = max(0.0, 1.0 - items / sms)
         # Unaligned rows cost more, the more multiprocessors load at the same time.
         loaded_step = self.step + (self.loaded_step - self.step) * (1.0 - idle)
         if not self.is_mn_major:
@@ -168,13 +168,16 @@ def copied_clocks(shape: GemmShape, tile: Tile, empty: float = 0.0) -> float:
     return (rows - none) * _row_clocks(shape.pixel_alignment) + none * _EMPTY + columns * filters
 
 
-def _row_clocks(pieces: RowAlignment) -> float:
+def _row_clocks(alignment: RowAlignment) -> float:
     """Mean clocks of TMA for a row of 128 bytes."""
-    results = 1.0 - pieces.two_lines - pieces.split_sector - pieces.partial - pieces.volumetric
+    whole = 1.0 - alignment.two_lines - alignment.split_sector - alignment.partial - alignment.volumetric
     others = (
-        pieces.two_lines * _IN_TWO + pieces.split_sector * _ODD + pieces.partial * _PARTIAL + pieces.volumetric * _DEEP
+        alignment.two_lines * _IN_TWO
+        + alignment.split_sector * _ODD
+        + alignment.partial * _PARTIAL
+        + alignment.volumetric * _DEEP
     )
-    return results * SWIZZLE_BYTES / _COPIED + others
+    return whole * SWIZZLE_BYTES / _COPIED + others
 
 
 def _step_clocks(tile: Tile, is_mn_major: bool) -> float:

@@ -21,7 +21,7 @@ _MAX_STAGES = 8
 # cuda_hopper_gemm_tf32 for the same layers: the prediction decides between the two engines.
 _PRODUCT = 0.02525  # clocks for each result and K tile
 _BESIDE = 0.006  # clocks for each byte of a K tile
-_TILE = 3360.0  # clocks of a tile besides
+_TILE = 3360.0  # further clocks of a tile
 _BYTE_OUT = 0.0203  # clocks of a warpgroup for each byte of its results
 _LEAVING = 12.9  # bytes of results that a multiprocessor stores in a clock
 _START = -2040.0  # clocks of a launch

@@ -69,7 +69,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters.integer("splits", 1)
 
     consumer_regs, producer_regs = tile.registers
-    name = f"conv_dgrad__across_{tile.name}x{choice.stages}__{op.name}"
+    name = f"conv_dgrad__tf32_rs_{tile.name}x{choice.stages}__{op.name}"
     text = kernel_text(
         name,
         _FILES,

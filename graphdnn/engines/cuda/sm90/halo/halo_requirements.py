@@ -8,7 +8,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_conv
 from graphdnn.engines.cuda.sm90.flat_pixels import is_flat
 from graphdnn.engines.cuda.sm90.halo.halo_shape import shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_tile_choice import TILE, choose
-from graphdnn.engines.cuda.sm90.halo.shared_tile_requirements import is_one_walk, patch_needs
+from graphdnn.engines.cuda.sm90.halo.shared_tile_requirements import halo_tile_needs, is_one_gemm
 from graphdnn.engines.cuda.sm90.sm90_requirements import channels_last_need, gemm_needs, is_wgrad, types_of
 from graphdnn.engines.engine import Task, image_need, kind_need
 from graphdnn.rules import Constraint
@@ -39,13 +39,13 @@ def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             fix="nothing to do: another engine serves filter gradients",
             when=_has_served_types,
         ),
-        *patch_needs(
+        *halo_tile_needs(
             prefix,
             _is_pixels,
             "w.dims",
             stride="neighbouring rows of the product read neighbouring pixels, as they lie in shared memory",
             groups="a patch is multiplied by the filters of one group",
-            shares=lambda task: not is_flat(task.op),
+            shares_loads=lambda task: not is_flat(task.op),
             volumes=True,
         ),
         prologue_need(prefix, is_convolution),
@@ -58,6 +58,6 @@ def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             reason="a patch with the pixels around it lies in shared memory twice for each warpgroup, beside filters"
             " of one tap, all of them",
             fix="nothing to do: another engine serves large and dilated filters, and one tap of many channels",
-            when=lambda task: _is_pixels(task) and is_one_walk(task, volumes=True) and not _fits(task),
+            when=lambda task: _is_pixels(task) and is_one_gemm(task, volumes=True) and not _fits(task),
         ),
     )

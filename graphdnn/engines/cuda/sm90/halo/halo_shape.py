@@ -89,22 +89,22 @@ def _besides(op: FusedOp) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """Number in the filter of the tap that reads the first pixels of a patch, and of those after it."""
+    """The index in the filter of the tap that reads the first pixels of a halo tile, and strides to the next taps."""
 
     first: int
-    pace: tuple[int, int, int]
+    index_stride: tuple[int, int, int]
 
     @classmethod
     def of(cls, gemm: GemmProblem) -> Taps:
-        """An image is walked through forwards: a tap that lies ``o`` steps from the first is read ``o`` steps on."""
+        """Offsets in the image increase, so where taps read it backwards, the last tap of an axis comes first."""
         (residue,) = gemm.residues
         box = im2col_box_of(gemm, residue)
         depth, height, width = gemm.roles.space(gemm.roles.op.roles[1]).sizes[3:]
-        assert (depth, height) == residue.taps[:_PIXEL], "all taps of a filter meet at unit stride"
-        first, paces = 0, []
-        for d, apart in ((_SLICE, height * width), (_LINE, width), (_PIXEL, 1)):
-            pace = gemm.tap_stride[d] * apart
+        assert (depth, height) == residue.taps[:_PIXEL], "with unit stride the GEMM has all taps of the filter"
+        first, strides = 0, []
+        for d, taps_per_step in ((_SLICE, height * width), (_LINE, width), (_PIXEL, 1)):
+            stride = gemm.tap_stride[d] * taps_per_step
             is_backwards = box.origin[d] > 0
-            first += residue.first_tap[d] * apart + ((residue.taps[d] - 1) * pace if is_backwards else 0)
-            paces.append(-pace if is_backwards else pace)
-        return cls(first, (paces[0], paces[1], paces[2]))
+            first += residue.first_tap[d] * taps_per_step + ((residue.taps[d] - 1) * stride if is_backwards else 0)
+            strides.append(-stride if is_backwards else stride)
+        return cls(first, (strides[0], strides[1], strides[2]))

@@ -7,7 +7,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_conv
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import SPLITS, TILE, Shape, choose
-from graphdnn.engines.cuda.sm90.halo.shared_tile_requirements import is_one_walk, patch_needs
+from graphdnn.engines.cuda.sm90.halo.shared_tile_requirements import halo_tile_needs, is_one_gemm
 from graphdnn.engines.cuda.sm90.sm90_requirements import capability_need, is_wgrad, types_and_sum, wgrad_need
 from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule
 from graphdnn.engines.memoization import memoize
@@ -54,7 +54,7 @@ NEEDS: tuple[Constraint, ...] = (
         when=is_wgrad,
     ),
     prologue_need(_NAME, is_wgrad),
-    *patch_needs(
+    *halo_tile_needs(
         _NAME,
         is_wgrad,
         "dw.dims",
@@ -69,6 +69,6 @@ NEEDS: tuple[Constraint, ...] = (
         Equals("images in whole tiles, filters of at most 3 x 4 taps, and room for three halo tiles"),
         reason="beyond dy a tile has zeros, and x has pixels there: 0 * inf would be NaN",
         fix="nothing to do: another engine serves other images and filters",
-        when=lambda task: is_wgrad(task) and is_one_walk(task, volumes=True) and not _fits(task),
+        when=lambda task: is_wgrad(task) and is_one_gemm(task, volumes=True) and not _fits(task),
     ),
 )

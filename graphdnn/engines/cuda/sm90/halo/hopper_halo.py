@@ -103,7 +103,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "halo_tiles": patches, "halo_tiles_h": down, "halo_tiles_w": aside, "first_tap_index": taps.first,
         "tile_d": choice.run, "halo_tiles_d": runs,
     })  # fmt: skip
-    parameters.integers("tap_index_stride", taps.pace)
+    parameters.integers("tap_index_stride", taps.index_stride)
 
     pieces = -(-patches // tile.of_block) * across
     grid = (min(pieces, device.sm_count), 1, 1)

@@ -83,7 +83,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "halo_tiles": shape.images * tiles_h * tiles_w, "halo_tiles_h": tiles_h, "halo_tiles_w": tiles_w,
         "first_tap_index": taps.first,
     })  # fmt: skip
-    parameters.integers("tap_index_stride", taps.pace)
+    parameters.integers("tap_index_stride", taps.index_stride)
     rows_of_taps, taps_per_row = shape.taps
     overlapped = overlapped_registers(shape.taps, tile) if is_split and filter_blocks <= MAX_OVERLAPPED_TILES else None
     overlaps = overlapped is not None

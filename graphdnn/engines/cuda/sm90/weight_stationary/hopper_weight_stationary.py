@@ -83,7 +83,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters.integer("flat_pixels", 1)
 
     consumer_regs, producer_regs = tile.registers
-    name = f"conv_fprop__held_{tile.name}x{choice.stages}__{op.name}"
+    name = f"conv_fprop__weight_stationary_{tile.name}x{choice.stages}__{op.name}"
 
     def write() -> KernelText:
         return kernel_text(
@@ -106,7 +106,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             },
         )  # fmt: skip
 
-    text = text_of_images(op, epilogue, ("held", tile, choice.stages), write)
+    text = text_of_images(op, epilogue, ("weight_stationary", tile, choice.stages), write)
     shared = tile.shared_bytes(shape.k_tiles, choice.stages)
     steps.add(
         Launch(text, "hopper_weight_stationary", grid, tile.threads, parameters.pack(), shared, starts_early=True)
