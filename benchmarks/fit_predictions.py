@@ -83,7 +83,7 @@ MODELS = {
         (halo_tile_choice,),
         ("cuda_hopper_halo", "cuda_hopper_halo_tf32"),
         (
-            *("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_TAP", "_PATCH", "_OWN_WAY"),
+            *("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_TAP", "_HALO_TILE", "_STATIONARY_TILE"),
             *("_LEAVING", "_START"),
         ),
     ),
@@ -117,7 +117,9 @@ MODELS = {
         ("cuda_grouped_wgrad",),
         ("_LOAD", "_PRODUCT", "_STEP", "_WAIT", "_TURN", "_TILE", "_ROW", "_BROKEN", "_SUM_PACE", "_START"),
     ),
-    "mma": Model((mma_gemm,), ("cuda_mma_gemm", "cuda_mma_gemm_tf32"), ("_PACE", "_LEAVING", "_IDLE")),
+    "mma": Model(
+        (mma_gemm,), ("cuda_mma_gemm", "cuda_mma_gemm_tf32"), ("_RATE_CORRECTION", "_EPILOGUE_SHARE", "_IDLE")
+    ),
     "library": Model(
         (strided_gemm, explicit_gemm),
         ("cuda_explicit_gemm", "cuda_matmul_cublas"),

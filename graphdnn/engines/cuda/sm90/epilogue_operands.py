@@ -10,7 +10,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, SPATIAL
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of
-from graphdnn.engines.cuda.sm90.halo.halo_tile import BOX_ROW
+from graphdnn.engines.cuda.sm90.halo.halo_tile import RESIDUAL_BOX_BYTES
 from graphdnn.engines.cuda.sm90.tile import SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.tile_choice import Choice
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT, LARGEST_STRIDE
@@ -119,6 +119,6 @@ def residual_tile_map(space: IndexSpace, spec: TensorSpec, rows_of_pixels: int, 
         spec.data_type,
         tuple(space.sizes[d] for d in (CHANNELS, 5, *outer)),
         tuple(strides[d] * size or ALIGNMENT for d in (5, *outer)),
-        box=(BOX_ROW // size, pixels, rows_of_pixels, *(1 for _ in outer[1:])),
+        box=(RESIDUAL_BOX_BYTES // size, pixels, rows_of_pixels, *(1 for _ in outer[1:])),
         row=0,
     )

@@ -7,7 +7,7 @@ from math import prod
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import Shape
-from graphdnn.engines.cuda.sm90.halo.halo_shape import channels_of_row
+from graphdnn.engines.cuda.sm90.halo.halo_shape import channels_of_k_block
 from graphdnn.engines.cuda.sm90.halo.tap_groups import tap_groups_of
 from graphdnn.engines.cuda.sm90.tensor_maps import Im2colBox
 from graphdnn.engines.cuda.sm90.tma_operands import is_filter_transposed
@@ -46,7 +46,7 @@ def shape_of(op: FusedOp) -> Shape:
         reach=tap_groups.reach,
         tap_groups=len(tap_groups.offsets),
         taps=len(tap_groups.taps),
-        channel_blocks=-(-gemm.channels // channels_of_row(gemm)),
+        channel_blocks=-(-gemm.channels // channels_of_k_block(gemm)),
         columns=gemm.outer_channels,
         is_mn_major=not is_filter_transposed(gemm.roles),
         result_bytes=gemm_shape_of(op).result_bytes,

@@ -1,6 +1,6 @@
-"""A convolution of unit stride as hopper_halo.cu walks through it: slices, lines and pixels, and its taps in them.
+"""A convolution of unit stride as hopper_halo.cu sees it: depth slices, rows and columns of pixels, and taps.
 
-Each tap along the first of three axes reads patches of another slice: they are further blocks of what is summed.
+Each tap along the depth reads halo tiles of another depth slice, which are further K blocks.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from graphdnn.engines.memoization import memoize
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation
 
-_SLICE, _LINE, _PIXEL = range(3)
-_PERMUTED = 16  # filters that change places among each other
+_DEPTH_AXIS, _ROW_AXIS, _COLUMN_AXIS = range(3)
+_PERMUTED_ROWS = 16  # the unit of permutation of filters
 
 
-def channels_of_row(gemm: GemmProblem) -> int:
-    """In 128 bytes."""
+def channels_of_k_block(gemm: GemmProblem) -> int:
+    """Channels in a K block of 128 bytes."""
     im2col, _ = im2col_and_dense(gemm.roles)
     return SWIZZLE_BYTES // ELEMENTS[im2col.data_type].bytes
 
 
-def row_of(gemm: GemmProblem) -> int:
-    """Bytes of channels that are copied at a time: rows that few channels do not fill take three times as long."""
+def pixel_bytes_of(gemm: GemmProblem) -> int:
+    """Bytes of channels of a pixel in a K block: 64 if all channels fit, because TMA loads full rows faster."""
     im2col, _ = im2col_and_dense(gemm.roles)
     return (
         SWIZZLE_BYTES // 2 if gemm.channels * ELEMENTS[im2col.data_type].bytes <= SWIZZLE_BYTES // 2 else SWIZZLE_BYTES
@@ -42,48 +42,48 @@ def row_of(gemm: GemmProblem) -> int:
 
 @memoize
 def shape_of(op: FusedOp) -> Shape:
-    kept = _of_images(op)
+    base = _shape_of_image(op)
     if not is_flat(op):
         assert isinstance(op.anchor, ConvolutionOperation)
-        return kept._replace(images=op.anchor.problem.n * kept.images)
+        return base._replace(images=op.anchor.problem.n * base.images)
     (residue,) = flat_gemm(gemm_problem_of(op)).residues
-    return kept._replace(images=1, pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]))
+    return base._replace(images=1, pixels=(residue.pixels[_ROW_AXIS], residue.pixels[_COLUMN_AXIS]))
 
 
 @memoize_for_images
-def _of_images(op: FusedOp) -> Shape:
-    """What the number of images does not change; of one image."""
+def _shape_of_image(op: FusedOp) -> Shape:
+    """The shape of one image."""
     (residue,) = gemm_problem_of(op).residues
-    pixels = residue.pixels[_LINE], residue.pixels[_PIXEL]
-    return _besides(op)._replace(images=residue.pixels[_SLICE], pixels=pixels)
+    pixels = residue.pixels[_ROW_AXIS], residue.pixels[_COLUMN_AXIS]
+    return _shape_of_lines(op)._replace(images=residue.pixels[_DEPTH_AXIS], pixels=pixels)
 
 
 @memoize_for_lines
-def _besides(op: FusedOp) -> Shape:
-    """All but the lines and pixels of an image; there is one slice of a plane."""
+def _shape_of_lines(op: FusedOp) -> Shape:
+    """The shape without the extents of an image. An image with two axes has one depth slice."""
     gemm = gemm_problem_of(op)
     im2col, _ = im2col_and_dense(gemm.roles)
     (residue,) = gemm.residues
-    blocks, depth = -(-gemm.channels // channels_of_row(gemm)), residue.taps[_SLICE]
+    channel_blocks, depth_taps = -(-gemm.channels // channels_of_k_block(gemm)), residue.taps[_DEPTH_AXIS]
     is_mn_major = gemm.roles.direction == "dgrad" and not is_filter_transposed(gemm.roles)
-    row, (_, filter) = SWIZZLE_BYTES if is_flat(op) else row_of(gemm), operands(gemm.roles)
+    row, (_, filter) = SWIZZLE_BYTES if is_flat(op) else pixel_bytes_of(gemm), operands(gemm.roles)
     return Shape(
         images=1,
         pixels=(1, 1),
-        taps=(residue.taps[_LINE], residue.taps[_PIXEL]),
-        step=(abs(gemm.dilation[_LINE]), abs(gemm.dilation[_PIXEL])),
-        blocks=blocks * depth,
-        slices=(blocks * SWIZZLE_BYTES // MMA_K_BYTES - (SWIZZLE_BYTES // MMA_K_BYTES - tail_mma_steps(gemm))) * depth,
+        taps=(residue.taps[_ROW_AXIS], residue.taps[_COLUMN_AXIS]),
+        dilation=(abs(gemm.dilation[_ROW_AXIS]), abs(gemm.dilation[_COLUMN_AXIS])),
+        k_blocks=channel_blocks * depth_taps,
+        mma_k_steps=((channel_blocks - 1) * (SWIZZLE_BYTES // MMA_K_BYTES) + tail_mma_steps(gemm)) * depth_taps,
         columns=gemm.outer_channels,
         column_multiple=SLAB_ROWS if is_mn_major else 1,
         result_bytes=gemm_shape_of(op).result_bytes,
         tma_residual_bytes=0 if is_flat(op) else gemm_shape_of(op).tma_residual_bytes,
-        slices_out=1 if is_flat(op) else residue.pixels[_SLICE],
-        row=row,
+        output_slices=1 if is_flat(op) else residue.pixels[_DEPTH_AXIS],
+        pixel_bytes=row,
         are_bytes=ELEMENTS[im2col.data_type].bytes == 1,
         column_operand_bytes=column_operand_bytes(op),
-        is_permutable=not is_mn_major and is_permutable(filter, row, _PERMUTED),
-        deep=depth if abs(gemm.dilation[_SLICE]) == gemm.traversal_stride[_SLICE] == 1 else 1,
+        is_permutable=not is_mn_major and is_permutable(filter, row, _PERMUTED_ROWS),
+        depth_taps=depth_taps if abs(gemm.dilation[_DEPTH_AXIS]) == gemm.traversal_stride[_DEPTH_AXIS] == 1 else 1,
     )
 
 
@@ -100,9 +100,9 @@ class Taps:
         (residue,) = gemm.residues
         box = im2col_box_of(gemm, residue)
         depth, height, width = gemm.roles.space(gemm.roles.op.roles[1]).sizes[3:]
-        assert (depth, height) == residue.taps[:_PIXEL], "with unit stride the GEMM has all taps of the filter"
+        assert (depth, height) == residue.taps[:_COLUMN_AXIS], "with unit stride the GEMM has all taps of the filter"
         first, strides = 0, []
-        for d, taps_per_step in ((_SLICE, height * width), (_LINE, width), (_PIXEL, 1)):
+        for d, taps_per_step in ((_DEPTH_AXIS, height * width), (_ROW_AXIS, width), (_COLUMN_AXIS, 1)):
             stride = gemm.tap_stride[d] * taps_per_step
             is_backwards = box.origin[d] > 0
             first += residue.first_tap[d] * taps_per_step + ((residue.taps[d] - 1) * stride if is_backwards else 0)
