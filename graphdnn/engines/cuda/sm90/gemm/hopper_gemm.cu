@@ -41,21 +41,21 @@ static_assert(TILE_M % (64 * CONSUMER_WARPGROUPS) == 0, "each consumer warpgroup
 static_assert(PINGPONG_GROUPS == 1 || (!SPLIT_K && RESIDUES == 1), "ping-pong needs tiles of equally many K tiles");
 static_assert(WGRAD ? TAIL_COLUMNS * TAIL_SHARERS % SLAB_ROWS == 0 : TILE_N % 32 == 0 && (!B_MN_MAJOR || TILE_N % SLAB_ROWS == 0), "slabs are whole, or tiles share them");
 
-// Numbers of a block's tiles: the first one, the end, and how far apart they are.
+// The work items of a CTA: from `begin` to `end` at a distance of `step`.
 struct TileRange {
     int begin, end, step;
     __device__ __forceinline__ int first() const { return begin; }
     __device__ __forceinline__ int last() const { return end; }
     __device__ __forceinline__ int stride() const { return step; }
 };
-struct EqualTileRange {  // of all tiles; what the launch knows takes no register
+struct EqualTileRange {  // the same for CTAs that share all items evenly; values of the launch take no registers
     int pieces;
     __device__ __forceinline__ int first() const { return (int)blockIdx.x; }
     __device__ __forceinline__ int last() const { return pieces; }
     __device__ __forceinline__ int stride() const { return (int)gridDim.x; }
 };
 
-// Of a strided dgrad, tiles that no tap reaches are ends alone, and blocks behind the `mainloop_ctas` first ones have nothing else.
+// A strided dgrad has tiles that no tap reaches, which are epilogues alone. The CTAs from `mainloop_ctas` on have only these.
 template <class Fields>
 __device__ __forceinline__ auto tile_range_of(const Fields& p, int pieces, int) -> decltype((int)p.mainloop_ctas, TileRange{}) {
     const int busy = (int)p.mainloop_ctas, mainloop_tiles = (int)p.mainloop_tiles, block = (int)blockIdx.x;

@@ -30,7 +30,7 @@ class Shape(NamedTuple):
     taps: tuple[int, int]
     dilation: tuple[int, int]
     k_blocks: int  # of 128 bytes of channels, at all taps along the depth
-    mma_k_steps: int  # of 32 bytes, without those that have no channels
+    mma_k_steps: int  # of 32 bytes; steps without channels do not count
     columns: int
     column_multiple: int  # shared memory has a multiple of so many columns, if there are as many
     result_bytes: int  # of an element that is stored, and of its epilogue operands

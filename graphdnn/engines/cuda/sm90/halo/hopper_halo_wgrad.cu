@@ -47,8 +47,8 @@ __device__ __forceinline__ smem_desc_t make_taps_desc(smem_addr_t address) {
     return (smem_desc_t)((address & 0x3FFFF) >> 4) | leading_offset << 16 | stride_offset << 32 | swizzle_mode << 62;
 }
 
-// What a CTA computes at a time: a filter block at tap `depth_tap` along the depth, and its halo tiles [begin, end). Of a split filter
-// block, `split_block` is the number among those that are split; otherwise it is -1.
+// What a CTA computes at a time: a filter block at tap `depth_tap` along the depth, and its halo tiles [begin, end). `split_block` counts
+// the split filter blocks; it is -1 for a filter block that is not split.
 struct FilterBlockWork { int tile_m, channel_block, depth_tap, begin, end, split, split_block; };
 
 __device__ __forceinline__ FilterBlockWork decode_filter_block_work(const Params& p, int item) {

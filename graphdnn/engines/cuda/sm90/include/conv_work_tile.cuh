@@ -48,7 +48,8 @@ struct WorkTile {
     int k_begin, k_end;
 };
 
-// RowCoords of tiles that are walked side by side, column after column, where Params say so (p.band); else one.
+// Tile rows of a raster group, p.raster_width: a CTA's tiles go down the columns of one group before the next group begins. It is 1
+// for Params without the field.
 template <class Fields> __device__ __forceinline__ auto raster_width_of(const Fields& p, int) -> decltype((int)p.raster_width) {
     return (int)p.raster_width;
 }
@@ -144,8 +145,8 @@ __device__ __forceinline__ void im2col_start(const Params& p, int residue, const
         start[d] = d < 3 - SPATIAL ? 0 : pixel.coord[d] * (int)p.traversal_stride[d] + (int)p.lower_corner[residue * 3 + d];
 }
 
-// The number of a map of so many alike. Where a group's channels end within a row of 128 bytes each group has its own, which end
-// there too, so that no row reaches into the next group (p.maps_per_group: of groups).
+// The index of a tensor map. Params with maps_per_group have a map for each group, which ends where the channels of the group end, so
+// that no row of 128 bytes has channels of two groups.
 template <class Fields>
 __device__ __forceinline__ auto map_index(const Fields& p, const WorkTile& w, int number, int) -> decltype((int)p.maps_per_group) {
     return number * (int)p.maps_per_group + w.group;

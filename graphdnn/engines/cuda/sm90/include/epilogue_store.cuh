@@ -44,7 +44,7 @@ __device__ __forceinline__ void exchange_lanes(Accum (&v)[8]) {
         }
 }
 
-// Whether all pixels are one axis of the result, which Params then say (p.joined).
+// Whether the pixels of all images are one axis of the result: Params have the field flat_pixels then.
 template <class Fields> constexpr auto has_flat_pixels(int) -> decltype(&Fields::flat_pixels, true) { return true; }
 template <class Fields> constexpr bool has_flat_pixels(long) { return false; }
 constexpr bool FLAT_PIXELS = has_flat_pixels<Params>(0);

@@ -1,8 +1,8 @@
 // Adds the partial sums of a split GEMM in a fixed order and runs the epilogue.
 //
 // Units:      a unit is UNIT_ROWS of the 8 rows that a warp's threads have as row `h`, by 32 columns. A CTA has UNITS_PER_CTA.
-// Warp roles: SLICES warps share a unit; each adds a contiguous range of the splits. Where a unit has fewer than 8 rows, the lanes that
-//             are left over take further ranges. The first warp adds the warps' sums and runs the epilogue.
+// Warp roles: SLICES warps share a unit; each adds a contiguous range of the splits. With fewer than 8 rows in a unit, the lanes of a
+//             warp share its range. The first warp adds the warps' sums and runs the epilogue.
 // Layout:     split_k_partials.cuh. Loads are vectors of four accumulators, LOADS_IN_FLIGHT splits at a time.
 // Launches:   with OVERLAPS, CTAs start while the main kernel still runs and wait for it (pdl_wait); the next launch starts likewise.
 //
@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS_PER_CTA, OVERL
     __shared__ Vec<Accum, 4> warp_sums[UNITS_PER_CTA][SLICES][2][32];
     if (OVERLAPS) pdl_trigger();
     const int unit_in_cta = (int)threadIdx.x / UNIT_THREADS, slice = (int)threadIdx.x / 32 % SLICES, lane = (int)threadIdx.x % 32;
-    int row_set = (int)blockIdx.x * UNITS_PER_CTA + unit_in_cta;  // divmod_inplace makes it the warp's 8 rows that contain the unit
+    int row_set = (int)blockIdx.x * UNITS_PER_CTA + unit_in_cta;  // 8 rows of a warp, after the division
     const int thread = divmod_inplace(row_set, LANE_SLICES) * UNIT_LANES + lane % UNIT_LANES;
     const int fragment = row_set / 8, warp = row_set / 2 % 4, h = row_set % 2;
     const int splits = (int)p.splits, range = slice * LANE_SLICES + lane / UNIT_LANES;

@@ -40,7 +40,7 @@ class Shape(NamedTuple):
 
     rows: int  # pixels of the result
     k_tiles: int  # of 128 bytes of K
-    mma_k_steps: int  # of 32 bytes, without those that have no channels
+    mma_k_steps: int  # of 32 bytes; steps without channels do not count
     columns: int
     result_bytes: int  # of an element that is stored, and of its epilogue operands
     column_operand_bytes: int  # bytes of epilogue operands of a column
