@@ -17,7 +17,7 @@ from graphdnn.engines.cuda.rewrites.rewrite import Remainder, Rewrite, Rewritten
 from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm, hopper_matmul
 from graphdnn.engines.cuda.sm90.halo import hopper_halo
-from graphdnn.engines.cuda.sm90.tma_operands import channels_first, operands
+from graphdnn.engines.cuda.sm90.tma_operands import channels_last_strides, operands
 from graphdnn.engines.engine import Cost, Task, kind_need, needs_rule
 from graphdnn.engines.memoization import memoize
 from graphdnn.enums import DataType
@@ -57,7 +57,7 @@ def _upcast(op: FusedOp) -> tuple[Rewritten, ...]:
     if isinstance(as_they_lie, Matmul):
         laid = {t.uid: _packed(t) for t in narrow.values()}
     else:
-        laid = {o.spec.uid: channels_first(o) for o in operands(Roles.of(as_they_lie))}
+        laid = {o.spec.uid: channels_last_strides(o) for o in operands(Roles.of(as_they_lie))}
     free = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal))
     copies = {
         port: t.model_copy(

@@ -23,7 +23,7 @@ from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
 from graphdnn.engines.cuda.sm90.halo import hopper_halo
 from graphdnn.engines.cuda.sm90.split_precision import hopper_limbs
-from graphdnn.engines.cuda.sm90.tma_operands import channels_first, operands
+from graphdnn.engines.cuda.sm90.tma_operands import channels_last_strides, operands
 from graphdnn.engines.engine import Cost, Task, kind_need, needs_rule
 from graphdnn.engines.memoization import memoize
 from graphdnn.engines.operation_cost import bytes_moved
@@ -40,7 +40,7 @@ def _chain(op: FusedOp) -> tuple[FusedOp, TensorSpec]:
     between = op.uses.made & op.uses.front
     (port,) = (port for port, t in anchor.inputs().items() if t.uid in between)
     entering = anchor.inputs()[port]
-    (laid,) = (channels_first(o) for o in operands(Roles.of(anchor)) if o.spec.uid == entering.uid)
+    (laid,) = (channels_last_strides(o) for o in operands(Roles.of(anchor)) if o.spec.uid == entering.uid)
     made = in_memory(entering, laid)
     steps, read = tuple(writing(op.prologue, made)), tuple(fused_inputs(op.prologue))
     chain = FusedOp(op.index, "pointwise", None, (), steps, None, read, (made,), ())
