@@ -44,7 +44,7 @@ __device__ __forceinline__ void multiply_block(
         #pragma unroll
         for (int i = 0; i < MEETINGS; ++i) {
             const int row = (int)threadIdx.x / 32 % 4 * 16 + lane % 16 + SHIFT_OF_MEETING[i];
-            load_matrices<false>(a[k % 2][i], ring.memory, from[COPY_OF_MEETING[i]] + row * SWIZZLE_BYTES + (((2 * k + lane / 16) ^ row % 8) << 4));
+            ldmatrix_x4<false>(a[k % 2][i], ring.memory, from[COPY_OF_MEETING[i]] + row * SWIZZLE_BYTES + (((2 * k + lane / 16) ^ row % 8) << 4));
         }
         fence_accumulators(a[k % 2]);
         #pragma unroll

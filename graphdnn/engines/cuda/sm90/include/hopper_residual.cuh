@@ -43,7 +43,7 @@ __device__ __forceinline__ void read_residual_slab(
     const unsigned char* const from = ring + row * SWIZZLE_BYTES + (byte / 16 ^ pixel % 8) * 16 + byte % 16;
     const Vec<Residual, VEC_WIDTH> pack = *(const Vec<Residual, VEC_WIDTH>*)from;
     #pragma unroll
-    for (int e = 0; e < VEC_WIDTH; ++e) to[e] = pack.at[e];
+    for (int e = 0; e < VEC_WIDTH; ++e) to[e] = pack.data[e];
 }
 
 // What the epilogue keeps, with a thread's elements in a block of 32 columns. `row` is in the tile; `turn` goes on with the

@@ -68,7 +68,7 @@ __device__ __forceinline__ void reduce_splits(
                 const unsigned char* const from = dsmem_buffer + ((acquire * CLUSTER + part) * 2 + half) * HALF_UNIT + lane * 16;
                 const Vec<Accum, 4> pack = load_vec<4>((const Accum*)from);
                 #pragma unroll
-                for (int e = 0; e < 4; ++e) v[4 * half + e] = wrapping_sum(v[4 * half + e], pack.at[e]);
+                for (int e = 0; e < 4; ++e) v[4 * half + e] = wrapping_sum(v[4 * half + e], pack.data[e]);
             }
         const int of_warp = divmod_inplace(unit, 4), h = divmod_inplace(unit, 2), block = divmod_inplace(unit, COLUMN_BLOCKS);
         const RowCoords rows = row_coords_at(p, w, unit * 64 + of_warp * 16 + lane / 4 + 8 * h);

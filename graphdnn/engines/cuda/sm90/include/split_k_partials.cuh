@@ -33,7 +33,7 @@ __device__ __forceinline__ void store_partials(const Params& p, int part, int pi
         for (int half = 0; half < 2; ++half) {
             Vec<Accum, 4> pack;
             #pragma unroll
-            for (int e = 0; e < 4; ++e) pack.at[e] = v[4 * half + e];
+            for (int e = 0; e < 4; ++e) pack.data[e] = v[4 * half + e];
             store_lasting(to + (2 * h + half) * 512, pack);
         }
     }

@@ -31,13 +31,13 @@ extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, OVERLAPS ? 3 
         #pragma unroll
         for (int i = 0; i < UNDER_WAY; ++i)
             #pragma unroll
-            for (int e = 0; e < 8; ++e) sum[e / 4].at[e % 4] = wrapping_sum(sum[e / 4].at[e % 4], packs[i][e / 4].at[e % 4]);
+            for (int e = 0; e < 8; ++e) sum[e / 4].data[e % 4] = wrapping_sum(sum[e / 4].data[e % 4], packs[i][e / 4].data[e % 4]);
     }
     #pragma unroll
     for (int by = LANES; by < 32; by *= 2)
         #pragma unroll
         for (int e = 0; e < 8; ++e) {
-            Accum& one = sum[e / 4].at[e % 4];
+            Accum& one = sum[e / 4].data[e % 4];
             one = wrapping_sum(one, __shfl_xor_sync(0xffffffffu, one, by));
         }
     if constexpr (SLICES > 1) {
@@ -48,11 +48,11 @@ extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS, OVERLAPS ? 3 
     }
     Accum v[8];
     #pragma unroll
-    for (int e = 0; e < 8; ++e) v[e] = sum[e / 4].at[e % 4];
+    for (int e = 0; e < 8; ++e) v[e] = sum[e / 4].data[e % 4];
     #pragma unroll
     for (int other = 1; other < SLICES; ++other)
         #pragma unroll
-        for (int e = 0; e < 8; ++e) v[e] = wrapping_sum(v[e], kept[here][other][e / 4][lane].at[e % 4]);
+        for (int e = 0; e < 8; ++e) v[e] = wrapping_sum(v[e], kept[here][other][e / 4][lane].data[e % 4]);
     const PartialTile of = partial_tile_at(p, piece);
     RowCoords rows = row_coords_at(p, of.w, of.row + warp * 16 + of_set / 4 + 8 * h);
     rows.is_inside[0] &= lane < LANES;

@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
             const int r = slice / (DEPTH / 8), first = slice % (DEPTH / 8) * 8 - (odd ? 1 - LEAD : LEAD);
             Vec<Element, 8> pack;
             #pragma unroll
-            for (int e = 0; e < 8; ++e) pack.at[e].bits = weight_at(p, slab, channel, r, first + e);
+            for (int e = 0; e < 8; ++e) pack.data[e].bits = weight_at(p, slab, channel, r, first + e);
             store_vec<8>((Element*)(memory + odd * FILTER_BYTES + slice / 8 * (BN * SWIZZLE_BYTES) + column * SWIZZLE_BYTES +
                                      ((slice % 8 ^ column % 8) << 4)), pack);
         }
