@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test test-long test-gpu lint docs bench bench-gpu clean
+.PHONY: demo test test-long test-gpu lint docs reference bench bench-gpu clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -44,8 +44,17 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-docs: $(VENV)/.dev
+# The generated pages and the API reference, which is plain HTML: docs/_build/reference/index.html.
+docs: $(VENV)/.dev reference
 	$(BIN)/python docs/generate.py
+
+$(VENV)/.docs: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $@
+
+# A warning of Sphinx is an error.
+reference: $(VENV)/.docs
+	$(BIN)/python docs/reference/build.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/host_overhead.py
@@ -56,4 +65,4 @@ bench-gpu:
 	$(GPU_PYTHON) benchmarks/gpu.py $(BENCH_GPU)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) docs/_build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
