@@ -198,11 +198,12 @@ def support_page() -> str:
     parts.append("## Pointwise modes\n")
     parts.append(
         table(
-            ("mode", "value", "operands", "parameters", "kind", "integers"),
+            ("mode", "value", "formula", "operands", "parameters", "kind", "integers"),
             [
                 (
                     f"`{m.name}`",
                     int(m),
+                    f"`{r.formula}`",
                     ", ".join(r.operands),
                     ", ".join(r.parameters) or "-",
                     r.kind,
