@@ -25,7 +25,14 @@ DIM_MAX = 8
 
 
 def packed_strides(dims: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides: the last axis is contiguous (NCHW for convolution tensors)."""
+    """Row-major strides: the last axis is contiguous (NCHW for images).
+
+    Args:
+        dims: The extents.
+
+    Returns:
+        One stride in elements for each extent.
+    """
     strides, step = [], 1
     for extent in reversed(dims):
         strides.append(step)
@@ -43,7 +50,15 @@ def ordered_strides(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...
 
 
 def channels_last_strides(dims: Sequence[int]) -> tuple[int, ...]:
-    """NHWC, NDHWC: axis 1 is contiguous, axis 0 outermost; plain packed below rank 3."""
+    """Strides with contiguous channels (NHWC, NDHWC): axis 1 is innermost and axis 0 outermost. Below rank 3 the strides
+    are row-major.
+
+    Args:
+        dims: The extents in the order N, C, and the spatial axes.
+
+    Returns:
+        One stride in elements for each extent.
+    """
     if len(dims) < 3:
         return packed_strides(dims)
     return ordered_strides(dims, (0, *range(2, len(dims)), 1))
@@ -197,7 +212,26 @@ _RAGGED = "no operation here reads tensors of variable-length rows"
 
 
 class TensorSpec(Spec):
-    """One operand: uid, element type, extents, strides (both in elements), and how it is stored."""
+    """The description of one operand.
+
+    Args:
+        uid: The number of the tensor in its graph.
+        data_type: The element type.
+        dims: 1 to 8 extents in logical order.
+        strides: One stride in elements for each extent.
+        byte_alignment: Every bound address is a multiple of this number of bytes.
+        is_virtual: True for a tensor without memory. Its values are rounded to its type all the same.
+        is_by_value: True for one number that is read on the host.
+        vector_count: Elements of a vector: 1, 4 or 32.
+        vectorized_dimension: The axis that is stored in vectors, or -1.
+        reordering: Only ``TensorReordering.NONE``.
+        constant_value: The number of a constant, or None.
+        name: A label.
+
+    Raises:
+        BadParam: A field is wrong. The error lists every problem.
+        NotSupported: The type or the layout is not served.
+    """
 
     descriptor = DescriptorType.TENSOR
     constraints: ClassVar[tuple[tuple[Constraint, ...], ...]] = (_SHAPE, _STORAGE)

@@ -59,7 +59,16 @@ WORKSPACE = Rule(
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What configurations must not be, or cost."""
+    """What configurations must not be or cost.
+
+    Args:
+        without_numerical_notes: Engines with one of these notes are excluded.
+        allowed_numerical_notes: Engines that compute with fewer digits than the types have are excluded unless their
+            note is here.
+        without_behavior_notes: Engines with one of these notes are excluded.
+        deterministic: True excludes engines whose results may differ from run to run.
+        workspace_limit: The most bytes of workspace. None means no limit.
+    """
 
     without_numerical_notes: frozenset[NumericalNote] = frozenset()
     allowed_numerical_notes: frozenset[NumericalNote] = frozenset()  # of those that have to be asked for

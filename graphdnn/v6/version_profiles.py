@@ -239,9 +239,13 @@ BIAS = Rule(
 
 @contextmanager
 def profile(release: str) -> Iterator[None]:
-    """Inside, calls of this thread refuse what this release refused. ``release``: "5.1", "6.0", "7.0" or "7.5".
+    """Refuse what a release of cuDNN refused, for the calls of this thread inside a ``with`` block.
 
-    Raises ``CudnnError`` for another one.
+    Args:
+        release: "5.1", "6.0", "7.0" or "7.5".
+
+    Raises:
+        CudnnError: There is no profile of this release.
     """
     if release not in RELEASES:
         raise CudnnError(UNKNOWN.reject("profile", "release", release))

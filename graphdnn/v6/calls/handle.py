@@ -53,10 +53,13 @@ _device: list[DeviceSpec | str | None] = [None]
 
 
 def use(device: DeviceSpec | str | None) -> None:
-    """The device of handles that are created from now on, in every thread: "cuda", "cpu", or the name of a profile.
+    """Choose the device of handles that are created from now on, in every thread.
 
-    None, as in the beginning: what ``GRAPHDNN_DEVICE`` names, or the host. Raises ``BadParam`` for a name that is none;
-    whether a GPU is there is asked when a handle is created.
+    Args:
+        device: "cuda", "cuda:1", "cpu", the name of a profile, or None for the default device.
+
+    Raises:
+        BadParam: The name is unknown. Whether a GPU is present is asked when a handle is created.
     """
     if isinstance(device, str) and device.partition(":")[0].lower() != "cuda":
         device_spec(device)
