@@ -54,7 +54,7 @@ $(VENV)/.docs: $(BIN)/python pyproject.toml
 
 # A warning of Sphinx is an error.
 reference: $(VENV)/.docs
-	$(BIN)/python docs/reference/build.py
+	$(BIN)/python docs/reference/build_reference.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/host_overhead.py

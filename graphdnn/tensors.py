@@ -50,8 +50,8 @@ def ordered_strides(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...
 
 
 def channels_last_strides(dims: Sequence[int]) -> tuple[int, ...]:
-    """Strides with contiguous channels (NHWC, NDHWC): axis 1 is innermost and axis 0 outermost. Below rank 3 the strides
-    are row-major.
+    """Strides with contiguous channels (NHWC, NDHWC): axis 1 is innermost and axis 0 outermost. Below rank 3 the
+    strides are row-major.
 
     Args:
         dims: The extents in the order N, C, and the spatial axes.
@@ -285,10 +285,12 @@ class TensorSpec(Spec):
 
     @property
     def rank(self) -> int:
+        """The number of axes."""
         return len(self.dims)
 
     @cached_property
     def elements(self) -> int:
+        """The number of elements."""
         return prod(self.dims) * self.vector_count
 
     @cached_property
@@ -304,6 +306,7 @@ class TensorSpec(Spec):
 
     @property
     def is_constant(self) -> bool:
+        """Whether the tensor is a number that is known when the graph is built."""
         return self.constant_value is not None
 
     @property
@@ -313,10 +316,12 @@ class TensorSpec(Spec):
 
     @property
     def is_channels_last(self) -> bool:
+        """Whether axis 1 is contiguous and axis 0 outermost, as in NHWC."""
         return self.strides == channels_last_strides(self.dims)
 
     @property
     def is_packed(self) -> bool:
+        """Whether the elements fill their memory without gaps, in any order of the axes."""
         return self.span == self.elements and not may_overlap(self.dims, self.strides)
 
     def label(self) -> str:

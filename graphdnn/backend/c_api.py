@@ -117,8 +117,8 @@ def cudnnBackendDestroyDescriptor(descriptor: Descriptor) -> None:
 
 @c_call(results=0)
 def cudnnBackendInitialize(descriptor: Descriptor) -> None:
-    """Reset a descriptor to the state in which it was created. cuDNN has deprecated this call; create another descriptor
-    instead.
+    """Reset a descriptor to the state in which it was created. cuDNN has deprecated this call; create another
+    descriptor instead.
 
     Args:
         descriptor: The descriptor, finalized or not.
@@ -203,8 +203,8 @@ def cudnnBackendGetAttribute(
 
 @c_call(results=0)
 def cudnnBackendExecute(handle: Handle, executionPlan: Descriptor, variantPack: Descriptor) -> None:
-    """Execute a plan. On a device the work goes into the handle's stream. On the host the results are there when the call
-    returns.
+    """Execute a plan. On a device the work goes into the handle's stream. On the host the results are there when the
+    call returns.
 
     Args:
         handle: The handle, on the device of the plan.

@@ -22,8 +22,8 @@ from graphdnn.operations import (
 
 
 class Extensions(Normalizations):
-    """Operations that the v8 header does not have. ``graphdnn.RnnSpec`` describes a recurrent network once for its three
-    operations.
+    """Operations that the v8 header does not have. ``graphdnn.RnnSpec`` describes a recurrent network once for its
+    three operations.
     """
 
     def im2col(

@@ -86,7 +86,8 @@ class Graph(Inside, Tuning):
             raise AttributeError(f"Graph has no {name!r}: {said}see docs/builder.md", name=name, obj=self)
 
     def cuts(self, *, measure: bool = False, margin: float | None = None) -> Cuts:
-        """Every place where the graph could be split into other kernels, and whether the split is faster than the whole.
+        """Every place where the graph could be split into other kernels, and whether the split is faster than the
+        whole.
 
         Args:
             measure: True executes the whole graph and all parts. That needs the device.

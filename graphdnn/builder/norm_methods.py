@@ -38,7 +38,8 @@ class Normalizations(Operations):
         compute_data_type: Any = None,
         name: str = "",
     ) -> list[Tensor | None]:
-        """Batch normalization in training: ``y = scale * (x - mean) / sqrt(variance + epsilon) + bias`` for each channel.
+        """Batch normalization in training: ``y = scale * (x - mean) / sqrt(variance + epsilon) + bias`` for each
+        channel.
 
         Mean and biased variance are taken over the batch and the spatial axes. The next running statistic is ``(1 -
         momentum) * previous + momentum * current``, with the unbiased variance. Sources: Ioffe and Szegedy, "Batch
@@ -139,7 +140,8 @@ class Normalizations(Operations):
     ) -> list[Tensor | None]:  # fmt: skip
         """Adaptive layer normalization: layer normalization with a scale and a bias of each sample.
 
-        The formula is the one of ``layernorm``; mean and biased variance are taken over the last axis. Source: the cuDNN documentation, NORM_FORWARD with ADA_LAYER_NORM.
+        The formula is the one of ``layernorm``; mean and biased variance are taken over the last axis. Source: the
+        cuDNN documentation, NORM_FORWARD with ADA_LAYER_NORM.
 
         Args:
             norm_forward_phase: TRAINING returns the statistics, INFERENCE does not.

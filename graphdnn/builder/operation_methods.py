@@ -79,7 +79,8 @@ class Operations(Nodes):
         pre_padding: Sequence[int] | int | None = None,
         post_padding: Sequence[int] | int | None = None,
     ) -> Tensor:
-        """Convolution: y ``[N, G*K, P, Q]`` of x ``[N, G*C, H, W]`` and w ``[G*K, C, R, S]``; G is the number of groups.
+        """Convolution: y ``[N, G*K, P, Q]`` of x ``[N, G*C, H, W]`` and w ``[G*K, C, R, S]``; G is the number of
+        groups.
 
         The explicit form of the groups is accepted as well: x ``[N, G, C, H, W]`` and w ``[G, K, C, R, S]``. There may
         be 1 to 3 spatial axes. The output has ``P = floor((H + padding before + padding behind - dilation * (R - 1) -
@@ -162,7 +163,8 @@ class Operations(Nodes):
         pre_padding: Sequence[int] | int | None = None,
         post_padding: Sequence[int] | int | None = None,
     ) -> Tensor:
-        """Filter gradient of a convolution: dw of x and dy. Call ``set_dim`` on it, because several extents are possible.
+        """Filter gradient of a convolution: dw of x and dy. Call ``set_dim`` on it, because several extents are
+        possible.
 
         The formula is the derivative of ``conv_fprop``. Source: the cuDNN documentation,
         ``cudnnConvolutionBackwardFilter``.

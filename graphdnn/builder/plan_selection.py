@@ -299,8 +299,8 @@ class Planning(Limiting):
         operation: str | int | None = None,
         uid: int | None = None,
     ) -> DiagnosticList:
-        """Every edge that was not fused, and every engine, pattern, knob and value that was refused. The arguments select
-        among them.
+        """Every edge that was not fused, and every engine, pattern, knob and value that was refused. The arguments
+        select among them.
 
         The method works before there is a plan. If the graph is invalid, it lists what is wrong.
 

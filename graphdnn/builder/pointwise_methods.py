@@ -142,8 +142,8 @@ Raises:
 def docstring(row: Method) -> str:
     """What ``help`` prints for the method of a row: the formula of the mode, and each argument."""
     told = {argument: _OPERAND[port] for argument, port in row.arguments.items()}
-    for parameter, field in row.parameters.items():
-        meaning, _, default = _PARAMETER[field].partition(" None")
+    for parameter, of_spec in row.parameters.items():
+        meaning, _, default = _PARAMETER[of_spec].partition(" None")
         told[parameter] = meaning if parameter in row.required else f"{meaning} None{default}"
     named = ", ".join(f"{port} = ``{argument}``" for argument, port in row.arguments.items())
     arguments = "\n".join(f"    {argument}: {text}" for argument, text in told.items())

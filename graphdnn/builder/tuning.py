@@ -24,7 +24,7 @@ class Tuning(Running):
         any_class: bool = False,
         **options: Any,
     ) -> Tuned:
-        """Measure configurations on the graph's device and make the fastest one that computes the right results the plan.
+        """Measure configurations on the graph's device. The fastest one with the right results becomes the plan.
 
         Candidates run in a process of their own, on data of their own.
 

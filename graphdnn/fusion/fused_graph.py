@@ -67,8 +67,7 @@ class KernelStructure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FusedOp:
-    """The operations of one kernel: an anchor with pointwise operations before it (prologue) and after it (epilogue).
-    """
+    """The operations of one kernel: an anchor with pointwise operations before (prologue) and after it (epilogue)."""
 
     index: int
     rule: str  # id of the fusion rule, e.g. "conv"
@@ -103,15 +102,15 @@ class FusedOp:
         return self._uses
 
     def at_end(self) -> list[TensorSpec]:
-        """The tensors that the epilogue reads, keeps in registers or writes. An operand of the anchor that the epilogue
-        reads again is among them.
+        """The tensors that the epilogue reads, keeps in registers or writes. An operand of the anchor that the
+        epilogue reads again is among them.
         """
         front_only = self.uses.front_only
         return [t for t in (*self.inputs, *self.outputs, *self.internal) if t.uid not in front_only]
 
     def sources(self, operands: Iterable[TensorSpec]) -> list[TensorSpec]:
-        """The tensors in memory from which operands of the anchor are computed. An operand without a prologue is its own
-        source.
+        """The tensors in memory from which operands of the anchor are computed. An operand without a prologue is its
+        own source.
 
         Args:
             operands: Operands of the anchor.
@@ -124,7 +123,8 @@ class FusedOp:
         return [t for t in found.values() if not (t.is_by_value or t.is_constant)]
 
     def with_anchor(self, anchor: Operation) -> FusedOp:
-        """The same kernel around an anchor that reads other tensors. Operations that nothing reads any more are left out.
+        """The same kernel around an anchor that reads other tensors. Operations that nothing reads any more are left
+        out.
 
         Args:
             anchor: The other anchor.
@@ -209,8 +209,8 @@ class FusedGraph:
 
     @property
     def materialized(self) -> tuple[TensorSpec, ...]:
-        """Virtual tensors that pass through memory: one kernel writes the tensor and another reads it, or nothing reads
-        it.
+        """Virtual tensors that pass through memory: one kernel writes the tensor and another reads it, or nothing
+        reads it.
         """
         written = {t.uid: t for op in self.operations for t in op.outputs if t.is_virtual}
         return tuple([written[uid] for uid in sorted(written)]) if written else ()

@@ -91,8 +91,8 @@ class EngineConfig:
 
     @property
     def workspace_size(self) -> int:
-        """Bytes of workspace: the virtual tensors that pass through memory, and the scratch memory that kernels share in
-        turn.
+        """Bytes of workspace: the virtual tensors that pass through memory, and the scratch memory that kernels share
+        in turn.
         """
         return materialized_bytes(self.fused, self.device) + max([choice.scratch for choice in self.choices])
 

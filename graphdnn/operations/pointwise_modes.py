@@ -380,7 +380,7 @@ POINTWISE: dict[PointwiseMode, Pointwise] = {
         "x - b * floor(x / b)", _TWO, _floor_modulo, _CUDA_FLOOR_MODULO, _CUDA_FLOOR_MODULO_INT, flops=8
     ),
     PointwiseMode.RELU_FWD: _exact(
-        "min(x, upper) for x > lower, else lower + slope * (x - lower)",
+        "lower + slope * (x - lower) for x < lower, else min(x, upper)",
         _ONE,
         _relu,
         _CUDA_RELU,

@@ -40,7 +40,7 @@ def random_bindings(graph: OperationGraph | Graph, seed: int = 0, *, extreme: bo
     Args:
         graph: The graph, described or checked.
         seed: The same seed draws the same numbers.
-        extreme: True draws extreme values as well: infinities, NaN, subnormal and large numbers.
+        extreme: True draws integers from the full range of their type.
 
     Returns:
         ``{uid: array}`` with arrays in host memory.

@@ -31,7 +31,7 @@ PAGES = (
         "graph",
         "Graphs",
         "A graph is described by the methods of :class:`graphdnn.Graph`. Each method adds one operation and returns "
-        "its output tensors. The methods of the elementwise operations are generated from the table of pointwise modes.",
+        "its output tensors. The elementwise methods are generated from the table of pointwise modes.",
         _in("graphdnn", "Graph", "RnnSpec", "Cell")
         + _in("graphdnn.builder", "Tensor")
         + _in("graphdnn.problem", "parse", "random_bindings"),

@@ -14,9 +14,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
 OUTPUT = HERE.parent / "_build"
-os.environ["COLUMNS"] = "100"  # the width that argparse prints help in
+HELP_WIDTH = "100"  # columns of what argparse prints
 
-from pages import PAGES, Page, data_fields, described, members  # noqa: E402
+from reference_pages import PAGES, Page, data_fields, described, members  # noqa: E402
 
 from graphdnn.cli import parser_for  # noqa: E402
 from graphdnn.v6.functions import functions  # noqa: E402
@@ -78,17 +78,21 @@ def command_line_page() -> str:
     overall = help_of([])
     commands = [action for action in parser_for(["--help"])._actions if action.choices and not action.option_strings]
     names = list(commands[0].choices or ())
-    parts = [heading("Command line"), "The texts below are what ``graphdnn --help`` and ``graphdnn COMMAND --help`` print."]
-    parts += [literal(overall)]
+    introduction = "The texts below are what ``graphdnn --help`` and ``graphdnn COMMAND --help`` print."
+    parts = [heading("Command line"), introduction, literal(overall)]
     for name in names:
         parts += [heading(f"graphdnn {name}", "-"), literal(help_of([name]))]
     return "\n\n".join(parts) + "\n"
 
 
 def help_of(words: list[str]) -> str:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        parser_for([*words, "--help"]).parse_args([*words, "--help"])
+    printed, width = io.StringIO(), os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = HELP_WIDTH
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+            parser_for([*words, "--help"]).parse_args([*words, "--help"])
+    finally:
+        os.environ.pop("COLUMNS") if width is None else os.environ.update(COLUMNS=width)
     return printed.getvalue()
 
 
