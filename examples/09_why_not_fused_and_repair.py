@@ -29,7 +29,7 @@ print("\nWhy not this engine:")
 for entry in plan.refusals(engine="cuda_hopper_halo", kind="engine"):
     print(f"  {entry.subject.text}: {entry.attribute} = {entry.actual}, required {entry.required}")
 
-print("\nWhat would help, each tried before it is said:")
+print("\nEdits that help; each was tried:")
 for i, repair in enumerate(plan.repairs(), start=1):
     print(f"  {i}. {repair.words}\n     {repair.gain}")
 

@@ -502,7 +502,7 @@ class Planning(Limiting):
         self._refilter(workspace_limit=workspace)
 
     def _refilter(self, **changes: Any) -> None:
-        """Apply a filter to the lists that exist and to those that will."""
+        """Apply a filter to present and later lists."""
         self._filters = replace(self._filters, **changes)
         self._rank_again()
 

@@ -70,7 +70,7 @@ class KernelText:
 
     name: str
     text: str
-    options: tuple[str, ...] = ()  # besides those that every kernel gets
+    options: tuple[str, ...] = ()  # besides the options of every kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def plan_from_json(text: str | bytes, device: DeviceSpec | str | None = None) ->
 
 
 def config_from_json(text: str | bytes, device: DeviceSpec | None = None) -> EngineConfig:
-    """A plan file's engines and knobs, of which nothing is compiled, nor asked whether they serve the device."""
+    """A plan file's engines and knobs. Nothing is compiled, and no engine is asked whether it serves the device."""
     return guarded(lambda: config_from_dict(parse_document(text, PLAN_FORMAT, sealed=True), device))
 
 

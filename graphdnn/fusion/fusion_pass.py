@@ -117,7 +117,7 @@ class _Walk:
     # Chains that are kernels before anything else.
 
     def _chains(self) -> list[Chain]:
-        """Those that every guard agrees to, none of which share an operation."""
+        """The candidates that every guard accepts. No two of them share an operation."""
         found: list[Chain] = []
         taken: set[int] = set()
         chains: Iterable[tuple[Chain, Sequence[Link | Inside]]] = (

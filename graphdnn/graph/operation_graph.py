@@ -268,7 +268,7 @@ def _beta_problems(operations: Sequence[Operation], where: str) -> Iterator[Reje
 
 
 def _successors(operations: Sequence[Operation], producer: Mapping[int, int]) -> list[set[int]]:
-    """For each operation those that read what it writes."""
+    """For each operation the operations that read its outputs."""
     found: list[set[int]] = [set() for _ in operations]
     for i, op in enumerate(operations):
         for tensor in op.inputs().values():

@@ -57,7 +57,7 @@ class Choice:
 
     @property
     def where(self) -> str:
-        """The fused operation and the device, as error messages show them."""
+        """The engine and the fused operation, as error messages show them."""
         return f"engine {self.engine}, {self.task.where}"
 
 

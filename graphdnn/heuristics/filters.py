@@ -71,7 +71,9 @@ class Filters:
     """
 
     without_numerical_notes: frozenset[NumericalNote] = frozenset()
-    allowed_numerical_notes: frozenset[NumericalNote] = frozenset()  # of those that have to be asked for
+    allowed_numerical_notes: frozenset[NumericalNote] = (
+        frozenset()
+    )  # notes that exclude an engine unless they are allowed
     without_behavior_notes: frozenset[BehaviorNote] = frozenset()
     deterministic: bool = False
     workspace_limit: int | None = None  # bytes

@@ -73,7 +73,7 @@ class Ranking:
         self._found: list[EngineConfig] = []
         self._told = False
         self._working = threading.Lock()
-        self._rest: Iterator[EngineConfig] | None = None  # what follows those that were found
+        self._rest: Iterator[EngineConfig] | None = None  # configurations behind the found ones
 
     def __repr__(self) -> str:
         return f"<Ranking of {self.fused.graph.name!r} on {self.device.name}, mode {self.mode.name}>"

@@ -39,7 +39,7 @@ class LockedKernel:
 
     @property
     def name(self) -> str:
-        """The operations of the kernel and its engine."""
+        """The operations of the kernel, joined by ``+``."""
         return "+".join(op.split(" ")[0] for op in self.operations)
 
     def to_json(self) -> dict[str, Any]:

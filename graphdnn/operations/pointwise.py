@@ -225,7 +225,7 @@ class PointwiseOperation(Operation):
                 look=lambda op: op.alpha1,
                 check=Equals(1.0),
                 when=lambda op: op.spec.row.kind == "index",
-                reason="alpha1 scales the values of x, of which this mode only reads the extents",
+                reason="alpha1 scales the values of x, and this mode reads only the extents of x",
                 fix="leave it unset, or scale the result with a MUL operation",
             ),
             Constraint(

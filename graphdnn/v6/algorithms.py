@@ -98,7 +98,7 @@ def rows() -> dict[tuple[str, int], Row]:
 
 
 def members(kind: type[IntEnum]) -> tuple[IntEnum, ...]:
-    """The algorithms of a direction, those that no release implemented included."""
+    """All algorithms of a direction, even if no release implemented them."""
     return tuple(a for a in kind if not a.name.endswith("_COUNT"))
 
 
@@ -114,7 +114,7 @@ def determinism(algorithm: IntEnum) -> cudnnDeterminism_t:
 
 
 def engines_of(algorithm: IntEnum, place: str) -> tuple[tuple[str, ...], ...]:
-    """Names of the engines that compute an algorithm on devices of a kind, those that are preferred first."""
+    """Names of the engines that compute an algorithm on devices of a kind, preferred engines first."""
     if place == "cpu":
         return HOST_ENGINES_WITHOUT_WORKSPACE if brings_memory(algorithm) else HOST_ENGINES
     return DEVICE_ENGINES[_last_words(algorithm)]

@@ -269,7 +269,7 @@ class KernelView:
 
     @property
     def shared(self) -> int:
-        """The most bytes of shared memory in any launch; 0 on the host."""
+        """The most bytes of shared memory of a block in any launch; 0 on the host."""
         return max((launch.shared for launch in self.launches), default=0)
 
     @property

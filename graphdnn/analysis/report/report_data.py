@@ -42,12 +42,12 @@ class Timing:
 
     @property
     def low(self) -> float:
-        """The lower end of the interval in seconds."""
+        """The shortest time in seconds."""
         return min(self.seconds)
 
     @property
     def high(self) -> float:
-        """The upper end of the interval in seconds."""
+        """The longest time in seconds."""
         return max(self.seconds)
 
 

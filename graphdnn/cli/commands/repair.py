@@ -26,7 +26,7 @@ CHOICE = Rule(
 )
 PARTIAL = Rule(
     id="cli.repair.partial",
-    expected="a graph file, or a text of which all operations can be read",
+    expected="a graph file, or a text with operations that can all be read",
     reason="the text ends at the operation that was refused, so there is no whole graph to write",
     fix="change the text as suggested",
 )

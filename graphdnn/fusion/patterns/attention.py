@@ -207,7 +207,7 @@ ATTENTION_GUARDS: tuple[Constraint, ...] = (
         check=Equals("operands that are computed first"),
         when=lambda inside: inside.is_first and inside.is_late,
         reason="the kernel might wait for itself",
-        fix="add the operations that the kernel reads from before those that read its results",
+        fix="first add the operations that the kernel reads from, then the operations that read its results",
     ),
     *LIMIT_GUARDS,
 )

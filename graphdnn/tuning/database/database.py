@@ -462,7 +462,7 @@ def database_of(given: Any) -> Any:
 
 def _better(earlier: Sequence[Record], now: Sequence[Record]) -> list[Record]:
     """The faster record of each configuration, in the order of times; of equals what was measured last. Where the
-    fastest is this tuning's, the winner that it named among those that tie with it goes first.
+    fastest is this tuning's, the winner that it named goes before the records that tie with it.
     """
     known = {r.choices: r for r in earlier}
     for record in now:
@@ -520,7 +520,7 @@ UNREADABLE = Rule(
 
 
 def merged(database: Database, path: Path) -> tuple[int, int, int]:
-    """(tunings of which something is taken over, tunings left, damaged entries).
+    """(tunings with records that are taken over, tunings left, damaged entries).
 
     Raises ``MalformedFile`` for what is no database, ``BadParam`` where this one cannot be written.
     """

@@ -99,7 +99,7 @@ class Connection(sqlite3.Connection):
         return int(self.steps > _STEPS)
 
     def __del__(self) -> None:
-        """Closed with the last one who holds it; Python 3.13 warns of those that it has to close itself."""
+        """Closed with its last holder; Python 3.13 warns of a connection that it has to close itself."""
         with suppress(sqlite3.Error):
             self.close()
 
