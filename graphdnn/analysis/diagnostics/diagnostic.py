@@ -121,6 +121,6 @@ SUBJECT_FIELDS: tuple[tuple[str, str, str], ...] = (
 )
 LEDGER_FIELDS: tuple[tuple[str, str, str], ...] = (
     ("format", "string", "graphdnn.ledger"),
-    ("version", "integer", "1; another number means other things by the same words"),
+    ("version", "integer", "1; another number means that the fields have another meaning"),
     ("entries", "array of object", "one for each refusal"),
 )
