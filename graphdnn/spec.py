@@ -52,7 +52,7 @@ ATTR_REFUSED = Rule(
 ATTR_UNKNOWN = Rule(
     id="attr.unknown",
     expected="one of {known}",
-    reason="{kind} has no such attribute, and nothing is accepted and ignored",
+    reason="{kind} has no such attribute, and the library ignores no input",
     fix="remove it, or set it on the descriptor it belongs to",
 )
 

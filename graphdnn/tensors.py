@@ -95,7 +95,7 @@ _SHAPE = (
         attribute="dims",
         look=lambda t: t.dims,
         check=Each(AtLeast(1)),
-        reason="a tensor has fixed extents, and an axis without elements cannot be computed with",
+        reason="a tensor has fixed extents, and an axis has at least one element",
         fix="build a plan for each value of an unknown extent (-1); an axis that does not matter has extent 1",
     ),
     Constraint(
@@ -165,8 +165,8 @@ _STORAGE = (
         attribute="reordering",
         look=lambda t: t.reordering,
         check=OneOf(TensorReordering.NONE),
-        reason="no engine here reads physically reordered filters; none needs them",
-        fix="hand in the tensor in its plain order",
+        reason="no engine reads filters that are reordered in memory",
+        fix="pass the tensor in its plain order",
         status=Status.NOT_SUPPORTED_LAYOUT,
     ),
     Constraint(
@@ -202,7 +202,7 @@ _STORAGE = (
         look=lambda t: t.constant_value,
         check=lambda t: Equals(kept_by(t.data_type)),
         when=lambda t: t.constant_value is not None and not is_kept(t.constant_value, t.data_type),
-        reason="the tensor's type has no place for this number, and another one would be computed with",
+        reason="the tensor's type cannot hold this number",
         fix="give a number of that type, or the tensor a type that holds the number",
     ),
 )

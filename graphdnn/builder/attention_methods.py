@@ -15,13 +15,13 @@ from graphdnn.rules import Rule
 OPERANDS = Rule(
     id="builder.sdpa",
     expected="q [..., rows, depth], k [..., keys, depth] and v [..., keys, columns], of one rank of 3 or more",
-    reason="the extents of scores, masks and sums follow from these",
-    fix="hand in tensors with extents; those of results of other operations can be set with set_dim",
+    reason="the extents of scores, masks and sums follow from the extents of q, k and v",
+    fix="pass tensors with extents; set_dim sets the extents of a result",
 )
 MASKS = Rule(
     id="builder.sdpa.masks",
-    expected="lengths for a mask of padding, and a window of at least one key",
-    reason="lengths say which keys are padding; a row without a key has no result",
+    expected="seq_len_kv for a padding mask, and a window of at least one key",
+    reason="seq_len_kv says which keys are padding; a row without a key has no result",
     fix="pass seq_len_kv, [batch, 1, ..., 1] in INT32, with use_padding_mask, and 1 or more as sliding_window_length",
 )
 _LEAST_RANK = 3

@@ -37,7 +37,7 @@ STREAM = Rule(
     id="builder.stream",
     expected="a handle or a stream",
     reason="a handle has a stream of its own, and an execution runs in one stream",
-    fix="leave one of the two out",
+    fix="pass one of the two",
     status=Status.BAD_PARAM_STREAM_MISMATCH,
 )
 HANDLE = Rule(

@@ -69,7 +69,7 @@ UID_TWICE = Rule(
 LAYOUT = Rule(
     id="builder.tensor_like",
     expected="a tensor of a graph, or an array (__array_interface__ or __dlpack__)",
-    reason="extents, strides and type are read off the object",
+    reason="extents, strides and type are taken from the object",
     fix="use tensor(dim, ...) instead",
 )
 

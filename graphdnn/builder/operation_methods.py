@@ -56,7 +56,7 @@ SLICES = Rule(
 PER_AXIS = Rule(
     id="builder.per_axis",
     expected="a number for each of 1 to 3 spatial axes, or one for all",
-    reason="batch, channels and groups are neither padded nor strided",
+    reason="batch, channels and groups have no padding and no stride",
     fix="padding=[1, 1] pads H and W by 1 on both sides; pre_padding=[0, 0], post_padding=[1, 1] pad behind only",
 )
 _MOST_SPATIAL = 3

@@ -38,14 +38,14 @@ NOT_BUILT = Rule(
     id="builder.not_built",
     expected="a built graph",
     reason="there is no plan yet",
-    fix="call build(), or create_execution_plans() and what follows it",
+    fix="call build(), or create_execution_plans() and build_plans()",
     status=Status.NOT_INITIALIZED,
 )
 DESELECTED = Rule(
     id="builder.deselected",
     expected="no name with one of {words}",
     reason="this configuration serves the graph and was deselected by name",
-    fix="deselect less",
+    fix="deselect fewer engines",
     status=Status.NOT_SUPPORTED,
 )
 INDEX = Rule(
@@ -60,7 +60,7 @@ INDEX = Rule(
 NO_ENGINE = Rule(
     id="builder.deselect",
     expected="a part of an engine's name",
-    reason="it would bar nothing, in silence",
+    reason="a word that is part of no engine's name excludes nothing",
     fix="{meant}take the names of graph.ranking or of docs/support.md",
 )
 _OF_CONFIGURATIONS = re.compile(r"_k\d+|[;=]")  # knobs, and what joins engines of several kernels

@@ -232,7 +232,7 @@ FORBIDDEN = Constraint(
     look=_pair_text,
     check=Equals("kernels apart"),
     when=lambda joining: bool(joining.limits.apart) and _pair(joining) is not None,
-    reason="the limits that the plan was asked for keep these operations apart",
+    reason="the requested limits keep these operations apart",
     fix="drop the entry from forbid",
 )
 BOUND = Constraint(
@@ -241,7 +241,7 @@ BOUND = Constraint(
     look=lambda joining: len(joining.joined),
     check=lambda joining: AtMost(joining.limits.bound),
     when=lambda joining: joining.limits.bound is not None,
-    reason="the limits that the plan was asked for bound the operations of a kernel",
+    reason="the requested limits bound the number of operations in a kernel",
     fix="raise bound",
 )
 LIMIT_GUARDS = (FORBIDDEN, BOUND)

@@ -14,7 +14,7 @@ from graphdnn.rules import Rule
 UNRECOGNISED = Rule(
     id="import.format",
     expected="lines of {known}",
-    reason="nothing in the text says which of them it is",
+    reason="the text does not show its format",
     fix="name the format with --format",
 )
 

@@ -14,7 +14,7 @@ from graphdnn.rules import Rule
 UNKNOWN = Rule(
     id="import.unknown",
     expected="{expected}",
-    reason="{detail}, and nothing is read and ignored",
+    reason="{detail}, and the library ignores no input",
     fix="{fix}",
 )
 VALUE = Rule(
@@ -26,7 +26,7 @@ VALUE = Rule(
 MISSING = Rule(
     id="import.missing",
     expected="{expected}",
-    reason="the problem is not defined without it",
+    reason="the problem is incomplete without this value",
     fix="add it",
 )
 UNLIKE = Rule(

@@ -83,7 +83,7 @@ class RnnSpec(Spec):
                 attribute="input_size, hidden_size, layers",
                 look=lambda s: (s.input_size, s.hidden_size, s.layers),
                 check=Each(AtLeast(1)),
-                reason="they count values and layers",
+                reason="the sizes and the number of layers are counts",
                 fix="use positive numbers",
             ),
             Constraint(
@@ -115,7 +115,7 @@ class RnnSpec(Spec):
                 attribute="arithmetic",
                 look=lambda s: s.arithmetic,
                 check=OneOf(DataType.FLOAT, DataType.DOUBLE),
-                reason="gates are fractions, and sums over steps need the width",
+                reason="gates are not integers, and sums over many steps need the precision",
                 fix="use FLOAT, also for narrower data",
                 status=Status.NOT_SUPPORTED_DATA_TYPE,
             ),

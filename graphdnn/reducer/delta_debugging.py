@@ -22,8 +22,8 @@ from graphdnn.rules import Rule
 PASSES = Rule(
     id="reduce.passes",
     expected="a graph that fails",
-    reason="the graph does not fail as it is, so nothing of it can be told apart",
-    fix="say what counts as failing: --still 'COMMAND {{}}', or --rule RULE",
+    reason="the graph does not fail, so no part of it can be the cause",
+    fix="name the failure with --still 'COMMAND {{}}' or --rule RULE",
 )
 FAMILIES: tuple[Callable[[OperationGraph], Iterator[Candidate]], ...] = (fewer, smaller, plainer, plainer_tensors)
 

@@ -29,7 +29,7 @@ BARRED = Rule(
     id="tuning.deselected",
     expected="names that leave some configuration",
     reason="every configuration that serves the graph was deselected by name",
-    fix="deselect less",
+    fix="deselect fewer engines",
     status=Status.NOT_SUPPORTED,
 )
 

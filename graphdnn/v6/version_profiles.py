@@ -224,14 +224,14 @@ INTEGERS = Rule(
 INNERMOST = Rule(
     id="v6.profile.pooling.stride",
     expected="1 along the last axis",
-    reason="the manuals ask for rows that lie close",
+    reason="the manuals require contiguous rows",
     fix="use NCHW, or leave the profile",
     status=_N,
 )
 BIAS = Rule(
     id="v6.profile.bias",
     expected="{expected}",
-    reason="the release read the bias so",
+    reason="the release read the bias with this type and these extents",
     fix="convert the bias, or leave the profile",
     status=_N,
 )

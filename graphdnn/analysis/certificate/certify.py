@@ -58,7 +58,7 @@ from graphdnn.tensors import TensorSpec
 RANGE = Rule(
     id="certificate.range",
     expected="(low, high) with low <= high, for the uid of an input",
-    reason="a bound is worked out from where the inputs lie: {reason}",
+    reason="a bound is computed from the ranges of the inputs: {reason}",
     fix="give a range for the uid of every floating input, or data",
 )
 

@@ -22,8 +22,8 @@ from graphdnn.rules import Rule
 MARGIN = Rule(
     id="cuts.margin",
     expected="a share of at least 0",
-    reason="times that differ by less than this share of the faster one are called neutral",
-    fix="leave it out, or give it like 0.1",
+    reason="two times are called neutral if they differ by less than this share of the faster time",
+    fix="leave it out, or pass a number such as 0.1",
 )
 FUSED_AGAIN = 64  # operations; of larger graphs only the kernels near a cut are looked at again
 PREDICTED_MARGIN, MEASURED_MARGIN = 0.1, 0.05  # differences below this share say nothing

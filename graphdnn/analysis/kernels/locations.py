@@ -17,8 +17,8 @@ from graphdnn.tensors import TensorSpec
 SUBJECT = Rule(
     id="kernels.subject",
     expected="a uid or name of a tensor, or a label, name or kind of an operation: {known}",
-    reason="nothing in the plan's graph is called that",
-    fix="look at plan.kernels for what there is",
+    reason="no tensor and no operation of the plan has this name",
+    fix="plan.kernels lists the kernels",
 )
 
 

@@ -21,7 +21,7 @@ from graphdnn.text_format import plural
 ABSENT = Rule(
     id="cli.check.absent",
     expected="a graph of the lock file",
-    reason="no entry of the file has this graph's key or name",
+    reason="no entry of the lock file has the key or the name of this graph",
     fix="lock it as well: graphdnn lock ... GRAPH",
 )
 

@@ -35,7 +35,7 @@ KEY = Rule(
 FILES = Rule(
     id="cli.db.files",
     expected="{expected}",
-    reason="the action works on what is named after it",
+    reason="the action needs the files that follow it",
     fix="graphdnn db --help lists the actions",
 )
 _LONGEST_NAME = 48

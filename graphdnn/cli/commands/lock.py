@@ -20,7 +20,7 @@ from graphdnn.text_format import plural, seconds, table
 EMPTY = Rule(
     id="cli.lock.empty",
     expected="at least one graph",
-    reason="a lock of nothing holds for everything",
+    reason="a lock without graphs checks nothing",
     fix="name graph files or problem texts, or a file with one text a line after --from",
 )
 DEFAULT = Path("graphdnn.lock")

@@ -51,7 +51,7 @@ COMMAND = Rule(
     id="cli.reduce.command",
     expected="a command that runs",
     reason="{detail}",
-    fix="write it as in a shell, {{}} for the graph's file; sh -c '...' for what needs a shell",
+    fix="write the command as in a shell, with {{}} for the graph's file; use sh -c '...' for pipes and redirections",
 )
 _SECONDS = 300
 _TIMEOUT = 60

@@ -33,7 +33,7 @@ from graphdnn.tuning.result import Tuned, Verdict
 KIND = Rule(
     id="tuning.database.kind",
     expected="a Database, its file, or True for the one beside the kernel cache",
-    reason="times are read from it, and kept in it",
+    reason="the database holds the measured times",
     fix="pass one of these, or leave it out",
 )
 _REFUSED = (sqlite_file.FOREIGN.id, sqlite_file.NEWER.id)
