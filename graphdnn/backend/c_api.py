@@ -19,7 +19,7 @@ from graphdnn.enums import AttributeType, DescriptorType, Status
 from graphdnn.errors import BadParam, NotSupported
 from graphdnn.scalars import whole
 
-VERSION = 92800  # of the cuDNN headers whose names and numbers this face has
+VERSION = 92800  # of the cuDNN headers whose names and numbers this API has
 
 
 @c_call(results=1)

@@ -163,8 +163,8 @@ def operand_constraint(prefix: str, field: str, operands: Callable[[Any], Mappin
         look=lambda op: f"{op.compute_type.name} with {unheld(op)}",
         check=Equals("a compute type that holds every operand"),
         when=lambda op: bool(unheld(op)),
-        reason="an integer compute type would lose the fractions of floating operands, and INT32 the high bits of INT64 "
-        "operands",
+        reason="an integer compute type would lose the fractions of floating operands, and INT32 the high bits of "
+        "INT64 operands",
         fix="use a floating compute type, or INT64; or convert the operand with an IDENTITY operation first",
         status=Status.NOT_SUPPORTED_DATA_TYPE,
     )

@@ -93,8 +93,8 @@ CHAIN_GUARDS: tuple[Constraint, ...] = (
         look=lambda link: link.length,
         check=AtMost(_LONGEST),
         when=lambda link: link.length > _LONGEST,
-        reason="no block can hold a row of this length, so the gradient reads the row twice in any case; a separate sum "
-        "uses more blocks",
+        reason="no block can hold a row of this length, so the gradient reads the row twice in any case; a separate "
+        "sum uses more blocks",
         fix="nothing to do: the sum and what follows it are kernels of their own",
     ),
     *LIMIT_GUARDS,

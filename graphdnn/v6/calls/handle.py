@@ -18,7 +18,7 @@ from graphdnn.v6.errors import CudnnError, legacy_status
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import STREAM, STREAM_KIND
 
-VERSION = (6, 0, 21)  # of the interface whose names and numbers this face has
+VERSION = (6, 0, 21)  # of the interface whose names and numbers this API has
 
 
 @implements("cudnnGetVersion")
@@ -34,7 +34,7 @@ def get_cudart_version() -> int:
 
 @implements("cudnnGetErrorString")
 def get_error_string(status: Any) -> str:
-    """The status' name; also for the statuses of the v8 face, which have other numbers."""
+    """The status' name; also for the statuses of the v8 API, which have other numbers."""
     if isinstance(status, Status):
         return status.c_name
     named = CONSTANTS.get(status) if isinstance(status, str) else status
