@@ -43,7 +43,7 @@ from graphdnn.pipeline import build, prepare, rank
 from graphdnn.plan import ExecutionPlan
 from graphdnn.tensors import TensorSpec, channels_last_strides, packed_strides
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "PROFILES",

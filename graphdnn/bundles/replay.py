@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphdnn.bundles.bundle import ERROR, MISMATCH, NOT_RUN, OK, Bundle
-from graphdnn.bundles.verified_run import VerifiedRun, attempt
+from graphdnn.bundles.verified_run import VerifiedRun, attempt, environment
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.device_selection import device_spec
 from graphdnn.errors import GraphdnnError, MalformedFile, error_for
@@ -18,7 +18,7 @@ SAME, OTHER, UNKNOWN = "same bits", "other bits", "not recorded"
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The result of a replay, beside the recorded run."""
+    """A run of a bundle's plan, and how it differs from the recorded one."""
 
     bundle: Bundle
     made: VerifiedRun
@@ -71,7 +71,15 @@ def replay(bundle: Bundle, device: DeviceSpec | None = None) -> Replayed:
     made = attempt(config, bundle.seed)
     if bundle.inputs and made.operands and made.inputs != bundle.inputs:
         notes.append("the data are others than recorded: NumPy draws otherwise from this seed")
-    return Replayed(bundle, made, tuple(notes), is_same)
+    replayed = Replayed(bundle, made, tuple(notes), is_same)
+    return replace(replayed, notes=(*notes, *_changes(bundle, config))) if replayed.has_moved else replayed
+
+
+def _changes(bundle: Bundle, config: EngineConfig) -> list[str]:
+    """Facts that are others than recorded, and may be why the bits are."""
+    now = environment(config)
+    pairs = ((name, bundle.environment.get(name, "not recorded"), value) for name, value in now.items())
+    return [f"recorded with {name} {then}, run with {value}" for name, then, value in pairs if then != value]
 
 
 def _config(bundle: Bundle, device: DeviceSpec | None) -> tuple[EngineConfig, list[str], bool]:

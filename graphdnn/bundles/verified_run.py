@@ -117,7 +117,17 @@ def environment(config: EngineConfig) -> dict[str, str]:
         "system": f"{platform.system()} {platform.machine()}",
         "device": config.device.name,
     }
-    return facts | (_cuda_facts() if config.device.kind == "cuda" else {})
+    return facts | (_cuda_facts() if config.device.kind == "cuda" else _blas_facts())
+
+
+def _blas_facts() -> dict[str, str]:
+    """BLAS divides a sum among its threads, so that another number of threads may give other bits."""
+    from threadpoolctl import threadpool_info
+
+    libraries = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    names = sorted({f"{library['internal_api']} {library['version'] or ''}".strip() for library in libraries})
+    counts = sorted({str(library["num_threads"]) for library in libraries})
+    return {"blas": ", ".join(names) or "unknown", "BLAS threads": ", ".join(counts) or "unknown"}
 
 
 def _cuda_facts() -> dict[str, str]:

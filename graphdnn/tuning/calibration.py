@@ -15,12 +15,12 @@ from itertools import groupby
 from math import exp, inf, log
 from typing import Any
 
+from graphdnn.analysis.median_statistics import kendall_tau, spearman_rho
 from graphdnn.files import CONTENT, guarded, malformed
 from graphdnn.fusion import fuse
 from graphdnn.tuning.database.database import Database
 from graphdnn.tuning.database.record import Record
 from graphdnn.tuning.decisions import TIE
-from graphdnn.tuning.median_statistics import kendall_tau, spearman_rho
 from graphdnn.tuning.result import FORMAT
 
 ALL = "all"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from graphdnn.analysis.median_statistics import median_interval
 from graphdnn.engines import engines_of
-from graphdnn.tuning.median_statistics import median_interval
 from graphdnn.tuning.result import Trial, Verdict
 
 TIE = 0.02  # medians closer than this, with intervals that overlap, are a tie

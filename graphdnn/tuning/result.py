@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from graphdnn.analysis.median_statistics import CONFIDENCE, Interval
 from graphdnn.analysis.oracle import counted
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
@@ -15,7 +16,6 @@ from graphdnn.files import choices_to_json
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
-from graphdnn.tuning.median_statistics import CONFIDENCE, Interval
 
 FORMAT, VERSION = "graphdnn.tuned", 1
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from graphdnn.analysis.median_statistics import FEWEST, median_interval
 from graphdnn.engines.operation_cost import bytes_moved, floor_seconds
 from graphdnn.heuristics import EngineConfig
 from graphdnn.tuning.candidates import Candidates
 from graphdnn.tuning.decisions import TIE, in_turn, shown_order, simplicity, tied_with, undecided
-from graphdnn.tuning.median_statistics import FEWEST, median_interval
 from graphdnn.tuning.progress_bar import Progress
 from graphdnn.tuning.result import Trial, Tuned, Verdict, time_text
 from graphdnn.tuning.time_accounting import TimeAccount

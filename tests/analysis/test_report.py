@@ -156,6 +156,11 @@ def test_without_a_compiler_the_page_has_a_ranking(
     assert main(["report", TEXTS[0], "--device", "h200", "-o", str(file)]) == Exit.NOT_EXECUTED
     assert file.exists()
     assert "graphdnn[nvrtc]" in capsys.readouterr().err
+    beside = comparison_page(contents, contents)
+    assert "least time" not in beside, "nothing is known of the kernels"
+    assert contents.configs[0].name in beside
+    assert "graphdnn[nvrtc]" in beside
+    assert "no engine serves" not in beside
 
 
 def test_charts_beside_each_other_have_one_scale() -> None:

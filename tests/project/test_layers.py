@@ -31,7 +31,7 @@ LAYERS = (
     ("heuristics",),
     ("plan",),
     ("pipeline", "files"),
-    ("analysis.data_ranges",),
+    ("analysis.data_ranges", "analysis.median_statistics"),
     ("analysis.random_operands", "analysis.oracle"),
     ("analysis.plan_inputs",),
     ("analysis", "analysis.diagnostics", "analysis.kernels", "analysis.trace", "analysis.certificate"),

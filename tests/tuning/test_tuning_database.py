@@ -11,6 +11,7 @@ import pytest
 from tuning_records import CONV, CPU, graph_of, records, tuned
 
 from graphdnn import Filters, Graph, HeurMode, NumericalNote, OperationGraph, build, debug_log, device_spec, fuse, rank
+from graphdnn.analysis.median_statistics import Interval
 from graphdnn.fusion import NO_LIMITS, Limits
 from graphdnn.heuristics import Ranking
 from graphdnn.heuristics.composed import identity
@@ -20,7 +21,6 @@ from graphdnn.tuning.database import sqlite_file
 from graphdnn.tuning.database.environment import setup_of
 from graphdnn.tuning.database.problem_key import problem_key
 from graphdnn.tuning.database.recorded_ranking import RecordedRanking
-from graphdnn.tuning.median_statistics import Interval
 from graphdnn.tuning.result import Spent
 
 

@@ -13,11 +13,11 @@ from scipy import stats
 from tuning_records import CONV, graph_of, offered
 
 from graphdnn import BadParam
+from graphdnn.analysis.median_statistics import Interval, kendall_tau, median_interval, rank_below, spearman_rho
 from graphdnn.heuristics import EngineConfig
 from graphdnn.problem import parse
 from graphdnn.tuning import Trial, Verdict, autotune
 from graphdnn.tuning.decisions import TIE, simplicity, undecided
-from graphdnn.tuning.median_statistics import Interval, kendall_tau, median_interval, rank_below, spearman_rho
 from graphdnn.tuning.search import Limits, Search
 from graphdnn.tuning.time_accounting import TimeAccount
 

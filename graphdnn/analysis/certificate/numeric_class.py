@@ -60,7 +60,7 @@ class OperationClass:
     method: str  # "exact", "copied", "rounded" or "summed", or an algorithm of larger errors
     shorter: tuple[str, ...] = ()  # where the arithmetic has fewer digits than its type
     growth: float = 1.0  # rounding errors beside those of a plain sum, as the engine states
-    is_stable: bool = True  # the same bits on every run
+    is_stable: bool = True  # the same bits on every run, with as many BLAS threads
 
     def can_replace(self, other: OperationClass) -> bool:
         """Whether no error is larger than in the other entry.

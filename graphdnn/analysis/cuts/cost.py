@@ -46,7 +46,12 @@ class CostEvaluator:
         predicted = total(map(self.of_kernel, fused))
         if self._bench is None:
             return predicted
-        return replace(predicted, measured=self._bench.seconds(ExecutionPlan(self._best(fused))))
+        return replace(predicted, timed=(self._bench.enter(ExecutionPlan(self._best(fused))),))
+
+    def measure(self) -> None:
+        """Fill in the times of all costs, if they are to be measured."""
+        if self._bench is not None:
+            self._bench.measure()
 
     def fused(self, part: OperationGraph) -> FusedGraph:
         return fuse(part, self._limits.within(part))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from itertools import chain
+from typing import Any, Protocol
 
+from graphdnn.analysis.median_statistics import Interval
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.errors import BadParam
 from graphdnn.fusion import Limits
@@ -24,6 +26,13 @@ PARTS = Rule(
 )
 
 
+class HasInterval(Protocol):
+    """Something that was executed several times."""
+
+    @property
+    def interval(self) -> Interval: ...
+
+
 @dataclass(frozen=True, slots=True)
 class RunCost:
     """The cost of an execution: predicted seconds, bytes that cross memory, kernels, launches and measured seconds."""
@@ -32,7 +41,17 @@ class RunCost:
     bytes: int
     kernels: int
     launches: int
-    measured: float | None = None  # seconds
+    timed: tuple[HasInterval, ...] | None = None  # what was executed one after the other
+
+    @property
+    def measured(self) -> float | None:
+        """Seconds: medians."""
+        return None if self.timed is None else sum(one.interval.median for one in self.timed)
+
+    @property
+    def uncertainty(self) -> float:
+        """Seconds that the measured time may be off: half the width of the intervals; 0 where nothing was measured."""
+        return sum((one.interval.high - one.interval.low) / 2 for one in self.timed or ())
 
     @property
     def seconds(self) -> float:
@@ -46,7 +65,8 @@ class RunCost:
         """Plain data with the fields of the cost."""
         measured = None if self.measured is None else self.measured * 1e6
         return {
-            "predicted_us": self.predicted * 1e6, "measured_us": measured, "bytes": self.bytes,
+            "predicted_us": self.predicted * 1e6, "measured_us": measured,
+            "uncertainty_us": None if measured is None else self.uncertainty * 1e6, "bytes": self.bytes,
             "kernels": self.kernels, "launches": self.launches,
         }  # fmt: skip
 
@@ -54,10 +74,10 @@ class RunCost:
 def total(prices: Iterable[RunCost]) -> RunCost:
     """One after the other. What was not measured for each of them was not measured."""
     found = tuple(prices)
-    measured = [p.measured for p in found if p.measured is not None]
+    timed = [p.timed for p in found if p.timed is not None]
     return RunCost(
         sum(p.predicted for p in found), sum(p.bytes for p in found), sum(p.kernels for p in found),
-        sum(p.launches for p in found), sum(measured) if len(measured) == len(found) else None,
+        sum(p.launches for p in found), tuple(chain.from_iterable(timed)) if len(timed) == len(found) else None,
     )  # fmt: skip
 
 
@@ -69,6 +89,7 @@ class Verdict:
     split: float
     margin: float  # differences below this share of the faster one say nothing
     is_measured: bool
+    uncertainty: float = 0.0  # seconds: a difference that is not larger than these may be chance
 
     @property
     def gain(self) -> float:
@@ -78,18 +99,19 @@ class Verdict:
     @property
     def word(self) -> str:
         """``pays`` if the whole is faster, ``hurts`` if the split is faster, else ``neutral``."""
-        if self.split > self.whole * (1 + self.margin):
+        if self.split - self.whole * (1 + self.margin) > self.uncertainty:
             return "pays"
-        return "hurts" if self.whole > self.split * (1 + self.margin) else "neutral"
+        return "hurts" if self.whole - self.split * (1 + self.margin) > self.uncertainty else "neutral"
 
     def __str__(self) -> str:
-        return f"{self.word} ({self.gain:+.0%})"
+        sure = f" +/- {self.uncertainty / self.whole:.0%}" if self.uncertainty and self.whole else ""
+        return f"{self.word} ({self.gain:+.0%}{sure})"
 
     def to_json(self) -> dict[str, object]:
         """Plain data with the times and the word."""
         return {
             "verdict": self.word, "gain": self.gain, "margin": self.margin, "whole_us": self.whole * 1e6,
-            "split_us": self.split * 1e6, "measured": self.is_measured,
+            "split_us": self.split * 1e6, "measured": self.is_measured, "uncertainty_us": self.uncertainty * 1e6,
         }  # fmt: skip
 
 
@@ -179,17 +201,17 @@ class Cut:
     @property
     def verdict(self) -> Verdict:
         """The whole graph compared with the split."""
-        return self._verdict(self.split.seconds)
+        return self._verdict(self.split)
 
     @property
     def unfused_after(self) -> Verdict:
         """The whole graph compared with the split, if the part after the cut has one kernel for each operation."""
-        return self._verdict((self.before.fused + self.after.unfused).seconds)
+        return self._verdict(self.before.fused + self.after.unfused)
 
     @property
     def unfused_before(self) -> Verdict:
         """The whole graph compared with the split, if the part before the cut has one kernel for each operation."""
-        return self._verdict((self.before.unfused + self.after.fused).seconds)
+        return self._verdict(self.before.unfused + self.after.fused)
 
     def against(self, seconds: float) -> Verdict:
         """The whole graph compared with the split, if a kernel of your own computes the part after the cut.
@@ -200,10 +222,11 @@ class Cut:
         Returns:
             The verdict.
         """
-        return self._verdict(self.before.fused.seconds + seconds)
+        return self._verdict(self.before.fused, seconds)
 
-    def _verdict(self, split: float) -> Verdict:
-        return Verdict(self.whole.seconds, split, self.margin, self.whole.measured is not None)
+    def _verdict(self, split: RunCost, more: float = 0.0) -> Verdict:
+        is_measured, uncertainty = self.whole.timed is not None, self.whole.uncertainty + split.uncertainty
+        return Verdict(self.whole.seconds, split.seconds + more, self.margin, is_measured, uncertainty)
 
     def to_json(self) -> dict[str, object]:
         """Plain data with the tensors, the costs and the verdicts."""

@@ -61,16 +61,17 @@ def cuts_of(
         margin = MEASURED_MARGIN if measure else PREDICTED_MARGIN
     elif isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 <= margin < inf:
         raise BadParam(MARGIN.reject("CUTS", "margin", margin))
-    survey = _Survey(
-        fused, CostEvaluator(spec, filters or Filters(), without, limits, measure=measure), measure=measure
-    )
+    costs = CostEvaluator(spec, filters or Filters(), without, limits, measure=measure)
+    survey = _Survey(fused, costs, measure=measure)
 
     def cut(place: Place) -> Cut:
         tensors = tuple(graph.tensors[uid] for uid in place.uids)
         before, after = (survey.side(members, place.uids) for members in (place.before, place.after))
         return Cut(tensors, split_here(graph, place, limits), before, after, survey.whole, margin)
 
-    return Cuts(graph, spec, survey.whole, margin, tuple(map(cut, places(fused))))
+    cuts = Cuts(graph, spec, survey.whole, margin, tuple(map(cut, places(fused))))
+    costs.measure()
+    return cuts
 
 
 def of_plan(plan: ExecutionPlan, *, measure: bool = False, margin: float | None = None) -> Cuts:

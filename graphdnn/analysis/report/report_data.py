@@ -117,9 +117,26 @@ class Contents:
         return {0: self.timings[-1].middle} if self.timings and len(self.kernels) == 1 else {}
 
     @property
-    def floor_seconds(self) -> float:
-        """The least time, in seconds, that the peaks of arithmetic and memory allow."""
-        return sum(kernel.floor_seconds for kernel in self.kernels)
+    def floor_seconds(self) -> float | None:
+        """The least time, in seconds, that the peaks of arithmetic and memory allow; None without a plan."""
+        return None if self.plan is None else sum(kernel.floor_seconds for kernel in self.kernels)
+
+    @property
+    def missing(self) -> str:
+        """What this machine lacks to compile the plan, and the remedy; empty if the plan was compiled."""
+        if self.not_compiled is None:
+            return ""
+        reason = self.not_compiled.rejections[0]
+        return f"{reason.where}: expected {reason.expected}; {reason.fix}"
+
+    @property
+    def plan_name(self) -> str:
+        """The name of the plan, or of the best configuration if the plan was not compiled; empty if no engine serves
+        the graph.
+        """
+        if self.plan is not None:
+            return self.plan.name
+        return "" if self.not_compiled is None else self.configs[0].name
 
 
 def contents_of(
