@@ -53,11 +53,18 @@ def directive(name: str) -> str:
     kept = data_fields(thing)
     if kept:
         lines += ["", f"   Fields: {', '.join(f'``{field}``' for field in kept)}."]
-    for member in members(thing):
+    for member in own_members(thing):
         static = inspect.getattr_static(thing, member)
         is_read = isinstance(static, property) or type(static).__name__ == "cached_property"
         lines += ["", f"   .. {'autoproperty' if is_read else 'automethod'}:: {member}"]
     return "\n".join(lines)
+
+
+def own_members(cls: type) -> list[str]:
+    """The members that no base class with an entry of its own describes."""
+    bases = [described(name) for page in PAGES for name in page.names if inspect.isclass(described(name))]
+    told = {name for base in cls.__mro__[1:] if base in bases for name in vars(base)}
+    return [name for name in members(cls) if name not in told or name in vars(cls)]
 
 
 def enumerators(cls: type[Enum]) -> str:

@@ -36,7 +36,7 @@ def docstring(row: Function) -> str:
     if row.inputs:
         parts.append("Args:\n" + "\n".join(f"    {p.name}: {_sentence(p)}" for p in row.inputs))
     if row.results:
-        parts.append(f"Returns:\n    {'; '.join(f'{p.name}: {_meaning(p)}' for p in row.results)}.")
+        parts.append(f"Returns:\n    {'; '.join(f'``{p.name}``, {_meaning(p)}' for p in row.results)}.")
     if row.name in PLAIN:
         parts.append("Returns:\n    The value itself, as in C. The call has no status.")
     else:

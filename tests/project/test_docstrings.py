@@ -37,6 +37,9 @@ def problems(function: Callable[..., Any]) -> list[str]:
     found += [f"a word on {name}, which is no parameter" for name in documented(text) - set(parameters(function))]
     if RAISES.search(source(function)) and "Raises:" not in text:
         found.append("it raises, and does not say so")
+    returned = re.search(r"^Returns:\n    (.*)", text, re.M)
+    if returned and ": " in re.sub(r"``.*?``", "", returned[1]):
+        found.append("the reference takes the words before a colon for the type of the result")
     if not text.split("\n\n")[0].rstrip().endswith((".", ")", "]")) and "->" not in text.split("\n\n")[0]:
         found.append("the first paragraph is no sentence")
     return found
@@ -78,6 +81,7 @@ def test_legacy_calls() -> None:
         assert documented(text) == {p.name for p in row.inputs}, name
         assert ("Raises:" in text) == (name not in ("cudnnGetVersion", "cudnnGetErrorString", "cudnnGetCudartVersion"))
         assert "Source: " in text
+        assert ": " not in text.partition("Returns:\n")[2].split("\n")[0], name
 
 
 def test_incomplete_docstrings_are_rejected() -> None:
@@ -95,6 +99,10 @@ def test_incomplete_docstrings_are_rejected() -> None:
     assert problems(scaled) == [
         "no word on factor", "a word on times, which is no parameter", "it raises, and does not say so",
     ]  # fmt: skip
+    scaled.__doc__ = (
+        "Scale a number.\n\nArgs:\n    x: A.\n    factor: B.\n\nReturns:\n    One number: x.\n\nRaises:\n    C: D."
+    )
+    assert problems(scaled) == ["the reference takes the words before a colon for the type of the result"]
     scaled.__doc__ = "what x is multiplied by"
     assert "the first paragraph is no sentence" in problems(scaled)
     scaled.__doc__ = None
