@@ -11,10 +11,12 @@ import sys
 from enum import Enum
 from pathlib import Path
 
+from pydantic import BaseModel
+
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
 OUTPUT = HERE.parent / "_build"
-HELP_WIDTH = "100"  # columns of what argparse prints
+HELP_WIDTH = "88"  # columns of what argparse prints
 
 from reference_pages import PAGES, Page, data_fields, described, members  # noqa: E402
 
@@ -49,7 +51,7 @@ def directive(name: str) -> str:
         return f".. autofunction:: {name}"
     if issubclass(thing, Enum):
         return f".. autoclass:: {name}\n   :no-members:\n\n   {enumerators(thing)}"
-    lines = [f".. autoclass:: {name}"]
+    lines = [f".. autoclass:: {name}{constructor(thing)}"]
     kept = data_fields(thing)
     if kept:
         lines += ["", f"   Fields: {', '.join(f'``{field}``' for field in kept)}."]
@@ -58,6 +60,15 @@ def directive(name: str) -> str:
         is_read = isinstance(static, property) or type(static).__name__ == "cached_property"
         lines += ["", f"   .. {'autoproperty' if is_read else 'automethod'}:: {member}"]
     return "\n".join(lines)
+
+
+def constructor(cls: type) -> str:
+    """The parameters of a class whose ``__new__`` only chooses a subclass; Sphinx reads other classes itself."""
+    if "__new__" not in vars(cls) or issubclass(cls, (BaseModel, Enum)):
+        return ""
+    signature = inspect.signature(cls.__init__)
+    kept = [p for p in signature.parameters.values() if p.name != "self"]
+    return str(signature.replace(parameters=kept, return_annotation=signature.empty)).replace("'", "")
 
 
 def own_members(cls: type) -> list[str]:

@@ -92,8 +92,8 @@ def coverage() -> tuple[Coverage, ...]:
     """What each of the 171 functions becomes, in the order of the manual.
 
     Returns:
-        One ``Coverage`` for each function, with its release, its section in the manual, the operations that it becomes, and
-        the reference that its values were compared with.
+        One ``Coverage`` for each function, with its release, its section in the manual, the operations that it becomes,
+        and the reference that its values were compared with.
     """
     lines = []
     for row in functions().values():

@@ -1,4 +1,4 @@
-"""explain: show what becomes of a graph: kernels, least times, engines, and every reason"""
+"""explain: show the kernels of a graph, their least times, their engines, and the reason of every refusal"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""lock: pin fused sets, engines, knobs, kernel texts and numeric classes of a set of graphs in a file"""
+"""lock: write the fused operations, engines, knobs, kernel texts and numeric classes of graphs to a file"""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT = Path("graphdnn.lock")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graphs", metavar="GRAPH", nargs="*", help=HELP)
     parser.add_argument(
-        "--from", dest="lists", metavar="FILE", action="append", default=[], help="a file with one problem text a line"
+        "--from", dest="lists", metavar="FILE", action="append", default=[], help="a file with one problem in each line"
     )
     add_device(parser)
     parser.add_argument(
