@@ -19,7 +19,7 @@ from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.direct.direct import ENGINE
 from graphdnn.engines.cuda.direct.direct_wgrad import ENGINE as WGRAD
-from graphdnn.engines.cuda.direct.sliding_mma import sliding_mma, sliding_mma_wgrad
+from graphdnn.engines.cuda.direct.measured_tiles import MEASURED
 from graphdnn.enums import KnobType
 
 H200 = device_spec("h200")
@@ -120,9 +120,9 @@ def test_multiply_adds_serve_the_rest(text: str) -> None:
 @pytest.mark.parametrize("engine", [ENGINE, WGRAD], ids=["forward", "filter"])
 def test_what_was_measured_is_chosen(engine: Engine) -> None:
     if engine is ENGINE:
-        keys = [(d, r, stride, group) for d, (r, _), (stride, _), group in sliding_mma.MEASURED]
+        keys = [(d, r, stride, group) for d, (r, _), (stride, _), group in MEASURED.tensor_cores]
     else:
-        keys = [("wgrad", r, stride, group) for (r, _), (stride, _), group in sliding_mma_wgrad.MEASURED]
+        keys = [(d, r, stride, group) for d, (r, _), (stride, _), group in MEASURED.tensor_core_wgrad]
     for direction, r, stride, group in keys:
         out, w = 56 // stride, f"f16[96,{group},{r},{r}]"
         text = {

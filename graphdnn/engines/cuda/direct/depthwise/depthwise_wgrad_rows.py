@@ -18,6 +18,7 @@ from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.direct.direct_access import apart, image_space
 from graphdnn.engines.cuda.direct.direct_shape import Shape
+from graphdnn.engines.cuda.direct.measured_tiles import MEASURED
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import STAGES, Wishes
 from graphdnn.engines.cuda.direct.sliding_mma.sliding_mma_wgrad import SLICES
 from graphdnn.enums import DataType
@@ -41,14 +42,6 @@ _COPY_SHARE = 0.85  # of the data sheet's bandwidth that a copy reaches
 _IN_CLUSTER = 8  # blocks at most
 _TILES_IN_CLUSTER = 8  # of a block, and
 _LANES_IN_CLUSTER = 16  # threads along the channels
-
-# filter -> columns and rows of a tile, of which the first that divides an image is taken, and the tiles times threads
-# along the channels below which rings are faster: measured on an H200 (fp16, 64 images of 56 x 56 to 32 of 7 x 7).
-MEASURED: dict[tuple[int, ...], tuple[tuple[tuple[int, int], ...], int]] = {
-    (3, 3): (((8, 7), (7, 7)), 0),
-    (5, 5): (((7, 14),), 16384),
-}
-_MOST_COLUMNS: dict[tuple[int, ...], int] = {(5, 5): 28}  # beyond, tensor cores do it
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +90,20 @@ def serves(op: FusedOp, shape: Shape) -> bool:
 def is_faster(shape: Shape) -> bool:
     """Whether it beats rings in shared memory: as measured for 16-bit images that tiles divide."""
     p, tile = shape.problem, _dividing(shape)
-    if tile is None or p.groups % 2 or shape.columns > _MOST_COLUMNS.get(p.filter, shape.columns):
+    if tile is None or p.groups % 2:
+        return False
+    known = MEASURED.register_wgrad[p.filter]
+    if known.most_columns is not None and shape.columns > known.most_columns:
         return False
     tiles = p.n * (shape.columns // tile[0]) * (shape.rows // tile[1])
     is_narrow = min(shape.in_piece, shape.out_piece) < _PIECE or {shape.in_bytes, shape.out_bytes} != {2}
-    return not is_narrow and tiles * p.groups // 2 >= MEASURED[p.filter][1]
+    return not is_narrow and tiles * p.groups // 2 >= known.least_threads
 
 
 def _dividing(shape: Shape) -> tuple[int, int] | None:
     """Columns and rows of a tile that divides the image."""
-    tiles, _ = MEASURED.get(shape.problem.filter, ((), 0))
+    known = MEASURED.register_wgrad.get(shape.problem.filter)
+    tiles = known.tiles if known else ()
     return next(((w, h) for w, h in tiles if shape.columns % w == shape.rows % h == 0), None)
 
 

@@ -21,6 +21,7 @@ from graphdnn.engines.cuda.direct.direct_access import apart, element_bytes, ima
 from graphdnn.engines.cuda.direct.direct_fields import filter_fields, first_fields, image_fields
 from graphdnn.engines.cuda.direct.direct_operands import PackedFilter, Sides
 from graphdnn.engines.cuda.direct.direct_shape import Shape
+from graphdnn.engines.cuda.direct.measured_tiles import MEASURED, class_of
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Wishes, padded_bytes
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -53,17 +54,6 @@ class Walk:
     @property
     def channels(self) -> int:
         return 2 * self.pairs * self.warps
-
-
-# (direction, filter, stride, channels of a group) -> pairs, warps, lines, blocks: the fastest of those tried on an H200
-# (64 images of 56 x 56, 128 to 192 channels, fp16), where they beat multiply-adds.
-MEASURED: dict[tuple[str, tuple[int, ...], tuple[int, ...], int], tuple[int, int, int, int]] = {
-    ("fprop", (7, 7), (1, 1), 1): (2, 4, 2, 3),
-    ("dgrad", (7, 7), (1, 1), 1): (2, 4, 2, 3),
-    ("dgrad", (3, 3), (2, 2), 1): (4, 6, 1, 2),
-    ("fprop", (3, 3), (1, 1), 4): (2, 8, 2, 2),
-    ("dgrad", (3, 3), (1, 1), 4): (2, 8, 2, 2),
-}
 
 
 def sole_output(op: FusedOp, sides: Sides) -> TensorSpec | None:
@@ -99,13 +89,11 @@ def serves(op: FusedOp, sides: Sides) -> bool:
 
 
 def is_faster(shape: Shape) -> bool:
-    """Whether it beats multiply-adds: measured for the filter, and the image's columns fill the tiles of a warp."""
+    """Whether it was measured to beat multiply-adds for the class, and the image's columns fill the tiles of a warp."""
     columns = _TILES * TILE
-    return _key(shape) in MEASURED and shape.columns >= _FILLED * -(-shape.columns // columns) * columns
-
-
-def _key(shape: Shape) -> tuple[str, tuple[int, ...], tuple[int, ...], int]:
-    return shape.direction, shape.problem.filter, shape.problem.stride, shape.group_in
+    return (
+        class_of(shape) in MEASURED.tensor_cores and shape.columns >= _FILLED * -(-shape.columns // columns) * columns
+    )
 
 
 def _chunks(shape: Shape) -> int:
@@ -153,7 +141,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     parts = -(-shape.columns // (_TILES * TILE))
     tiles = -(-shape.columns // (parts * TILE))
     legal, eights = _pairs(shape), -(-shape.channels_out // 8)
-    pairs, warps, lines, blocks = MEASURED.get(_key(shape), (0, 0, 0, 0))
+    pairs, warps, lines, blocks = MEASURED.tensor_cores.get(class_of(shape), (0, 0, 0, 0))
     if wishes.asks or not warps or eights * 4 // pairs % warps:
         pairs = warps = lines = blocks = 0
     pairs = wishes.tw or pairs

@@ -18,6 +18,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.direct.direct_access import apart, image_space
 from graphdnn.engines.cuda.direct.direct_fields import image_fields
 from graphdnn.engines.cuda.direct.direct_shape import Shape
+from graphdnn.engines.cuda.direct.measured_tiles import MEASURED, class_of
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Wishes, padded_bytes, parts_of
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -53,15 +54,6 @@ class Walk:
         return _CHANNELS * self.warps
 
 
-# (filter, stride, channels of a group) -> warps, across, lines, blocks: the fastest of those tried on an H200 (64
-# images of 56 x 56, 128 to 192 channels, fp16), where they beat multiply-adds.
-MEASURED: dict[tuple[tuple[int, ...], tuple[int, ...], int], tuple[int, int, int, int]] = {
-    ((5, 5), (1, 1), 1): (1, 4, 2, 3),
-    ((7, 7), (1, 1), 1): (1, 4, 2, 2),
-    ((3, 3), (1, 1), 4): (8, 2, 2, 1),
-}
-
-
 def serves(op: FusedOp, shape: Shape) -> bool:
     """Whether the tensor cores can do it: everything else is for multiply-adds."""
     anchor = op.anchor
@@ -80,14 +72,14 @@ def serves(op: FusedOp, shape: Shape) -> bool:
 
 
 def is_faster(shape: Shape) -> bool:
-    """Whether it beats multiply-adds: measured for the filter, and the image's columns fill the products of a block."""
+    """Whether it was measured to beat multiply-adds for the class, and the image's columns fill a block's products."""
     columns = shape.columns + 1
     narrow = shape.group_in == 1 and columns <= _NARROW
-    return _key(shape) in MEASURED and not narrow and columns >= _FILLED * -(-columns // DEPTH) * DEPTH
-
-
-def _key(shape: Shape) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    return shape.problem.filter, shape.problem.stride, shape.group_in
+    return (
+        class_of(shape) in MEASURED.tensor_core_wgrad
+        and not narrow
+        and columns >= _FILLED * -(-columns // DEPTH) * DEPTH
+    )
 
 
 def _shifts(shape: Shape) -> int:
@@ -129,7 +121,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     """
     p = shape.problem
     total, most = -(-shape.channels_out // _CHANNELS), -(-(shape.columns + 1) // DEPTH)
-    warps, across, lines, blocks = MEASURED.get(_key(shape), (0, 0, 0, 0))
+    warps, across, lines, blocks = MEASURED.tensor_core_wgrad.get(class_of(shape), (0, 0, 0, 0))
     if wishes.asks or not warps or total % warps:
         warps = across = lines = blocks = 0
     warps = wishes.lanes or warps or (3 if total % 3 == 0 else 4)
