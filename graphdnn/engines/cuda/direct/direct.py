@@ -20,6 +20,7 @@ from graphdnn.engines.cuda.direct.depthwise.depthwise_rows import Rows
 from graphdnn.engines.cuda.direct.depthwise.depthwise_strips import Strips
 from graphdnn.engines.cuda.direct.direct_operands import Sides
 from graphdnn.engines.cuda.direct.direct_requirements import direct_needs, shared_memory_need
+from graphdnn.engines.cuda.direct.measured_tiles import is_measured
 from graphdnn.engines.cuda.direct.row_ring import row_ring
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import STAGES, Choice, Wishes
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_choice import choose
@@ -50,6 +51,7 @@ _KERNEL = Knob(
     "1: multiply-adds; 2: tensor cores, where they serve; 3: short blocks; 4: strips; 0: chosen",
 )
 
+Division = Rows | Strips | Walk | Choice  # how a kernel divides the work
 DEFAULTS: Knobs = MappingProxyType({knob.type: knob.default for knob in (*KNOBS, _KERNEL)})
 
 
@@ -68,9 +70,21 @@ def _choice(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Choice:
 def _divided(op: FusedOp, sides: Sides, device: DeviceSpec, knobs: Knobs) -> Walk | None:
     """How tensor cores divide the work; None where multiply-adds do it."""
     kernel = knobs[_KERNEL.type]
-    if kernel == 1 or not sliding_mma.serves(op, sides) or not (kernel or sliding_mma.is_faster(sides.shape)):
+    if kernel == 1 or not sliding_mma.serves(op, sides):
+        return None
+    if not kernel and not _beats_multiply_adds(sides, device):
         return None
     return sliding_mma.choose(sides.shape, device, wishes(knobs))
+
+
+def _beats_multiply_adds(sides: Sides, device: DeviceSpec) -> bool:
+    """As measured for the class, and where nobody measured it as predicted."""
+    if is_measured(sides.shape):
+        return sliding_mma.is_faster(sides.shape)
+    walk = sliding_mma.choose(sides.shape, device, wishes(DEFAULTS))
+    if walk is None:
+        return False
+    return sliding_mma.seconds(sides.shape, walk, device) < _choice(sides, device, DEFAULTS).seconds
 
 
 def _short(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Rows | None:
@@ -95,33 +109,66 @@ def _strips(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Strips | None:
     return tile if is_faster else None
 
 
-def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    sides, steps = Sides.of(op), LaunchSequence(op, device)
+def _divisions(op: FusedOp, sides: Sides, device: DeviceSpec, knobs: Knobs) -> tuple[Division, ...]:
+    """What each kernel that serves the operation would do; knobs have their defaults."""
+    registers = depthwise_registers.serves(sides)
+    walk = sliding_mma.choose(sides.shape, device, wishes(knobs)) if sliding_mma.serves(op, sides) else None
+    found = (
+        depthwise_rows.choose(sides.shape, device, wishes(knobs)) if registers else None,
+        depthwise_strips.choose(sides.shape, device, wishes(knobs)) if registers else None,
+        walk,
+        _choice(sides, device, knobs),
+    )
+    return tuple(one for one in found if one is not None)
+
+
+def _division(op: FusedOp, sides: Sides, device: DeviceSpec, knobs: Knobs) -> Division:
+    """The kernel that knobs ask for, or that was measured to be the fastest, or that is predicted to be it."""
+    asked = wishes(knobs)
+    is_free = not (knobs[_KERNEL.type] or asked.asks) and asked.stages == STAGES
+    if is_free and not is_measured(sides.shape):
+        task = Task(op, device)
+        divisions = _divisions(op, sides, device, knobs)
+        return min(divisions, key=lambda one: _cost_of(task, sides, one).seconds)
     rows = _short(sides, device, knobs)
     if rows is not None:
-        return depthwise_rows.generate(op, sides, steps, rows)
+        return rows
     strips = _strips(sides, device, knobs)
     if strips is not None:
-        return depthwise_strips.generate(op, sides, steps, strips)
-    walk = _divided(op, sides, device, knobs)
-    if walk is not None:
-        return sliding_mma.generate(op, sides, steps, walk)
-    return row_ring.generate(op, sides, steps, _choice(sides, device, knobs).tile)
+        return strips
+    return _divided(op, sides, device, knobs) or _choice(sides, device, knobs)
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    sides, steps = Sides.of(op), LaunchSequence(op, device)
+    match _division(op, sides, device, knobs):
+        case Rows() as rows:
+            return depthwise_rows.generate(op, sides, steps, rows)
+        case Strips() as strips:
+            return depthwise_strips.generate(op, sides, steps, strips)
+        case Walk() as walk:
+            return sliding_mma.generate(op, sides, steps, walk)
+        case Choice() as choice:
+            return row_ring.generate(op, sides, steps, choice.tile)
+
+
+def _cost_of(task: Task, sides: Sides, division: Division) -> Cost:
+    shape, device = sides.shape, task.device
+    match division:
+        case Rows():
+            seconds = depthwise_rows.seconds(shape, division, device) + other_seconds(task)
+            return device_cost(task, seconds, launches=0).plus({"start": depthwise_rows.START})
+        case Strips():
+            return device_cost(task, depthwise_strips.seconds(shape, division, device) + other_seconds(task))
+        case Walk():
+            return device_cost(task, sliding_mma.seconds(shape, division, device))
+        case Choice():
+            return device_cost(task, division.seconds + other_seconds(task))
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     sides = Sides.of(task.op)
-    rows = _short(sides, task.device, knobs)
-    if rows is not None:
-        seconds = depthwise_rows.seconds(sides.shape, rows, task.device) + other_seconds(task)
-        return device_cost(task, seconds, launches=0).plus({"start": depthwise_rows.START})
-    strips = _strips(sides, task.device, knobs)
-    if strips is not None:
-        return device_cost(task, depthwise_strips.seconds(sides.shape, strips, task.device) + other_seconds(task))
-    walk = _divided(task.op, sides, task.device, knobs)
-    if walk is not None:
-        return device_cost(task, sliding_mma.seconds(sides.shape, walk, task.device))
-    return device_cost(task, _choice(sides, task.device, knobs).seconds + other_seconds(task))
+    return _cost_of(task, sides, _division(task.op, sides, task.device, knobs))
 
 
 ENGINE = cuda_engine(

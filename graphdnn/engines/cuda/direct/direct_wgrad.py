@@ -20,6 +20,7 @@ from graphdnn.engines.cuda.direct.direct import DEFAULTS, KNOBS, wishes
 from graphdnn.engines.cuda.direct.direct_access import element_bytes, piece_bytes, undilated
 from graphdnn.engines.cuda.direct.direct_requirements import direct_needs, shared_memory_need
 from graphdnn.engines.cuda.direct.direct_shape import Shape
+from graphdnn.engines.cuda.direct.measured_tiles import is_measured
 from graphdnn.engines.cuda.direct.row_ring import row_ring_wgrad
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import STAGES, Choice
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_choice import choose
@@ -60,24 +61,20 @@ def _choice(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Choice:
     return choose(_shape(op), DeviceOf.of(device, rate), wishes(knobs))
 
 
-def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    shape, steps = _shape(op), LaunchSequence(op, device)
-    rows = _rows(op, device, knobs)
-    if rows is not None:
-        return depthwise_wgrad_rows.generate(op, shape, steps, rows)
-    walk = _divided(op, device, knobs)
-    if walk is not None:
-        return sliding_mma_wgrad.generate(op, shape, device, steps, walk)
-    return row_ring_wgrad.generate(op, shape, device, steps, _choice(op, device, knobs).tile)
-
-
-def _rows(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Rows | None:
-    """How threads without shared memory divide the work; None where others do it."""
+def _division(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Rows | Walk | Choice:
+    """The kernel that knobs ask for, or that was measured to be the fastest, or that is predicted to be it."""
     shape, kernel, asked = _shape(op), knobs[_KERNEL.type], wishes(knobs)
-    chosen = kernel == 0 and not asked.asks and asked.stages == STAGES and depthwise_wgrad_rows.is_faster(shape)
-    if not depthwise_wgrad_rows.serves(op, shape) or not (kernel == _SHORT or chosen):
-        return None
-    return depthwise_wgrad_rows.choose(shape, device, asked)
+    is_free = not (kernel or asked.asks) and asked.stages == STAGES
+    if is_free and not is_measured(shape):
+        rows = depthwise_wgrad_rows.choose(shape, device, asked) if depthwise_wgrad_rows.serves(op, shape) else None
+        walk = sliding_mma_wgrad.choose(shape, device, asked) if sliding_mma_wgrad.serves(op, shape) else None
+        task = Task(op, device)
+        found = [one for one in (rows, walk, _choice(op, device, knobs)) if one is not None]
+        return min(found, key=lambda one: _cost_of(task, shape, one).seconds)
+    chosen = is_free and depthwise_wgrad_rows.is_faster(shape)
+    if depthwise_wgrad_rows.serves(op, shape) and (kernel == _SHORT or chosen):
+        return depthwise_wgrad_rows.choose(shape, device, asked)
+    return _divided(op, device, knobs) or _choice(op, device, knobs)
 
 
 def _divided(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Walk | None:
@@ -85,19 +82,44 @@ def _divided(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Walk | None:
     shape, kernel = _shape(op), knobs[_KERNEL.type]
     if kernel in (1, _SHORT) or not sliding_mma_wgrad.serves(op, shape):
         return None
-    return (
-        sliding_mma_wgrad.choose(shape, device, wishes(knobs)) if kernel or sliding_mma_wgrad.is_faster(shape) else None
-    )
+    if not kernel and not _beats_multiply_adds(op, shape, device):
+        return None
+    return sliding_mma_wgrad.choose(shape, device, wishes(knobs))
+
+
+def _beats_multiply_adds(op: FusedOp, shape: Shape, device: DeviceSpec) -> bool:
+    """As measured for the class, and where nobody measured it as predicted."""
+    if is_measured(shape):
+        return sliding_mma_wgrad.is_faster(shape)
+    walk = sliding_mma_wgrad.choose(shape, device, wishes(DEFAULTS))
+    if walk is None:
+        return False
+    return sliding_mma_wgrad.seconds(shape, walk, device) < _choice(op, device, DEFAULTS).seconds
+
+
+def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    shape, steps = _shape(op), LaunchSequence(op, device)
+    match _division(op, device, knobs):
+        case Rows() as rows:
+            return depthwise_wgrad_rows.generate(op, shape, steps, rows)
+        case Walk() as walk:
+            return sliding_mma_wgrad.generate(op, shape, device, steps, walk)
+        case Choice() as choice:
+            return row_ring_wgrad.generate(op, shape, device, steps, choice.tile)
+
+
+def _cost_of(task: Task, shape: Shape, division: Rows | Walk | Choice) -> Cost:
+    match division:
+        case Rows():
+            return device_cost(task, depthwise_wgrad_rows.seconds(shape, division, task.device))
+        case Walk():
+            return device_cost(task, sliding_mma_wgrad.seconds(shape, division, task.device), launches=2)
+        case Choice():
+            return device_cost(task, division.seconds, launches=2)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    rows = _rows(task.op, task.device, knobs)
-    if rows is not None:
-        return device_cost(task, depthwise_wgrad_rows.seconds(_shape(task.op), rows, task.device))
-    walk = _divided(task.op, task.device, knobs)
-    if walk is not None:
-        return device_cost(task, sliding_mma_wgrad.seconds(_shape(task.op), walk, task.device), launches=2)
-    return device_cost(task, _choice(task.op, task.device, knobs).seconds, launches=2)
+    return _cost_of(task, _shape(task.op), _division(task.op, task.device, knobs))
 
 
 def _sums(task: Task) -> int:

@@ -63,6 +63,7 @@ class MeasuredTiles:
     tensor_core_wgrad: Mapping[Class, tuple[int, int, int, int]]  # warps, across, lines, blocks
     register_wgrad: Mapping[tuple[int, ...], RegisterTiles]
     classes: frozenset[Class]
+    tensor_core_arithmetic: float  # of a model's issue slots that fprop and dgrad on tensor cores take
 
     @classmethod
     def read(cls, file: Path = FILE) -> MeasuredTiles:
@@ -96,7 +97,15 @@ class MeasuredTiles:
             for row in rows("register_wgrad_tiles")
         }
         classes: set[Class] = {(*key, 1) for key in ring} | {("wgrad", key, (1, 1), 1) for key in registers}
-        return cls(ring, small, forward, gradient, registers, frozenset({*classes, *forward, *gradient}))
+        return cls(
+            ring,
+            small,
+            forward,
+            gradient,
+            registers,
+            frozenset({*classes, *forward, *gradient}),
+            float(tables["tensor_core_times"]["arithmetic"]),
+        )
 
 
 def _pair(values: list[int]) -> Pair:

@@ -31,7 +31,7 @@ _LONG_TAPS = 1024
 _LONG_PRODUCTS = 4096  # of a thread for a row, each an instruction of the text
 _LONG_MARGIN = 24  # registers
 _IN_FLIGHT = 20_000  # bytes under way to a multiprocessor that keep memory busy
-_COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
+COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
 _MOST_BLOCKS = 16  # of a multiprocessor
 _SPILLING = 4.0  # times as long as where registers do
 
@@ -48,7 +48,7 @@ class DeviceOf:
 
     @classmethod
     def of(cls, device: DeviceSpec, rate: float) -> DeviceOf:
-        return cls(device.sm_count, device.shared_memory, device.bandwidth * _COPY_SHARE, rate / 2, device.warps)
+        return cls(device.sm_count, device.shared_memory, device.bandwidth * COPY_SHARE, rate / 2, device.warps)
 
 
 def predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, lanes: int, tiles: int) -> Choice:
@@ -66,6 +66,20 @@ def predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, lan
         rows = min(sizes, key=seconds)
     limit = min(wishes.blocks or resident.blocks, device.warps // (tile.threads // WARP))
     return Choice(replace(tile, rows=rows, blocks=limit), seconds(rows))
+
+
+def issue_share(together: int, of_block: int) -> float:
+    """The share of issue slots that so many warps of a multiprocessor use, in blocks of ``of_block`` warps.
+
+    Warps hide each other's waits; warps of one block also wait for each other.
+    """
+    balance = together / (-(-together // 4) * 4)
+    return balance * together / (together + 2.5) * (1 - 0.1 * of_block / together)
+
+
+def overlapped(arithmetic: float, memory: float) -> float:
+    """The time of both: the longer one, and a fifth of the shorter one that the longer one does not hide."""
+    return max(arithmetic, memory) + 0.2 * min(arithmetic, memory)
 
 
 class _Step(NamedTuple):
@@ -134,15 +148,10 @@ class _Residents(NamedTuple):
         return cls(blocks, warps, spills, max(1.0, _IN_FLIGHT / in_flight), scattered)
 
     def pace(self, together: int) -> float:
-        """Of so many warps of a multiprocessor: they hide each other's waits; those of one block also wait for each
-        other.
-        """
-        balance = together / (-(-together // 4) * 4)
-        return balance * together / (together + 2.5) * (1 - 0.1 * self.warps / together)
+        return issue_share(together, self.warps)
 
     def seconds(self, arithmetic: float, memory: float) -> float:
-        both = max(arithmetic, memory) + 0.2 * min(arithmetic, memory)
-        return both * (_SPILLING if self.spills else 1.0)
+        return overlapped(arithmetic, memory) * (_SPILLING if self.spills else 1.0)
 
 
 def _blocks(shape: Shape, tile: Tile) -> tuple[int, int]:
