@@ -2,10 +2,11 @@
 
     python benchmarks/fit_predictions.py [MODEL ...] [--rows TEXT] [--passes N] [--halves]
 
-Prints, for each model, how far predictions are from what was measured, what the choice of a tile costs, and the
-constants that do better, one changed after the other; then the problems whose first choice, with these constants, is
-none of the measured candidates: what the table says of choices is not said of them. Nothing is written: a constant is
-changed where the change has a reason.
+Prints the regret of choices by engine, each layer weighed equally; then, for each model, how far predictions are from
+what was measured, what the choice of a tile costs, and the constants that do better, one changed after the other; then
+the problems whose first choice, with these constants, is none of the measured candidates: what the table says of
+choices is not said of them. ``--halves`` fits to half of the layers and asks the others. Nothing is written: a constant
+is changed where the change has a reason.
 """
 
 from __future__ import annotations
@@ -176,16 +177,48 @@ def fit(model: Model, table: Sequence[Row], passes: int) -> Quality:
     return best
 
 
+def halves(table: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """The rows of every other layer, and the others: no layer is in both."""
+    first = set(list(dict.fromkeys(row.layer for row in table))[::2])
+    return [row for row in table if row.layer in first], [row for row in table if row.layer not in first]
+
+
 def cross_validate(model: Model, table: Sequence[Row], passes: int) -> None:
-    """Prints how constants fitted to one half of the table do on the other one; leaves them as they were."""
+    """Prints how constants fitted to half of the layers do on the others; leaves the constants as they were."""
     before = {constant: model[constant] for constant in model.constants}
-    for fitted, others in ((table[::2], table[1::2]), (table[1::2], table[::2])):
+    one, two = halves(table)
+    if not two:
+        print("  one layer: nothing to leave out")
+        return
+    for fitted, others in ((one, two), (two, one)):
         unfitted = Quality.of(model, others)
         found = fit(model, fitted, passes)
-        print(f"  a half: {found}\n  the other: {Quality.of(model, others)}\n  before: {unfitted}", flush=True)
+        print(
+            f"  half of the layers: {found}\n  the others: {Quality.of(model, others)}\n  before: {unfitted}",
+            flush=True,
+        )
         for constant, value in before.items():
             model[constant] = value
     model.forget()
+
+
+def regret_by_layer(table: Sequence[Row]) -> dict[tuple[object, ...], float]:
+    """The geometric mean of the regrets of each layer's rows."""
+    found: dict[tuple[object, ...], list[float]] = {}
+    for row in table:
+        found.setdefault(row.layer, []).append(log(row.regret))
+    return {layer: exp(sum(logs) / len(logs)) for layer, logs in found.items()}
+
+
+def print_regret(name: str, table: Sequence[Row]) -> None:
+    """Of choices among what was measured, with each layer weighed equally."""
+    by_layer = list(regret_by_layer(table).values())
+    mean = exp(sum(map(log, by_layer)) / len(by_layer))
+    above = sum(regret > 1.05 for regret in by_layer)
+    layers = f"{len(table)} problems, {len(by_layer)} layers"
+    print(
+        f"{name}: {layers}; regret {mean - 1:.2%} a layer, {max(by_layer) - 1:.0%} at worst, {above} layers above 5 %"
+    )
 
 
 def print_unmeasured(table: Sequence[Row]) -> None:
@@ -204,9 +237,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
     parser.add_argument("--rows", default="", metavar="TEXT", help="only problems that contain it")
     parser.add_argument("--passes", type=int, default=len(_STEPS), metavar="N", help="0: only what is there")
-    parser.add_argument("--halves", action="store_true", help="fit to one half of the rows, ask the other one")
+    parser.add_argument("--halves", action="store_true", help="fit to half of the layers, ask the others")
     given = parser.parse_args(arguments)
     table = [row for row in rows() if given.rows in row.problem and row.candidates]
+    print_regret("all engines", table)
+    for family in sorted({one.engine.name for row in table for one in row.candidates}):
+        print_regret(family, [row for row in table if any(one.engine.name == family for one in row.candidates)])
     for name in given.models or MODELS:
         model = MODELS[name]
         own = [row for row in table if any(one.engine.name in model.engines for one in row.candidates)]

@@ -102,5 +102,21 @@ DIRECT_LAYERS = _layers((  # bound by memory: few channels in each sum
     ("stem", (64, 3, 224, 224, 64, 7, 7, 2, 3)),
 ))  # fmt: skip
 
+# Classes whose kernel the model chooses: nobody has timed them.
+UNMEASURED_DIRECT_LAYERS = _layers((
+    ("g4_5x5", (64, 128, 56, 56, 128, 5, 5, 1, 2, 32)),
+    ("g4_7x7", (32, 128, 28, 28, 128, 7, 7, 1, 3, 32)),
+    ("g2_3x3", (64, 128, 56, 56, 128, 3, 3, 1, 1, 64)),
+    ("g8_3x3", (64, 128, 56, 56, 128, 3, 3, 1, 1, 16)),
+    ("g4_3x3s2", (64, 128, 56, 56, 128, 3, 3, 2, 1, 32)),
+    ("g4_5x5s2", (32, 256, 28, 28, 256, 5, 5, 2, 2, 64)),
+    ("dw9", (64, 144, 56, 56, 144, 9, 9, 1, 4, 144)),
+    ("dw9_14", (64, 144, 14, 14, 144, 9, 9, 1, 4, 144)),
+    ("dw4", (64, 144, 56, 56, 144, 4, 4, 1, 1, 144)),
+    ("dw6", (32, 192, 28, 28, 192, 6, 6, 1, 2, 192)),
+    ("dw7s2", (64, 192, 56, 56, 192, 7, 7, 2, 3, 192)),
+    ("dw5s2", (64, 144, 56, 56, 144, 5, 5, 2, 2, 144)),
+))  # fmt: skip
+
 # An image is found in 30 others by correlating with it: filters as large as the image.
 TEMPLATE_MATCHING = Layer("template", 1, 1, 100, 100, 30, 100, 100, 1, 30)

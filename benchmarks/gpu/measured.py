@@ -24,6 +24,7 @@ from graphdnn.enums import KnobType
 from graphdnn.fusion import fuse
 from graphdnn.heuristics import Choice
 from graphdnn.heuristics.filters import ASKED_FOR
+from graphdnn.operations import ConvolutionOperation
 from graphdnn.problem import parse
 
 TABLE = Path(__file__).parents[2] / "tests" / "data" / "measured_h200.txt"
@@ -55,6 +56,15 @@ class Row:
     problem: str
     task: Task
     candidates: tuple[Candidate, ...]
+
+    @property
+    def layer(self) -> tuple[object, ...]:
+        """What rows of one layer share, whatever their direction, batch, element type and epilogue."""
+        anchor = self.task.op.main
+        if isinstance(anchor, ConvolutionOperation):
+            p = anchor.problem
+            return (p.groups, p.c, p.k, p.input, p.filter, p.stride, p.dilation)
+        return tuple(tensor.extents for tensor in anchor.inputs().values())
 
     @property
     def chosen(self) -> Candidate:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from math import exp, log
 
 import pytest
-from fit_predictions import MODELS
+from fit_predictions import MODELS, halves, main, regret_by_layer
 from gpu.measured import Row, rows
 
 _TILED = re.compile(r"cuda_hopper_\w+ ([^=,]+?)(?:p\d+c?)?$")
@@ -71,3 +71,26 @@ def test_candidates_are_the_tiles_that_they_are_named_after() -> None:
 def test_fitted_constants_exist(name: str) -> None:
     """A constant that is renamed in a cost model is renamed in ``fit_predictions.py`` as well."""
     assert all(isinstance(MODELS[name][constant], float | int) for constant in MODELS[name].constants)
+
+
+def test_halves_share_no_layer() -> None:
+    """Rows of one layer are alike: constants that were fitted to some of them have seen the others."""
+    table = [row for row in rows() if row.candidates]
+    one, two = halves(table)
+    assert len(one) + len(two) == len(table)
+    assert min(len(one), len(two)) > len(table) / 4
+    assert {row.layer for row in one}.isdisjoint(row.layer for row in two)
+    assert len({row.layer for row in table}) < len(table) / 2
+
+
+def test_layers_that_were_not_fitted_to_are_chosen_as_well() -> None:
+    """Each layer counts once, so that a network's common layers do not hide the others."""
+    regrets = regret_by_layer([row for row in rows() if row.candidates])
+    assert exp(sum(map(log, regrets.values())) / len(regrets)) < 1.03
+
+
+def test_fit_predictions_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["across", "--rows", "dgrad dy=f32", "--passes", "1", "--halves"])
+    found = capsys.readouterr().out
+    assert "cuda_hopper_dgrad_tf32: " in found
+    assert "half of the layers: " in found

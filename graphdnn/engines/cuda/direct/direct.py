@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.direct.depthwise.depthwise_rows import Rows
 from graphdnn.engines.cuda.direct.depthwise.depthwise_strips import Strips
 from graphdnn.engines.cuda.direct.direct_operands import Sides
 from graphdnn.engines.cuda.direct.direct_requirements import direct_needs, shared_memory_need
-from graphdnn.engines.cuda.direct.measured_tiles import is_measured
+from graphdnn.engines.cuda.direct.measured_tiles import HALF, is_measured
 from graphdnn.engines.cuda.direct.row_ring import row_ring
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import STAGES, Choice, Wishes
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_choice import choose
@@ -111,7 +111,8 @@ def _strips(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Strips | None:
 
 def _divisions(op: FusedOp, sides: Sides, device: DeviceSpec, knobs: Knobs) -> tuple[Division, ...]:
     """What each kernel that serves the operation would do; knobs have their defaults."""
-    registers = depthwise_registers.serves(sides)
+    # The models of kernels in registers were compared with 16-bit images only: conversions of others are not in them.
+    registers = sides.shape.in_bytes == HALF and depthwise_registers.serves(sides)
     walk = sliding_mma.choose(sides.shape, device, wishes(knobs)) if sliding_mma.serves(op, sides) else None
     found = (
         depthwise_rows.choose(sides.shape, device, wishes(knobs)) if registers else None,

@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.direct.direct import DEFAULTS, KNOBS, wishes
 from graphdnn.engines.cuda.direct.direct_access import element_bytes, piece_bytes, undilated
 from graphdnn.engines.cuda.direct.direct_requirements import direct_needs, shared_memory_need
 from graphdnn.engines.cuda.direct.direct_shape import Shape
-from graphdnn.engines.cuda.direct.measured_tiles import is_measured
+from graphdnn.engines.cuda.direct.measured_tiles import HALF, is_measured
 from graphdnn.engines.cuda.direct.row_ring import row_ring_wgrad
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import STAGES, Choice
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_choice import choose
@@ -44,7 +44,8 @@ _KERNEL = Knob(
 )
 
 
-def _shape(op: FusedOp) -> Shape:
+def shape_of(op: FusedOp) -> Shape:
+    """The filter gradient without its addresses."""
     anchor = op.anchor
     assert isinstance(anchor, ConvBackwardFilter)
     x, w, y = anchor.roles
@@ -58,15 +59,16 @@ def _shape(op: FusedOp) -> Shape:
 def _choice(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Choice:
     is_integer = op.main.compute_type is DataType.INT32
     rate = device.rate(DataType.INT32 if is_integer else DataType.FLOAT)
-    return choose(_shape(op), DeviceOf.of(device, rate), wishes(knobs))
+    return choose(shape_of(op), DeviceOf.of(device, rate), wishes(knobs))
 
 
 def _division(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Rows | Walk | Choice:
     """The kernel that knobs ask for, or that was measured to be the fastest, or that is predicted to be it."""
-    shape, kernel, asked = _shape(op), knobs[_KERNEL.type], wishes(knobs)
+    shape, kernel, asked = shape_of(op), knobs[_KERNEL.type], wishes(knobs)
     is_free = not (kernel or asked.asks) and asked.stages == STAGES
     if is_free and not is_measured(shape):
-        rows = depthwise_wgrad_rows.choose(shape, device, asked) if depthwise_wgrad_rows.serves(op, shape) else None
+        in_registers = shape.in_bytes == shape.out_bytes == HALF and depthwise_wgrad_rows.serves(op, shape)
+        rows = depthwise_wgrad_rows.choose(shape, device, asked) if in_registers else None
         walk = sliding_mma_wgrad.choose(shape, device, asked) if sliding_mma_wgrad.serves(op, shape) else None
         task = Task(op, device)
         found = [one for one in (rows, walk, _choice(op, device, knobs)) if one is not None]
@@ -79,7 +81,7 @@ def _division(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Rows | Walk | Ch
 
 def _divided(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Walk | None:
     """How tensor cores divide the work; None where multiply-adds do it."""
-    shape, kernel = _shape(op), knobs[_KERNEL.type]
+    shape, kernel = shape_of(op), knobs[_KERNEL.type]
     if kernel in (1, _SHORT) or not sliding_mma_wgrad.serves(op, shape):
         return None
     if not kernel and not _beats_multiply_adds(op, shape, device):
@@ -98,7 +100,7 @@ def _beats_multiply_adds(op: FusedOp, shape: Shape, device: DeviceSpec) -> bool:
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    shape, steps = _shape(op), LaunchSequence(op, device)
+    shape, steps = shape_of(op), LaunchSequence(op, device)
     match _division(op, device, knobs):
         case Rows() as rows:
             return depthwise_wgrad_rows.generate(op, shape, steps, rows)
@@ -119,7 +121,7 @@ def _cost_of(task: Task, shape: Shape, division: Rows | Walk | Choice) -> Cost:
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    return _cost_of(task, _shape(task.op), _division(task.op, task.device, knobs))
+    return _cost_of(task, shape_of(task.op), _division(task.op, task.device, knobs))
 
 
 def _sums(task: Task) -> int:

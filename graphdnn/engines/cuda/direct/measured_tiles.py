@@ -15,7 +15,7 @@ from typing import Any
 from graphdnn.engines.cuda.direct.direct_shape import Shape
 
 FILE = Path(__file__).with_name("measured_h200.json")
-_HALF = 2  # bytes of an element: the type that tiles were measured with
+HALF = 2  # bytes of an element: the type that tiles were measured with
 
 Pair = tuple[int, int]
 Class = tuple[str, tuple[int, ...], tuple[int, ...], int]
@@ -63,7 +63,8 @@ class MeasuredTiles:
     tensor_core_wgrad: Mapping[Class, tuple[int, int, int, int]]  # warps, across, lines, blocks
     register_wgrad: Mapping[tuple[int, ...], RegisterTiles]
     classes: frozenset[Class]
-    tensor_core_arithmetic: float  # of a model's issue slots that fprop and dgrad on tensor cores take
+    tensor_core_arithmetic: float  # time of fprop and dgrad on tensor cores over their issue slots
+    tensor_core_wgrad_arithmetic: float  # the same of filter gradients
 
     @classmethod
     def read(cls, file: Path = FILE) -> MeasuredTiles:
@@ -105,6 +106,7 @@ class MeasuredTiles:
             registers,
             frozenset({*classes, *forward, *gradient}),
             float(tables["tensor_core_times"]["arithmetic"]),
+            float(tables["tensor_core_wgrad_times"]["arithmetic"]),
         )
 
 
@@ -128,7 +130,7 @@ def class_of(shape: Shape) -> Class:
 def is_measured(shape: Shape) -> bool:
     """Whether kernels were timed for this class, so that the measured tiles decide and not the model."""
     is_known = shape.group_in == shape.group_out and class_of(shape) in MEASURED.classes
-    return is_known and shape.in_bytes == _HALF
+    return is_known and shape.in_bytes == HALF
 
 
 MEASURED = MeasuredTiles.read()

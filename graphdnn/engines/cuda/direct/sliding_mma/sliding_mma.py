@@ -181,18 +181,24 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     return Walk(pairs, warps, tiles, lines, rows, stages, resident)
 
 
-def seconds(shape: Shape, walk: Walk, device: DeviceSpec) -> float:
-    """Without the launch: the issue slots of the busiest multiprocessor and the bytes of both images, overlapped."""
+def seconds(
+    shape: Shape, walk: Walk, device: DeviceSpec, arithmetic_share: float = MEASURED.tensor_core_arithmetic
+) -> float:
+    """Without the launch: the issue slots of the busiest multiprocessor and the bytes of both images, overlapped.
+
+    ``arithmetic_share``: measured time of the arithmetic over its issue slots; benchmarks/fit_direct.py fits it.
+    """
     p = shape.problem
     products = p.filter[0] * walk.pairs * max(1, shape.group_in // 2) * -(-_chunks(shape) // 2)
-    instructions = 4 * products + 25 * walk.pairs + 60 / walk.lines
+    # A gathered row meets each filter row once, however many output rows a step has.
+    instructions = 4 * products + shape.out_rows * (25 * walk.pairs + 60 / walk.lines)
     parts = -(-shape.columns // (walk.tiles * TILE))
     blocks = p.n * parts * -(-shape.rows // walk.rows) * -(-shape.channels_out // walk.channels)
     per_sm = -(-blocks // device.sm_count)
-    slots = per_sm * walk.warps * (walk.rows + shape.extra) * shape.out_rows * instructions
+    slots = per_sm * walk.warps * (walk.rows + shape.extra) * instructions
     issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of a multiprocessor
     share = issue_share(min(walk.blocks, per_sm) * walk.warps, walk.warps)
-    arithmetic = MEASURED.tensor_core_arithmetic * slots / (issue * share)
+    arithmetic = arithmetic_share * slots / (issue * share)
     pixels_in = shape.rows * shape.in_rows * shape.step_w(TILE) / TILE
     moved = pixels_in * shape.in_bytes + shape.rows * shape.out_rows * shape.out_bytes
     memory = (p.n * shape.columns * shape.channels_out * moved + shape.others) / (device.bandwidth * COPY_SHARE)

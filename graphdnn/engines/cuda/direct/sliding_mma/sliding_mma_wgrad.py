@@ -20,6 +20,7 @@ from graphdnn.engines.cuda.direct.direct_fields import image_fields
 from graphdnn.engines.cuda.direct.direct_shape import Shape
 from graphdnn.engines.cuda.direct.measured_tiles import MEASURED, class_of
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Wishes, padded_bytes, parts_of
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import COPY_SHARE, issue_share, overlapped
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter
@@ -155,14 +156,28 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     return Walk(warps, across, lines, rows, stages, resident)
 
 
-def seconds(shape: Shape, walk: Walk, device: DeviceSpec) -> float:
-    """Of the arithmetic: a warp's instructions for a row of its pixels, at half of the rate that is possible."""
+def seconds(
+    shape: Shape, walk: Walk, device: DeviceSpec, arithmetic_share: float = MEASURED.tensor_core_wgrad_arithmetic
+) -> float:
+    """Without the launches: the issue slots of the busiest multiprocessor and the bytes of both images, overlapped.
+
+    ``arithmetic_share``: measured time of the arithmetic over its issue slots; benchmarks/fit_direct.py fits it.
+    """
     p = shape.problem
     instructions = 1.5 * p.filter[0] * _shifts(shape) + 20 + 4 * shape.window + 100 / walk.lines
-    rows = p.n * shape.rows * (1 + shape.extra / walk.rows)
-    warps = -(-shape.channels_out // _CHANNELS) * -(-(shape.columns + 1) // DEPTH)
-    issue = device.rate(DataType.FLOAT) / 64  # warp instructions per second
-    return rows * warps * instructions / (0.5 * issue)
+    channel_blocks = -(-shape.channels_out // walk.channels)
+    items = p.n * -(-(shape.columns + 1) // (DEPTH * walk.across)) * -(-shape.rows // walk.rows)
+    parts = parts_of(items, channel_blocks, walk.blocks, device.sm_count)
+    per_sm = -(-parts * channel_blocks // device.sm_count)
+    warps = walk.warps * walk.across
+    slots = per_sm * warps * -(-items // parts) * (walk.rows + shape.extra) * instructions
+    issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of a multiprocessor
+    share = issue_share(min(walk.blocks, per_sm) * warps, warps)
+    pixels_in = shape.rows * shape.columns * p.stride[0] * p.stride[1]
+    images = p.n * shape.channels_out * (pixels_in * shape.in_bytes + shape.rows * shape.columns * shape.out_bytes)
+    partial = 8.0 * parts * p.taps * shape.group_in * shape.channels_out  # written, and read by the sum
+    memory = (images + partial) / (device.bandwidth * COPY_SHARE)
+    return overlapped(arithmetic_share * slots / (issue * share), memory)
 
 
 def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequence, walk: Walk) -> DeviceKernel:
