@@ -1,4 +1,4 @@
-"""Fit the constants of direct convolutions on tensor cores to the times in measured_h200.json, and leave out each layer.
+"""Fit the constants of direct convolutions on tensor cores to measured_h200.json, and leave out each layer.
 
     python benchmarks/fit_direct.py
 

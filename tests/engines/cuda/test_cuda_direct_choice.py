@@ -57,6 +57,17 @@ def test_bytes_are_left_to_the_ring() -> None:
     assert "__direct_" in ENGINE.compile(task, ENGINE.defaults()).name
 
 
+@pytest.mark.parametrize("which", ["dgrad", "wgrad"])
+def test_a_measured_engine_stays_the_choice(which: str) -> None:
+    """Where another engine was timed and tensor cores were not, a prediction of theirs does not take its place."""
+    text = {
+        "dgrad": "dgrad dy=f16[64,256,28,28]nhwc w=f16[256,8,3,3] dx=[64,256,56,56] pad=1 stride=2",
+        "wgrad": "wgrad x=f16[64,256,56,56]nhwc dy=f16[64,256,28,28]nhwc dw=[256,8,3,3] pad=1 stride=2",
+    }[which]
+    engine = WGRAD if which == "wgrad" else ENGINE
+    assert "__direct_" in engine.compile(Task(fused(operations(text)), H200), engine.defaults()).name
+
+
 # Odd and even filters, both strides, dilations, images narrower than a filter, groups of 2, 4 and 8 channels.
 NEW = [
     ("conv x=f16[2,16,9,11]nhwc w=f16[16,4,5,5] pad=2 + bias + relu", ENGINE),

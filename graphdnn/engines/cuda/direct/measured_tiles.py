@@ -97,6 +97,7 @@ class MeasuredTiles:
             )
             for row in rows("register_wgrad_tiles")
         }
+        others = {_class(row) for row in rows("other_engines")}
         classes: set[Class] = {(*key, 1) for key in ring} | {("wgrad", key, (1, 1), 1) for key in registers}
         return cls(
             ring,
@@ -104,7 +105,7 @@ class MeasuredTiles:
             forward,
             gradient,
             registers,
-            frozenset({*classes, *forward, *gradient}),
+            frozenset({*classes, *forward, *gradient, *others}),
             float(tables["tensor_core_times"]["arithmetic"]),
             float(tables["tensor_core_wgrad_times"]["arithmetic"]),
         )
