@@ -108,7 +108,7 @@ def test_a_rewritten_kernel_is_noted() -> None:
     assert trace.ok
     assert trace.notes == (
         "conv_fprop: rewrite: space_to_depth (windows do not overlap) -> conv_fprop of [2, 32, 2, 2] and"
-        " [16, 32, 2, 1] by cuda_hopper_weight_stationary, held_2x64x8",
+        " [16, 32, 2, 1] by cuda_hopper_weight_stationary, weight_stationary_2x64x8",
     )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from graphdnn.analysis.kernels.kernel_view import KernelView
+from graphdnn.analysis.kernels.standalone.comments import comment
 from graphdnn.analysis.kernels.standalone.host_program import MAPS, TOOLS, main_text
 from graphdnn.analysis.kernels.standalone.loops import LOOPS
 from graphdnn.analysis.kernels.standalone.reference_kernels import COMMON, compare_kernels, loop_kernels
@@ -92,10 +93,10 @@ def compile_options(kernel: KernelView) -> tuple[str, ...]:
 def _head(kernel: KernelView, version: str, problem: str) -> Sequence[str]:
     knobs = ", ".join(f"{k.name}={v}" for k, v in kernel.choice.knobs.items()) or "none"
     return [
-        f"// {kernel.name}",
+        comment(kernel.name),
         "//",
-        *([f"// problem   {problem}"] if problem else []),
-        *(f"// computes  [{i}] {op.line()}" for i, op in enumerate(kernel.operations)),
+        *([comment(f"problem   {problem}")] if problem else []),
+        *(comment(f"computes  [{i}] {op.line()}") for i, op in enumerate(kernel.operations)),
         f"// engine    {kernel.engine}, knobs {knobs}",
         f"// device    {kernel.device.name}, {kernel.architecture}",
         f"// written   by graphdnn {version}",
