@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import Cost, Engine, Knobs, Task
+from graphdnn.engines.rewrite_step import RewriteStep
 from graphdnn.enums import BehaviorNote, HeurMode, NumericalNote
 from graphdnn.errors import Rejection
 from graphdnn.fusion.fused_graph import FusedGraph, FusedOp
@@ -46,6 +47,12 @@ class Choice:
         if found is None:
             found = self._scratch = self.engine.workspace(self.task, self.knobs)
         return found
+
+    @property
+    def rewrite(self) -> RewriteStep | None:
+        """The rewrite that the engine applies first; None where it computes the operation as it is."""
+        made = self.engine.rewritten
+        return None if made is None else made(self.task)
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.host.memory import binding_layout
 from graphdnn.engines.memoization import memoize
+from graphdnn.engines.rewrite_step import RewriteStep
 from graphdnn.enums import BehaviorNote, NumericalNote
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
@@ -82,6 +83,13 @@ class ExecutionPlan(AnalysisMethods):
         return tuple(tuple(op.label() for op in fused.operations) for fused in self.config.fused)
 
     @property
+    def rewrites(self) -> tuple[RewriteStep | None, ...]:
+        """For each kernel the rewrite that its engine applies first; None where it computes the operations as they
+        are.
+        """
+        return tuple(choice.rewrite for choice in self.config.choices)
+
+    @property
     def source_lines(self) -> tuple[tuple[SourceLine, ...], ...]:
         """For each kernel, which lines of its text begin which operation, with the uids of this plan."""
         from graphdnn.plan.source_lines import source_lines  # which loads what launches kernels
@@ -106,6 +114,7 @@ class ExecutionPlan(AnalysisMethods):
         for choice, kernel in zip(self.config.choices, self.compiled, strict=True):
             ops = " + ".join(op.label() for op in choice.task.op.operations)
             lines.append(f"  {kernel.name}: {ops}, predicted {choice.cost}")
+            lines += [] if choice.rewrite is None else [f"    {line}" for line in choice.rewrite.lines()]
         return "\n".join(lines)
 
     def __reduce__(self) -> NoReturn:

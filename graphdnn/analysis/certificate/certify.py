@@ -28,6 +28,7 @@ from graphdnn.analysis.certificate.roundoff import (
 from graphdnn.analysis.certificate.summation import summation
 from graphdnn.analysis.oracle import allowances, evaluate
 from graphdnn.analysis.plan_inputs import host_inputs
+from graphdnn.analysis.rewrite_notes import rewrite_notes
 from graphdnn.dtypes import BOOLEANS, ELEMENTS, FLOATS, Array
 from graphdnn.engines.host.memory import empty, load
 from graphdnn.engines.operation_cost import reduction_length
@@ -93,7 +94,7 @@ def of_plan(
         outputs=outputs,
         integers=integers,
         basis="data" if bindings is not None else "ranges" if given else "types",
-        notes=(*notes, *_orders(config), *_statistics(outputs)),
+        notes=(*notes, *rewrite_notes(config), *_orders(config), *_statistics(outputs)),
     )
 
 

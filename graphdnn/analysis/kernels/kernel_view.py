@@ -17,6 +17,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import Kernel
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.operation_cost import bytes_moved, floor_seconds, flops
+from graphdnn.engines.rewrite_step import RewriteStep
 from graphdnn.errors import GraphdnnError, Rejection
 from graphdnn.fusion import FusedOp
 from graphdnn.heuristics import Choice
@@ -166,6 +167,13 @@ class KernelView:
     def engine(self) -> str:
         """With the knobs that differ from their defaults."""
         return self.choice.name
+
+    @property
+    def rewrite(self) -> RewriteStep | None:
+        """The rewrite that the engine applies before another engine computes the operations; None where there is
+        none.
+        """
+        return self.choice.rewrite
 
     @property
     def device(self) -> DeviceSpec:
@@ -338,6 +346,7 @@ class KernelView:
             "reads": list(self.reads), "writes": list(self.writes), "vanished": list(self.vanished),
             "launches": [launch.to_json() for launch in self.launches],
             "source_lines": [line.to_json() for line in self.source_lines],
+            "rewrite": None if self.rewrite is None else self.rewrite.to_json(),
             "bytes": self.bytes, "flops": self.flops, "floor_us": self.floor_seconds * 1e6, "bound_by": self.bound_by,
             "predicted_us": self.predicted_seconds * 1e6, "roofline_share": self.roofline_share(),
         }  # fmt: skip

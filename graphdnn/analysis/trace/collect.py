@@ -9,6 +9,7 @@ import numpy as np
 
 from graphdnn.analysis.oracle import bounds, compare_values, evaluate
 from graphdnn.analysis.plan_inputs import host_inputs
+from graphdnn.analysis.rewrite_notes import rewrite_notes
 from graphdnn.analysis.trace.materialize import visible
 from graphdnn.analysis.trace.trace import Trace, Traced
 from graphdnn.dtypes import FLOATS, Array
@@ -59,7 +60,7 @@ def of_plan(plan: ExecutionPlan, bindings: Mapping[int, Any]) -> Trace:
     own_graph = plan.config.fused.graph
     # What is in memory here is in the plan's graph as well: the same values and bounds are for both.
     compared = tuple(compare_values(own_graph, values, within, own))
-    return Trace(tuple(traced), same, (*seen.notes, *_edited(plan)), compared)
+    return Trace(tuple(traced), same, (*seen.notes, *rewrite_notes(seen.config), *_edited(plan)), compared)
 
 
 def _edited(plan: ExecutionPlan) -> Iterator[str]:
