@@ -33,7 +33,7 @@ UID = Rule(
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FusionLimits:
     """``force``: operations that have to be one kernel. ``forbid``: two operations that are never in one kernel, or one
     tensor that never stays inside one. ``bound``: the most operations in a kernel.
     """
@@ -45,7 +45,7 @@ class Limits:
     @classmethod
     def of(
         cls, force: Iterable[Iterable[int]] = (), forbid: Iterable[Iterable[int]] = (), bound: int | None = None
-    ) -> Limits:
+    ) -> FusionLimits:
         """From any sequences. Raises ``BadParam`` for entries that mean nothing."""
         force, forbid = tuple(force), tuple(forbid)
         found = [
@@ -70,26 +70,27 @@ class Limits:
         parts += [] if self.bound is None else [f"at most {self.bound} operations in a kernel"]
         return "; ".join(parts) or "none"
 
-    def within(self, graph: OperationGraph) -> Limits:
+    def within(self, graph: OperationGraph) -> FusionLimits:
         """The entries whose operations are all in ``graph``, a part of the one they were written for."""
 
         def known(entries: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
             return tuple(entry for entry in entries if all(uid in graph.producer for uid in entry))
 
-        return Limits(known(self.force), known(self.forbid), self.bound)
+        return FusionLimits(known(self.force), known(self.forbid), self.bound)
 
     def to_json(self) -> dict[str, Any]:
         return {"force": [list(e) for e in self.force], "forbid": [list(e) for e in self.forbid], "bound": self.bound}
 
 
-def limits_from_json(data: Mapping[str, Any]) -> Limits:
+def limits_from_json(data: Mapping[str, Any]) -> FusionLimits:
     """What ``to_json`` made. Raises ``BadParam`` for anything else."""
     unknown = sorted(set(data) - {"force", "forbid", "bound"})
     raise_if(ENTRY.reject("LIMITS", str(name), "given", expected="force, forbid and bound") for name in unknown)
-    return Limits.of(**data)
+    return FusionLimits.of(**data)
 
 
-NO_LIMITS = Limits()
+Limits = FusionLimits  # the former name
+NO_LIMITS = FusionLimits()
 
 
 def _uids(found: list[Rejection], name: str, place: int, entry: object, count: tuple[int, int]) -> tuple[int, ...]:
@@ -123,7 +124,7 @@ def not_written(graph: OperationGraph, attribute: str, value: str) -> Rejection:
     return UID.reject("LIMITS", attribute, value, written=written)
 
 
-def resolved(limits: Limits, graph: OperationGraph) -> Resolved:
+def resolved(limits: FusionLimits, graph: OperationGraph) -> Resolved:
     """Raises ``BadParam`` for uids that no operation of the graph writes."""
     if not limits:
         return UNLIMITED

@@ -18,7 +18,7 @@ from graphdnn.tuning.database.database import Database
 from graphdnn.tuning.decisions import TIE
 from graphdnn.tuning.options import check
 from graphdnn.tuning.result import Tuned
-from graphdnn.tuning.search import TuningBudget, Search
+from graphdnn.tuning.search import Search, TuningBudget
 from graphdnn.tuning.startup import begin, device_meant, means_gpu, uncollected
 from graphdnn.tuning.time_accounting import TimeAccount
 from graphdnn.tuning.verification.reference import Reference

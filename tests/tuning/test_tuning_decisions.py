@@ -18,7 +18,7 @@ from graphdnn.heuristics import EngineConfig
 from graphdnn.problem import parse
 from graphdnn.tuning import Trial, Verdict, autotune
 from graphdnn.tuning.decisions import TIE, simplicity, undecided
-from graphdnn.tuning.search import TuningBudget, Search
+from graphdnn.tuning.search import Search, TuningBudget
 from graphdnn.tuning.time_accounting import TimeAccount
 
 
