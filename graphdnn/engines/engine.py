@@ -32,7 +32,7 @@ _SAMPLED = 24  # values of a knob beyond which a search takes some of them
 KNOB_UNKNOWN = Rule(
     id="knob.unknown",
     expected="one of {known}",
-    reason="engine {engine} has no such knob, and nothing is accepted and ignored",
+    reason="engine {engine} has no such knob, and the library ignores no input",
     fix="query the engine's knobs",
 )
 KNOB_VALUE = Rule(

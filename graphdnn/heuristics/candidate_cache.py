@@ -94,7 +94,7 @@ class CandidateCache:
         return found
 
     def _of_kind(self, task: Task) -> tuple[Engine, ...]:
-        """Those that serve the kind, whatever the shape, and that no filter bars."""
+        """The engines that serve the kind in every shape and that no filter excludes."""
         stable = asks_for_stable_sums(task.op)
         key = stable, *task.kind
         found = self._of_kinds.get(key)

@@ -59,7 +59,7 @@ from graphdnn.tensors import TensorSpec
 RANGE = Rule(
     id="certificate.range",
     expected="(low, high) with low <= high, for the uid of an input",
-    reason="a bound is worked out from where the inputs lie: {reason}",
+    reason="a bound is computed from the ranges of the inputs: {reason}",
     fix="give a range for the uid of every floating input, or data",
 )
 
@@ -69,9 +69,22 @@ Ranges = Mapping[int, tuple[float, float]]
 def of_plan(
     plan: ExecutionPlan, bindings: Mapping[int, Any] | None = None, ranges: Ranges | None = None
 ) -> Certificate:
-    """With ``bindings`` the bounds are those of this data, and the plan is run on it where its device is here; with
-    ``ranges`` ({uid: (low, high)} of inputs) they hold for all such data. Without either, only what holds for any data
-    is said: what each operation adds, relative to what it computes. Raises ``BadParam`` for what is no range.
+    """Error bounds of a plan.
+
+    With ``bindings`` the bounds hold for this data, and the plan is executed on it if its device is present. With
+    ``ranges`` they hold for all data in the ranges. Without both, the certificate states what each operation adds to
+    the error, relative to what it computes.
+
+    Args:
+        plan: The plan.
+        bindings: ``{uid: array}`` of the inputs.
+        ranges: ``{uid: (low, high)}`` of the inputs.
+
+    Returns:
+        The certificate.
+
+    Raises:
+        BadParam: A range or an array is invalid.
     """
     config, graph = plan.config, plan.config.fused.graph
     given = _checked(graph, ranges or {})

@@ -19,10 +19,18 @@ from graphdnn.tensors import TensorSpec
 
 
 def of_plan(plan: ExecutionPlan, bindings: Mapping[int, Any]) -> Trace:
-    """Every value that the operations of a plan write. ``bindings`` need no outputs, but those that a beta reads.
+    """Every value that the operations of a plan write. The arrays of the outputs are not changed.
 
-    The arrays of the outputs are left as they are. Raises ``BadParam`` as ``execute`` does, and ``NotSupported``
-    when the plan's device is not here.
+    Args:
+        plan: The plan.
+        bindings: ``{uid: array}`` of the inputs, and of an output that a beta reads.
+
+    Returns:
+        The trace.
+
+    Raises:
+        BadParam: An array does not fit.
+        NotSupported: The device of the plan is not present.
     """
     seen = visible(plan.config)
     plan.load()

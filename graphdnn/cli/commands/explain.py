@@ -1,4 +1,4 @@
-"""explain: show what becomes of a graph: kernels, least times, engines, and every reason"""
+"""explain: show the kernels of a graph, their least times, their engines, and the reason of every refusal"""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> Exit:
     made = shown(ranking, config, source=arguments.source)
     print(json.dumps(made, indent=1) if arguments.json else made)
     if not arguments.json and arguments.graph != "-":
-        print(f"\nwhat would help: {_repair_command(arguments)}")
+        print(f"\nedits that help: {_repair_command(arguments)}")
     return Exit.OK if config or any(True for _ in islice(ranking, 1)) else Exit.NOT_SUPPORTED
 
 

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="PROBLEM", help=HELP)
     add_device_and_mode(parser)
     parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the random data (default: 0)")
     parser.add_argument("--no-verify", action="store_true", help="do not compare with the oracle")
     parser.add_argument("--repeat", type=positive, default=5, metavar="N", help="timed runs (default: 5)")
     parser.add_argument("--save-graph", type=Path, metavar="FILE", help="write the graph as JSON")

@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem(const 
                 #pragma unroll
                 for (int v = 0; v < THREAD_CHANNELS; v += WIDTH) {
                     const Place out = place_of(p, slice_out, channel + v, out0 + row, q + 8 * APART * half);
-                    if (out.data[1] >= (int)p.channels_out) continue;
+                    if (out.at[1] >= (int)p.channels_out) continue;
                     Accum acc[WIDTH];
                     #pragma unroll
                     for (int e = 0; e < WIDTH; ++e) acc[e] = (Accum)accum[(v + e) / 2][2 * half + (v + e) % 2];

@@ -91,8 +91,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
             }
         } else {
             fetch<128>(p, stages + load_pipe.stage * STAGE, load_tile.tile, (int)threadIdx.x - CONSUMER_THREADS);
-            cp_async_commit();
-            cp_async_wait<0>();
+            commit_copies();
+            await_copies<0>();
             mbarrier_arrive(full + 8 * load_pipe.stage);
         }
         load_pipe.advance();
@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
 
     // setup: filters, column operands, barriers, and the first tiles
     if (!is_producer) copy_filters<TILE_N, CONSUMER_THREADS>(p, smem_filter, first_channel);
-    cp_async_commit();
+    commit_copies();
     ColumnOperands operands[TILE_N / 4 / WIDTH];
     #pragma unroll
     for (int v = 0; v < TILE_N / 4; v += WIDTH) {
@@ -124,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     } else {
         clear_margins(p, stages);
     }
-    cp_async_wait<0>();
+    await_copies<0>();
     __syncthreads();
     if (!is_producer) {
         for (int i = threadIdx.x; i < APART * FILTER_SLABS * 8 * TILE_N; i += CONSUMER_THREADS) {  // 8 K of one column
