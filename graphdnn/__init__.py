@@ -35,7 +35,7 @@ from graphdnn.errors import (
     Rejection,
 )
 from graphdnn.files import graph_from_json, graph_to_json, plan_from_json, plan_to_json
-from graphdnn.fusion import FusedGraph, FusedOp, Limits, fuse
+from graphdnn.fusion import FusedGraph, FusedOp, FusionLimits, Limits, fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig, Filters, Ranking
 from graphdnn.operations import Cell, RnnSpec
@@ -59,6 +59,7 @@ __all__ = [
     "Filters",
     "FusedGraph",
     "FusedOp",
+    "FusionLimits",
     "Graph",
     "GraphdnnError",
     "HeurMode",

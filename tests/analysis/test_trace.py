@@ -23,7 +23,7 @@ from graphdnn.engines.host.kernel import Call, compile_on_host
 from graphdnn.engines.host.semantics import SEMANTICS
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
 from graphdnn.errors import BadParam, NotInitialized, NotSupported
-from graphdnn.fusion.limits import Limits
+from graphdnn.fusion.limits import FusionLimits
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
 from graphdnn.operations import PointwiseOperation
@@ -195,7 +195,7 @@ def test_an_edited_text_is_told_apart() -> None:
 
 def test_limits_of_a_plan_are_kept() -> None:
     graph = parse(CONV).build_operation_graph()
-    fused = fuse(graph, Limits(bound=2))
+    fused = fuse(graph, FusionLimits(bound=2))
     assert len(fused) == 2
     trace = ExecutionPlan(Ranking(fused, device_spec("cpu")).best).trace(random_operands(graph))
     assert trace.has_same_bits
@@ -204,7 +204,7 @@ def test_limits_of_a_plan_are_kept() -> None:
 
 def test_what_feeds_an_anchor_can_be_forced_into_its_kernel() -> None:
     graph = prologue()
-    fused = fuse(graph, Limits(force=(tuple(sorted(graph.producer)),)))
+    fused = fuse(graph, FusionLimits(force=(tuple(sorted(graph.producer)),)))
     trace = ExecutionPlan(Ranking(fused, device_spec("cpu")).best).trace(random_operands(graph))
     assert trace.has_same_bits
     assert trace.notes
