@@ -121,7 +121,7 @@ def test_struct_words_have_the_names_of_their_fields() -> None:
     words = b"".join(int(w, 0).to_bytes(8, "little") for row, _ in rows for w in row.split(", "))
     assert words == launch.params.data
     assert {"im2col_map", "tiles", "t0_stride"} & {name for _, name in rows}
-    assigned = set(map(int, re.findall(r"params_0\[(\d+)\]", text[text.index("int main") :])))
+    assigned = set(map(int, re.findall(r"params_0\[(\d+)\]", text[text.index("int main(") :])))
     assert assigned == {slot.word for slot in launch.params.slots}
 
 
