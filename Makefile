@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test test-long test-gpu lint package attack release-gpu docs bench bench-gpu clean
+.PHONY: demo test test-long test-gpu lint package attack release-gpu docs reference bench bench-gpu clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -69,8 +69,17 @@ package: $(VENV)/.dev
 	cd $(PACKAGE) && OPENBLAS_NUM_THREADS=1 venv/bin/pytest -n $(JOBS) -m 'not long and not gpu' \
 		tests/project/test_examples.py tests/builder tests/backend tests/graph tests/files tests/cli tests/plan
 
-docs: $(VENV)/.dev
+# The generated pages and the API reference, which is plain HTML: docs/_build/reference/index.html.
+docs: $(VENV)/.dev reference
 	$(BIN)/python docs/generate.py
+
+$(VENV)/.docs: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $@
+
+# A warning of Sphinx is an error.
+reference: $(VENV)/.docs
+	$(BIN)/python docs/reference/build_reference.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/host_overhead.py
@@ -81,4 +90,4 @@ bench-gpu:
 	$(GPU_PYTHON) benchmarks/gpu.py $(BENCH_GPU)
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) docs/_build build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

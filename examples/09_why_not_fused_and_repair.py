@@ -29,7 +29,7 @@ print("\nWhy not this engine:")
 for entry in graph.refusals(engine="cuda_hopper_halo", kind="engine"):
     print(f"  {entry.subject.text}: {entry.attribute} = {entry.actual}, required {entry.required}")
 
-print("\nEdits that mend it, each tried before it is offered:")
+print("\nEdits that help; each was tried:")
 for i, repair in enumerate(graph.repairs(), start=1):
     print(f"  {i}. {repair.words}\n     {repair.gain}")
 

@@ -29,12 +29,19 @@ class Limiting(Attention):
         forbid: Iterable[Sequence[Any]] = (),
         bound: int | None = None,
     ) -> None:
-        """Force, forbid or bound kernels, in addition to what was asked before.
+        """Force, forbid or bound kernels, in addition to earlier limits.
 
-        Operations are named by tensors that they write, each a tensor, its uid or its name. ``force``: sequences of
-        operations that have to be one kernel. ``forbid``: pairs that are never in one kernel, or single tensors that
-        never stay inside one. ``bound``: the most operations in a kernel. What cannot be is refused with the kernels,
-        or here where there is a list of plans already, which then stays as it was.
+        An operation is named by a tensor that it writes: the tensor, its uid or its name.
+
+        Args:
+            force: Sequences of operations; each sequence has to be one kernel.
+            forbid: Pairs of operations that are never in one kernel, or single tensors that always have memory.
+            bound: The most operations in a kernel. None leaves the earlier bound.
+
+        Raises:
+            BadParam: An entry names no operation of the graph.
+            NotSupported: The graph has a list of plans, and no fusion satisfies the limits. The earlier limits then
+                stay.
         """
         before = self._forced, self._forbidden, self._bound
         self._forced += tuple(map(tuple, force))

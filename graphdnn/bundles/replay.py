@@ -27,17 +27,18 @@ class Replayed:
 
     @property
     def bits(self) -> Mapping[int, str]:
-        """uid -> whether an output has the recorded bits."""
+        """Whether each output has the recorded bits, by uid."""
         now, then = self.made.outputs, self.bundle.outputs
         return {uid: (SAME if then[uid] == value else OTHER) if uid in then else UNKNOWN for uid, value in now.items()}
 
     @property
     def has_moved(self) -> bool:
-        """Other bits by the same plan on the same data."""
+        """Whether the same plan computed other bits from the same data."""
         return self.is_same_plan and self.made.inputs == self.bundle.inputs and OTHER in self.bits.values()
 
     @property
     def verdict(self) -> str:
+        """The result of the replay in words."""
         then, now = self.bundle.ending, self.made.ending
         if then.verdict in (MISMATCH, ERROR):
             if now.is_like(then):
@@ -53,9 +54,18 @@ class Replayed:
 
 
 def replay(bundle: Bundle, device: DeviceSpec | None = None) -> Replayed:
-    """``device``: where it runs, by default where it was recorded; without that device, on the host.
+    """Run a recorded plan again.
 
-    Raises ``NotSupported`` when nothing serves the graph there.
+    Args:
+        bundle: The bundle.
+        device: Where the plan runs. None takes the recorded device, or the host if that device is not present.
+
+    Returns:
+        The run, compared with the recorded one.
+
+    Raises:
+        MalformedFile: This version cannot read the graph.
+        NotSupported: No engine serves the graph there.
     """
     config, notes, is_same = _config(bundle, device)
     made = attempt(config, bundle.seed)

@@ -11,9 +11,13 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("limits of the fusion", "operations are named by uids of tensors that they write")
     group.add_argument("--force", action="append", type=uids, metavar="UID,UID", help="these are one kernel")
     group.add_argument(
-        "--forbid", action="append", type=uids, metavar="UID[,UID]", help="these are apart, or this tensor is in memory"
+        "--forbid",
+        action="append",
+        type=uids,
+        metavar="UID[,UID]",
+        help="operations that are in different kernels, or a tensor that is in memory",
     )
-    group.add_argument("--bound", type=int, metavar="N", help="at most so many operations in a kernel")
+    group.add_argument("--bound", type=int, metavar="N", help="the most operations in a kernel")
 
 
 def uids(text: str) -> tuple[int, ...]:

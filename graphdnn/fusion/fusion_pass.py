@@ -117,7 +117,7 @@ class _Walk:
     # Chains that are kernels before anything else.
 
     def _chains(self) -> list[Chain]:
-        """Those that every guard agrees to, none of which share an operation."""
+        """The candidates that every guard accepts. No two of them share an operation."""
         found: list[Chain] = []
         taken: set[int] = set()
         chains: Iterable[tuple[Chain, Sequence[Link | Inside]]] = (
@@ -341,9 +341,18 @@ class _Walk:
 
 
 def fuse(graph: OperationGraph, limits: Limits = NO_LIMITS) -> FusedGraph:
-    """The fused operations of a graph, largest kernels that the rules and the limits allow.
+    """Divide a graph into fused operations, each of them one kernel.
 
-    Raises ``NotSupported``, with the rule's reason, where the limits force operations together that a rule keeps apart.
+    Args:
+        graph: The operation graph.
+        limits: Kernels that the fusion is forced or forbidden to make.
+
+    Returns:
+        The fused operations in execution order, and the rule for every edge that was not fused.
+
+    Raises:
+        BadParam: The limits name no operation of the graph.
+        NotSupported: No fusion satisfies the limits.
     """
     if limits:
         return _Walk(graph, limits).run()

@@ -34,8 +34,12 @@ UID = Rule(
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``force``: operations that have to be one kernel. ``forbid``: two operations that are never in one kernel, or one
-    tensor that never stays inside one. ``bound``: the most operations in a kernel.
+    """What a user asks of the fusion beyond its rules. Operations are named by uids of tensors that they write.
+
+    Args:
+        force: Groups of operations; each group has to be one kernel.
+        forbid: Pairs of operations that are never in one kernel, or single tensors that always have memory.
+        bound: The most operations in a kernel. None means no bound.
     """
 
     force: tuple[tuple[int, ...], ...] = ()
@@ -46,7 +50,19 @@ class Limits:
     def of(
         cls, force: Iterable[Iterable[int]] = (), forbid: Iterable[Iterable[int]] = (), bound: int | None = None
     ) -> Limits:
-        """From any sequences. Raises ``BadParam`` for entries that mean nothing."""
+        """Make limits from sequences of any kind.
+
+        Args:
+            force: Groups of uids; each group has to be one kernel.
+            forbid: Pairs of uids, or single uids.
+            bound: The most operations in a kernel.
+
+        Returns:
+            The limits.
+
+        Raises:
+            BadParam: An entry has the wrong form.
+        """
         force, forbid = tuple(force), tuple(forbid)
         found = [
             ENTRY.reject("LIMITS", name, f"{len(entries)} entries", expected=f"at most {_MOST} entries")
@@ -71,7 +87,14 @@ class Limits:
         return "; ".join(parts) or "none"
 
     def within(self, graph: OperationGraph) -> Limits:
-        """The entries whose operations are all in ``graph``, a part of the one they were written for."""
+        """The entries whose operations all belong to a part of the graph.
+
+        Args:
+            graph: The part.
+
+        Returns:
+            The limits of the part.
+        """
 
         def known(entries: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
             return tuple(entry for entry in entries if all(uid in graph.producer for uid in entry))
@@ -79,6 +102,7 @@ class Limits:
         return Limits(known(self.force), known(self.forbid), self.bound)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data, as plan files hold it."""
         return {"force": [list(e) for e in self.force], "forbid": [list(e) for e in self.forbid], "bound": self.bound}
 
 
@@ -208,7 +232,7 @@ FORBIDDEN = Constraint(
     look=_pair_text,
     check=Equals("kernels apart"),
     when=lambda joining: bool(joining.limits.apart) and _pair(joining) is not None,
-    reason="the limits that the plan was asked for keep these operations apart",
+    reason="the requested limits keep these operations apart",
     fix="drop the entry from forbid",
 )
 BOUND = Constraint(
@@ -217,7 +241,7 @@ BOUND = Constraint(
     look=lambda joining: len(joining.joined),
     check=lambda joining: AtMost(joining.limits.bound),
     when=lambda joining: joining.limits.bound is not None,
-    reason="the limits that the plan was asked for bound the operations of a kernel",
+    reason="the requested limits bound the number of operations in a kernel",
     fix="raise bound",
 )
 LIMIT_GUARDS = (FORBIDDEN, BOUND)

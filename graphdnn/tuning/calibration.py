@@ -37,7 +37,7 @@ class Case:
 
     @property
     def order(self) -> list[int]:
-        """Candidates by prediction; of equal ones those that were offered first."""
+        """Candidates by prediction; equal ones in the order in which they were offered."""
         return sorted(range(len(self.predicted)), key=lambda i: self.predicted[i])
 
     @property

@@ -290,7 +290,7 @@ class Search:
     # The race.
 
     def _near(self, times: float) -> list[Trial]:
-        """Those that took up to ``times`` as long as the fastest one at first, fastest first."""
+        """The candidates whose first time was at most ``times`` the fastest one's, fastest first."""
         found = sorted(self._impressions(), key=lambda t: self._estimates[t.place])
         return [t for t in found if self._estimates[t.place] <= times * self._estimates[found[0].place]]
 
@@ -298,7 +298,7 @@ class Search:
         return self._near(_LEAD)[:_LEADERS]
 
     def _race(self) -> list[Trial]:
-        """The leaders, timed round after round until the order is clear; those that are left.
+        """The leaders, timed round after round until the order is clear; returns the remaining ones.
 
         A leader that turns out slower than it first seemed brings back the ones that it kept out.
         """

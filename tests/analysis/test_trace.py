@@ -18,7 +18,7 @@ from graphdnn.cli import main
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.device.profiles import device_spec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines import Engine, Kernel, Knobs, Task
+from graphdnn.engines import ENGINE_BY_NAME, Engine, Kernel, Knobs, Task
 from graphdnn.engines.host.kernel import Call, compile_on_host
 from graphdnn.engines.host.semantics import SEMANTICS
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
@@ -96,6 +96,20 @@ def test_seeing_changes_no_number_on_a_device(text: str) -> None:
     assert {t.tensor.uid for t in trace.tensors if t.tensor.is_virtual} == {
         u for u, t in graph.tensors.items() if t.is_virtual
     }
+
+
+@emulated
+def test_a_rewritten_kernel_is_noted() -> None:
+    graph = parse("conv x=f16[1,16,4,4]nhwc w=f16[16,16,2,2]nhwc stride=2").build_operation_graph()
+    fused, engine = fuse(graph), ENGINE_BY_NAME["cuda_space_to_depth"]
+    choice = Choice(Task(fused.operations[0], device_spec("h200")), engine, engine.defaults())
+    plan = DevicePlan(EngineConfig(fused, device_spec("h200"), (choice,)), EmulatedRuntime())
+    trace = plan.trace(random_operands(graph))
+    assert trace.ok
+    assert trace.notes == (
+        "conv_fprop: rewrite: space_to_depth (windows do not overlap) -> conv_fprop of [2, 32, 2, 2] and"
+        " [16, 32, 2, 1] by cuda_hopper_weight_stationary, held_2x64x8",
+    )
 
 
 @emulated

@@ -22,7 +22,7 @@ BARRED = Rule(
     id="cuts.engines",
     expected="an engine whose name has none of {words}",
     reason="every engine that serves this part of the graph was deselected by name",
-    fix="deselect less",
+    fix="deselect fewer engines",
     status=Status.NOT_SUPPORTED,
 )
 

@@ -35,7 +35,7 @@ class HasInterval(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """What computing something takes, with the starts of ``launches``; ``bytes`` cross memory."""
+    """The cost of an execution: predicted seconds, bytes that cross memory, kernels, launches and measured seconds."""
 
     predicted: float  # seconds
     bytes: int
@@ -55,13 +55,14 @@ class RunCost:
 
     @property
     def seconds(self) -> float:
-        """As measured, or as predicted where nothing was."""
+        """The measured time, or the predicted one if nothing was measured."""
         return self.predicted if self.measured is None else self.measured
 
     def __add__(self, other: RunCost) -> RunCost:
         return total((self, other))
 
     def to_json(self) -> dict[str, object]:
+        """Plain data with the fields of the cost."""
         measured = None if self.measured is None else self.measured * 1e6
         return {
             "predicted_us": self.predicted * 1e6, "measured_us": measured,
@@ -82,7 +83,7 @@ def total(prices: Iterable[RunCost]) -> RunCost:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether keeping the graph whole is worth it: ``whole`` seconds beside ``split`` seconds."""
+    """Whether the whole graph is faster than the split. ``whole`` and ``split`` are seconds."""
 
     whole: float
     split: float
@@ -92,12 +93,12 @@ class Verdict:
 
     @property
     def gain(self) -> float:
-        """How much longer the split takes, as a share of the whole; negative where the whole takes longer."""
+        """The additional time of the split as a share of the whole; negative if the split is faster."""
         return self.split / self.whole - 1 if self.whole else 0.0
 
     @property
     def word(self) -> str:
-        """``pays``, ``neutral`` or ``hurts``."""
+        """``pays`` if the whole is faster, ``hurts`` if the split is faster, else ``neutral``."""
         if self.split - self.whole * (1 + self.margin) > self.uncertainty:
             return "pays"
         return "hurts" if self.whole - self.split * (1 + self.margin) > self.uncertainty else "neutral"
@@ -107,6 +108,7 @@ class Verdict:
         return f"{self.word} ({self.gain:+.0%}{sure})"
 
     def to_json(self) -> dict[str, object]:
+        """Plain data with the times and the word."""
         return {
             "verdict": self.word, "gain": self.gain, "margin": self.margin, "whole_us": self.whole * 1e6,
             "split_us": self.split * 1e6, "measured": self.is_measured, "uncertainty_us": self.uncertainty * 1e6,
@@ -124,6 +126,7 @@ class Side:
 
     @property
     def operations(self) -> tuple[str, ...]:
+        """The labels of the operations."""
         return tuple(step.label() for step in self.steps)
 
     @cached_property
@@ -133,12 +136,17 @@ class Side:
 
     @property
     def graph(self) -> OperationGraph:
-        """The only graph. Raises ``BadParam`` where there are several."""
+        """The graph of the side.
+
+        Raises:
+            BadParam: The side has several graphs.
+        """
         if len(self.graphs) > 1:
             raise BadParam(PARTS.reject("cut", "graphs", len(self.graphs), parts=len(self.graphs)))
         return self.graphs[0]
 
     def to_json(self) -> dict[str, object]:
+        """Plain data with the operations and the costs."""
         return {
             "operations": list(self.operations),
             "fused": self.fused.to_json(),
@@ -148,7 +156,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """A place between two parts of a graph. ``tensors`` pass from the first to the second, through memory."""
+    """A place between two parts of a graph. ``tensors`` pass through memory from the first part to the second."""
 
     tensors: tuple[TensorSpec, ...]
     limits: Limits  # with which the whole is built as one plan whose kernels end here
@@ -167,45 +175,53 @@ class Cut:
 
     @property
     def first(self) -> OperationGraph:
-        """What comes before the cut, ready to build: same uids, what passes through the cut has memory."""
+        """The part before the cut as a graph: same uids, and the tensors of the cut have memory."""
         return self.before.graph
 
     @property
     def second(self) -> OperationGraph:
-        """What comes after the cut, ready to build."""
+        """The part after the cut as a graph."""
         return self.after.graph
 
     @property
     def split(self) -> RunCost:
-        """Both sides, each fused as well as the rules allow, whoever does it."""
+        """The cost of both parts, each fused as well as the rules allow."""
         return self.before.fused + self.after.fused
 
     @property
     def bytes_saved(self) -> int:
-        """Memory traffic that the whole does without."""
+        """Bytes of memory traffic that the whole graph avoids."""
         return self.split.bytes - self.whole.bytes
 
     @property
     def launches_saved(self) -> int:
+        """Launches that the whole graph avoids."""
         return self.split.launches - self.whole.launches
 
     @property
     def verdict(self) -> Verdict:
-        """Keep the graph whole, or split it here into kernels that are as good?"""
+        """The whole graph compared with the split."""
         return self._verdict(self.split)
 
     @property
     def unfused_after(self) -> Verdict:
-        """The same where the framework computes what comes after with one kernel for each operation."""
+        """The whole graph compared with the split, if the part after the cut has one kernel for each operation."""
         return self._verdict(self.before.fused + self.after.unfused)
 
     @property
     def unfused_before(self) -> Verdict:
-        """The same where the framework computes what comes before with one kernel for each operation."""
+        """The whole graph compared with the split, if the part before the cut has one kernel for each operation."""
         return self._verdict(self.before.unfused + self.after.fused)
 
     def against(self, seconds: float) -> Verdict:
-        """The same where a kernel of your own computes what comes after in so many seconds."""
+        """The whole graph compared with the split, if a kernel of your own computes the part after the cut.
+
+        Args:
+            seconds: The time of that kernel.
+
+        Returns:
+            The verdict.
+        """
         return self._verdict(self.before.fused, seconds)
 
     def _verdict(self, split: RunCost, more: float = 0.0) -> Verdict:
@@ -213,6 +229,7 @@ class Cut:
         return Verdict(self.whole.seconds, split.seconds + more, self.margin, is_measured, uncertainty)
 
     def to_json(self) -> dict[str, object]:
+        """Plain data with the tensors, the costs and the verdicts."""
         return {
             "tensors": [t.uid for t in self.tensors],
             "limits": self.limits.to_json(),
@@ -229,7 +246,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cuts:
-    """Every place where a graph could be cut, in execution order."""
+    """Every place where a graph could be cut, in order of execution."""
 
     graph: OperationGraph
     device: DeviceSpec
@@ -251,16 +268,24 @@ class Cuts:
         return "\n".join([*lines, *(f"  {i}. {cut}" for i, cut in enumerate(self.cuts))])
 
     def at(self, *tensors: int) -> Cut | None:
-        """The cut through which exactly these tensors pass, by uid."""
+        """The cut through which exactly these tensors pass.
+
+        Args:
+            tensors: The uids of the tensors.
+
+        Returns:
+            The cut, or None.
+        """
         return next((cut for cut in self.cuts if {t.uid for t in cut.tensors} == set(tensors)), None)
 
     @property
     def best(self) -> Cut | None:
-        """The fastest split, where it is faster than the whole by more than the margin."""
+        """The fastest split, if it is faster than the whole graph by more than the margin; else None."""
         hurting = [cut for cut in self.cuts if cut.verdict.word == "hurts"]
         return min(hurting, key=lambda cut: cut.verdict.split, default=None)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with every cut."""
         return {
             "format": FORMAT,
             "version": VERSION,

@@ -22,7 +22,15 @@ def _style() -> str:
 
 
 def page(contents: Contents, version: str = "") -> str:
-    """The report of one graph on one device; ``version`` of the library, for the end of the page."""
+    """The report of one graph on one device as one HTML page.
+
+    Args:
+        contents: The contents.
+        version: The version of the library, for the end of the page.
+
+    Returns:
+        The text of the page.
+    """
     sections: list[Markup] = [
         _graph(contents), kernels_section(contents.kernels), roofline_section(contents.kernels, contents.measured),
         _times(contents), _ranking(contents), refusals_section(contents.ledger), repairs_section(contents.repairs),
@@ -132,7 +140,16 @@ def _class_of(contents: Contents) -> Markup:
 
 
 def comparison_page(left: Contents, right: Contents, version: str = "") -> str:
-    """Two reports beside each other, what differs first."""
+    """Two reports on one HTML page, with the differences first.
+
+    Args:
+        left: The contents of the left report.
+        right: The contents of the right report.
+        version: The version of the library, for the end of the page.
+
+    Returns:
+        The text of the page.
+    """
     pairs = (left, right)
     rows = [
         ("device", *(c.ranking.device.name for c in pairs)),

@@ -50,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--replace", type=Path, metavar="FILE", help="compile this text in place of the kernel's own, and run it"
     )
     parser.add_argument("--verify", action="store_true", help="with --replace: compare the results with the oracle")
-    parser.add_argument("--seed", type=natural, metavar="N", help="with --replace: of the random data (default: 0)")
+    parser.add_argument(
+        "--seed", type=natural, metavar="N", help="with --replace: seed of the random data (default: 0)"
+    )
     parser.add_argument("--repeat", type=positive, metavar="N", help="with --replace: timed runs (default: 5)")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 

@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) col2im(const __grid_con
                     const long long from = row + o2 * p.column_pixel[2] + f2 * p.column_tap[2];
                     const Vec<Accum, WIDTH> pack = load_vec_read_only<WIDTH>(p.columns + from);
                     #pragma unroll
-                    for (int e = 0; e < WIDTH; ++e) acc[e] += pack.at[e];
+                    for (int e = 0; e < WIDTH; ++e) acc[e] += pack.data[e];
                 }
             }
         }

@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) im2col(const __grid_consta
             for (int e = 0; e < WIDTH; ++e) {
                 const int position = at[along] + e * by;
                 if (inside && (unsigned int)position < (unsigned int)p.image_size[along])
-                    pack.at[e] = load_vec_read_only<1>(p.image + offset + position * p.image_stride[along]).at[0];
+                    pack.data[e] = load_vec_read_only<1>(p.image + offset + position * p.image_stride[along]).data[0];
             }
         }
         store_vec<WIDTH>(p.columns + (long long)i * WIDTH, pack);

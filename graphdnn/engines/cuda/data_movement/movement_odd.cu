@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_odd(const __grid_
             } else {
                 #pragma unroll
                 for (int e = 0; e < PACK; ++e)
-                    if (at + e < p.x_items) held[k].at[e] = from[at + e];
+                    if (at + e < p.x_items) held[k].data[e] = from[at + e];
             }
         }
         #pragma unroll
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_odd(const __grid_
         if (before >= 0 && before + PACK <= length_y) {
             #pragma unroll
             for (int e = 0; e < PACK; ++e) {
-                pack.at[e] = tile[places.at(b, a)];
+                pack.data[e] = tile[places.at(b, a)];
                 if (++b == along_b && FLAT_Y) b = 0, ++a;
             }
             store_vec<PACK>(into + at, pack);

@@ -52,7 +52,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_run(const __grid_
                 const Place at = place_of(i);
                 if (i >= packs || at.b >= rows) continue;
                 #pragma unroll
-                for (int e = 0; e < PACK; ++e) run[(at.b + e) * a_size + at.a] = held[k].at[e];
+                for (int e = 0; e < PACK; ++e) run[(at.b + e) * a_size + at.a] = held[k].data[e];
             }
         }
     }
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_run(const __grid_
             if (at.b >= rows) continue;
             Vec<Item, PACK> pack;
             #pragma unroll
-            for (int e = 0; e < PACK; ++e) pack.at[e] = run[(at.b + e) * a_size + at.a];
+            for (int e = 0; e < PACK; ++e) pack.data[e] = run[(at.b + e) * a_size + at.a];
             store_vec<PACK>(y + at.a * p.y_stride_a + at.b, pack);
         } else {
             store_vec<PACK>(y + i * PACK, load_vec<PACK>(run + i * PACK));

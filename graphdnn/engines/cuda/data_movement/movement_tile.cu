@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_tile(const __grid
         if (a0 + a >= (int)p.a_size || b0 + b >= (int)p.b_size) continue;
         Vec<Item, Y_PACK> pack;
         #pragma unroll
-        for (int k = 0; k < Y_PACK; ++k) pack.at[k] = tile[tile_row(b + k) + a];
+        for (int k = 0; k < Y_PACK; ++k) pack.data[k] = tile[tile_row(b + k) + a];
         store_vec<Y_PACK>(y + (a0 + a) * p.y_stride_a + (b0 + b) * p.y_stride_b, pack);
     }
 }

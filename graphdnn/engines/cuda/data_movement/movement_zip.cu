@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) movement_zip(const __grid_
             #pragma unroll
             for (int e = 0; e < PACK; ++e) {
                 const int i = OF_X ? e * A + k : k * PACK + e;  // in the run
-                pack.at[e] = OF_X ? held[u][i / PACK].at[i % PACK] : held[u][i % A].at[i / A];
+                pack.data[e] = OF_X ? held[u][i / PACK].data[i % PACK] : held[u][i % A].data[i / A];
             }
             store_vec<PACK>((Item*)p.y + to[u] + k * (OF_X ? p.y_stride_a : PACK), pack);
         }

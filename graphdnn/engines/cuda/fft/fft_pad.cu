@@ -15,6 +15,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) fft_pad(const __grid_const
             inside = inside && u < (int)p.limit[d] && (unsigned int)element < (unsigned int)p.source_size[d];
             offset += element * p.stride[2 + d];
         }
-        p.target[i] = inside ? widen<float>(load_vec_read_only<1>(p.source + offset).at[0]) : 0.0f;
+        p.target[i] = inside ? widen<float>(load_vec_read_only<1>(p.source + offset).data[0]) : 0.0f;
     }
 }

@@ -36,11 +36,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) channel_planes_combine(
     const int row = (int)blockIdx.x, parts = (int)p.parts;
     const Vec<Compute, 2>* const part = p.partial + (long long)blockIdx.y * parts * p.channels + row;
     Compute first = (Compute)0, second = (Compute)0;
-    for (int i = (int)threadIdx.x; i < parts; i += THREADS) first += part[i * p.channels].at[0];
+    for (int i = (int)threadIdx.x; i < parts; i += THREADS) first += part[i * p.channels].data[0];
     first = over_block(first);
     for (int i = (int)threadIdx.x; i < parts; i += THREADS) {
         const Vec<Compute, 2> some = part[i * p.channels];
-        second += joined(p, i, some.at[0], some.at[1], first);
+        second += joined(p, i, some.data[0], some.data[1], first);
     }
     second = over_block(second);
     if (threadIdx.x != 0) return;
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) channel_planes_app
     #pragma unroll
     for (int e = 0; e < VECTOR; ++e) {
         const Vec<Compute, 2> joined = p.joined[(long long)blockIdx.y * p.channels + mine.first_channel + rows[e]];
-        learn(joined.at[0], joined.at[1], row, e);
+        learn(joined.data[0], joined.data[1], row, e);
     }
     take_all(p, mine, read_once(), [&](int n, const Stored& pack) {
         int at[RANK];

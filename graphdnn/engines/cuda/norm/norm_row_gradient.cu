@@ -40,7 +40,7 @@ __device__ __forceinline__ void over_rows(const Place& here, int turn, Row& row)
         const int part = here.lane % JOINED;
         Vec<Compute, 2> mine = {};
         if (PARTS == JOINED || part < PARTS) mine = parts[turn][here.column][part];
-        row.sum[0] = mine.at[0], row.dot[0] = mine.at[1];
+        row.sum[0] = mine.data[0], row.dot[0] = mine.data[1];
         #pragma unroll
         for (int by = 1; by < JOINED; by *= 2) {
             row.sum[0] += __shfl_xor_sync(0xffffffffu, row.sum[0], by);

@@ -20,7 +20,7 @@ __device__ __forceinline__ void read(const Params& p, const Source* here, int (&
     const int row = first - BEFORE + i, rows = (int)p.image;
     const bool counts = (unsigned int)row < (unsigned int)rows;
     at[AXIS] = row < 0 ? 0 : row < rows ? row : rows - 1;
-    prologue(p, at, load_vec<PACK>(here + i * WIDE).at, value);
+    prologue(p, at, load_vec<PACK>(here + i * WIDE).data, value);
     #pragma unroll
     for (int e = 0; e < PACK; ++e) value[e] = counts ? value[e] : 0.0f;
 }
@@ -32,7 +32,7 @@ template <bool IS_QUICK> __device__ __forceinline__ void write(
     if (!ALL_ROWS && first + i >= (int)p.outputs) return;
     #pragma unroll
     for (int e = 0; e < PACK; ++e) sum[e] *= 1.0f / WINDOW;
-    finish<IS_QUICK>(p, at, sum, load_vec<PACK>(here + (i + BEFORE) * WIDE).at, doubt);
+    finish<IS_QUICK>(p, at, sum, load_vec<PACK>(here + (i + BEFORE) * WIDE).data, doubt);
 }
 
 // A thread's outputs.

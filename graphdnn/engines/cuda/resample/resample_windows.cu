@@ -23,7 +23,7 @@ __device__ __forceinline__ void put(Compute* tile, int c, int pixel, const Value
     for (int o = 0; o < OWN; ++o) {
         Vec<Compute, SIDE> row;
         #pragma unroll
-        for (int e = 0; e < SIDE; ++e) row.at[e] = value[ALONG ? 0 : o][ALONG ? o : e];
+        for (int e = 0; e < SIDE; ++e) row.data[e] = value[ALONG ? 0 : o][ALONG ? o : e];
         *(Vec<Compute, SIDE>*)(tile + spot(c + o, pixel)) = row;
     }
 }
@@ -41,7 +41,7 @@ template <int REACH> __device__ __forceinline__ void average(const Compute* tile
         for (int o = 0; o < OWN; ++o) {
             if (j < o || j >= o + WINDOW) continue;
             #pragma unroll
-            for (int e = 0; e < SIDE; ++e) sum[o][e] = j == o ? row.at[e] : sum[o][e] + row.at[e];
+            for (int e = 0; e < SIDE; ++e) sum[o][e] = j == o ? row.data[e] : sum[o][e] + row.data[e];
         }
     }
     #pragma unroll

@@ -18,10 +18,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) winograd_batc
         float* const to = memory + stage * (STAGE_A + STAGE_B) + threadIdx.x * 4;
         #pragma unroll
         for (int i = 0; i < STAGE_A / 4; i += THREADS)
-            if (STAGE_A / 4 - i >= THREADS || (int)threadIdx.x < STAGE_A / 4 - i) copy_16(to + i * 4, from_a + i * 4);
+            if (STAGE_A / 4 - i >= THREADS || (int)threadIdx.x < STAGE_A / 4 - i) cp_async_16(to + i * 4, from_a + i * 4);
         #pragma unroll
         for (int i = 0; i < STAGE_B / 4; i += THREADS)
-            if (STAGE_B / 4 - i >= THREADS || (int)threadIdx.x < STAGE_B / 4 - i) copy_16(to + STAGE_A + i * 4, from_b + i * 4);
+            if (STAGE_B / 4 - i >= THREADS || (int)threadIdx.x < STAGE_B / 4 - i) cp_async_16(to + STAGE_A + i * 4, from_b + i * 4);
         from_a += STAGE_A;
         from_b += STAGE_B;
     };
@@ -37,14 +37,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) winograd_batc
     #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) {
         if (i < steps) load_global(i);
-        end_group();
+        cp_async_commit();
     }
     int stage = 0;
     for (int s = 0; s < steps; ++s) {
-        wait_for_groups<STAGES - 2>();
+        cp_async_wait<STAGES - 2>();
         __syncthreads();
         if (s + STAGES - 1 < steps) load_global((stage + STAGES - 1) % STAGES);
-        end_group();
+        cp_async_commit();
         const float* const at = memory + stage * (STAGE_A + STAGE_B);
         fma_tile(at, at + STAGE_A, thread, accum);
         stage = (stage + 1) % STAGES;
@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) winograd_batc
         for (int j = 0; j < TN; j += GN) {
             Vec<float, GN> pack;
             #pragma unroll
-            for (int e = 0; e < GN; ++e) pack.at[e] = accum[i][j + e];
+            for (int e = 0; e < GN; ++e) pack.data[e] = accum[i][j + e];
             store_vec<GN>(to + row_of(thread, i) * pitch + column_of(thread, j), pack);
         }
 }

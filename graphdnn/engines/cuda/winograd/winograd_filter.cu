@@ -15,7 +15,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) winograd_filter(const __gr
             for (int s = 0; s < 3; ++s) {
                 const Filter* from = p.filter + (outer * p.filter_outer + inner * p.filter_inner +
                                                  (FLIP ? 2 - r : r) * p.filter_r + (FLIP ? 2 - s : s) * p.filter_s);
-                g[r][s] = widen<float>(load_vec_read_only<1>(from).at[0]);
+                g[r][s] = widen<float>(load_vec_read_only<1>(from).data[0]);
             }
     }
     float half_way[ALPHA][3];

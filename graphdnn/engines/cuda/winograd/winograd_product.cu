@@ -46,14 +46,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
             float* const to = stage + thread / IN_ONE * PITCH_V + thread % IN_ONE * 4;
             #pragma unroll
             for (int i = 0; i < STEP * IN_ONE / THREADS; ++i)
-                copy_16(to + i * (THREADS / IN_ONE) * PITCH_V, from_v + i * THREADS * 4);
+                cp_async_16(to + i * (THREADS / IN_ONE) * PITCH_V, from_v + i * THREADS * 4);
             from_v += STEP * XI * TILES;
         }
         float* const to = stage + STAGE_V + thread * 4;
         #pragma unroll
-        for (int i = 0; i < STAGE_U / 4 / THREADS; ++i) copy_16(to + i * THREADS * 4, from_u + i * THREADS * 4);
+        for (int i = 0; i < STAGE_U / 4 / THREADS; ++i) cp_async_16(to + i * THREADS * 4, from_u + i * THREADS * 4);
         from_u += STAGE_U;
-        end_group();
+        cp_async_commit();
         if constexpr (FROM_IMAGE) {
             read(p, source, d);
             source.from += STEP * p.image_c * (int)sizeof(Image);
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
 
         #pragma unroll 1
         for (int s = 0; s < steps; ++s) {
-            wait_for_groups<0>();
+            cp_async_wait<0>();
             __syncthreads();
             const int next = stage ^ 1;
             const bool turns_over = s + 1 == steps, more = !turns_over || turn + (int)gridDim.x < p.turns;
@@ -123,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
                         const int at_t = i / 4 * (TILES / (TM / 4)) + t + i % 4, at_k = k + j;
                         Vec<float, 4> pack;
                         #pragma unroll
-                        for (int e = 0; e < 4; ++e) pack.at[e] = CHANNELS_LAST ? sum[i][quad * 4 + e] : sum[i + e][quad * 4 + j];
+                        for (int e = 0; e < 4; ++e) pack.data[e] = CHANNELS_LAST ? sum[i][quad * 4 + e] : sum[i + e][quad * 4 + j];
                         store_vec<4>(to + (CHANNELS_LAST ? at_t * PITCH + at_k : at_k * PITCH + at_t), pack);
                     }
                 }
@@ -140,7 +140,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
                 float y[M][M][W];
                 results_of(y, [&](int component) {
                     Vec<float, W> pack;
-                    if constexpr (W == 1) pack.at[0] = from[component * ROWS * PITCH];
+                    if constexpr (W == 1) pack.data[0] = from[component * ROWS * PITCH];
                     else pack = *(const Vec<float, W>*)(from + component * ROWS * PITCH);
                     return pack;
                 });

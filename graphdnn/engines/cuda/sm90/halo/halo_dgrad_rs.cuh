@@ -45,7 +45,7 @@ __device__ __forceinline__ void multiply_channel_block(
         #pragma unroll
         for (int i = 0; i < TAP_GROUPS; ++i) {
             const int row = (int)threadIdx.x / 32 % 4 * 16 + lane % 16 + ROW_OFFSET_OF_GROUP[i];
-            load_matrices<false>(a[k % 2][i], smem.memory, stage_offset[LOAD_OF_GROUP[i]] + row * SWIZZLE_BYTES + (((2 * k + lane / 16) ^ row % 8) << 4));
+            ldmatrix_x4<false>(a[k % 2][i], smem.memory, stage_offset[LOAD_OF_GROUP[i]] + row * SWIZZLE_BYTES + (((2 * k + lane / 16) ^ row % 8) << 4));
         }
         fence_accumulators(a[k % 2]);
         #pragma unroll

@@ -45,7 +45,7 @@ __device__ __forceinline__ void read_residual_slab(
     const unsigned char* const from = stages + row * SWIZZLE_BYTES + (byte / 16 ^ pixel % 8) * 16 + byte % 16;
     const Vec<Residual, VEC_WIDTH> vec = *(const Vec<Residual, VEC_WIDTH>*)from;
     #pragma unroll
-    for (int e = 0; e < VEC_WIDTH; ++e) to[e] = vec.at[e];
+    for (int e = 0; e < VEC_WIDTH; ++e) to[e] = vec.data[e];
 }
 
 // Adds a thread's residual elements of column block `block` and row `h` to `operands`. `row`: in the tile. `pipe` advances after the

@@ -70,7 +70,7 @@ __device__ __forceinline__ void reduce_splits(
                 const unsigned char* const from = dsmem_buffer + ((own_unit * CLUSTER + split) * 2 + half) * HALF_UNIT_BYTES + lane * 16;
                 const Vec<Accum, 4> vec = load_vec<4>((const Accum*)from);
                 #pragma unroll
-                for (int e = 0; e < 4; ++e) v[4 * half + e] = wrapping_sum(v[4 * half + e], vec.at[e]);
+                for (int e = 0; e < 4; ++e) v[4 * half + e] = wrapping_sum(v[4 * half + e], vec.data[e]);
             }
         const int unit_warp = divmod_inplace(unit, 4), h = divmod_inplace(unit, 2), block = divmod_inplace(unit, COLUMN_BLOCKS);
         const RowCoords rows = row_coords_at(p, w, unit * 64 + unit_warp * 16 + lane / 4 + 8 * h);

@@ -37,7 +37,7 @@ __device__ __forceinline__ void store_partials(const Params& p, int split, int f
         for (int half = 0; half < 2; ++half) {
             Vec<Accum, 4> vec;
             #pragma unroll
-            for (int e = 0; e < 4; ++e) vec.at[e] = v[4 * half + e];
+            for (int e = 0; e < 4; ++e) vec.data[e] = v[4 * half + e];
             store_evict_last(to + (2 * h + half) * 512, vec);
         }
     }

@@ -41,13 +41,13 @@ extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS_PER_CTA, OVERL
         #pragma unroll
         for (int i = 0; i < LOADS_IN_FLIGHT; ++i)
             #pragma unroll
-            for (int e = 0; e < 8; ++e) sum[e / 4].at[e % 4] = wrapping_sum(sum[e / 4].at[e % 4], loaded[i][e / 4].at[e % 4]);
+            for (int e = 0; e < 8; ++e) sum[e / 4].data[e % 4] = wrapping_sum(sum[e / 4].data[e % 4], loaded[i][e / 4].data[e % 4]);
     }
     #pragma unroll
     for (int distance = UNIT_LANES; distance < 32; distance *= 2)
         #pragma unroll
         for (int e = 0; e < 8; ++e) {
-            Accum& value = sum[e / 4].at[e % 4];
+            Accum& value = sum[e / 4].data[e % 4];
             value = wrapping_sum(value, __shfl_xor_sync(0xffffffffu, value, distance));
         }
     if constexpr (SLICES > 1) {
@@ -58,11 +58,11 @@ extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS_PER_CTA, OVERL
     }
     Accum v[8];
     #pragma unroll
-    for (int e = 0; e < 8; ++e) v[e] = sum[e / 4].at[e % 4];
+    for (int e = 0; e < 8; ++e) v[e] = sum[e / 4].data[e % 4];
     #pragma unroll
     for (int other = 1; other < SLICES; ++other)
         #pragma unroll
-        for (int e = 0; e < 8; ++e) v[e] = wrapping_sum(v[e], warp_sums[unit_in_cta][other][e / 4][lane].at[e % 4]);
+        for (int e = 0; e < 8; ++e) v[e] = wrapping_sum(v[e], warp_sums[unit_in_cta][other][e / 4][lane].data[e % 4]);
 
     // epilogue
     const PartialTile partial = partial_tile_at(p, fragment);

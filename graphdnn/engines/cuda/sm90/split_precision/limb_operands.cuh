@@ -29,7 +29,7 @@ __device__ __forceinline__ int thread_fragment_offset(int rows_offset) {
 }
 // Loads two neighbouring 16-byte vectors of rows g and g + 8: `to` has vector `vector` of both rows, then the next vector.
 __device__ __forceinline__ void load_vector_pair(word_t (&to)[4], const unsigned char* memory, int fragment, int vector) {
-    load_matrices<false>(to, memory, fragment ^ vector << 4);
+    ldmatrix_x4<false>(to, memory, fragment ^ vector << 4);
 }
 
 __device__ __forceinline__ word_t select_bytes(word_t low, word_t high, word_t selector) { return __byte_perm(low, high, selector); }

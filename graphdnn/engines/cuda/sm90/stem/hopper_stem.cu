@@ -133,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
             const int r = slice / (DEPTH / 8), first = slice % (DEPTH / 8) * 8 - (parity ? 1 - LEAD : LEAD);
             Vec<Element, 8> vec;
             #pragma unroll
-            for (int e = 0; e < 8; ++e) vec.at[e].bits = weight_at(p, smem_filter, channel, r, first + e);
+            for (int e = 0; e < 8; ++e) vec.data[e].bits = weight_at(p, smem_filter, channel, r, first + e);
             store_vec<8>((Element*)(memory + parity * FILTER_BYTES + slice / 8 * (TILE_N * SWIZZLE_BYTES) + column * SWIZZLE_BYTES +
                                     ((slice % 8 ^ column % 8) << 4)), vec);
         }
