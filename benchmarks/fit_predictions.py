@@ -73,8 +73,8 @@ MODELS = {
         (
             *("_PRODUCT", "_SHARED", "_COPIED", "_TILE", "_TURN", "_LEAVING", "_SUM_OUT"),
             *("_BYTE_OUT", "_LAST_OUT", "_START", "_START_ACROSS", "_TURN_ACROSS"),
-            *("_LATE_OF_INTEGERS", "_CONVERTED", "_MEETING", "_SENT", "_SUM", "_STREAM", "_UNDER_WAY"),
-            *("_IDLE", "_IDLE_SUM", "_IDLE_SUM_ACROSS", "_FEW_ASK"),
+            *("_LATE_OF_INTEGERS", "_CONVERTED", "_CLUSTER_SYNC", "_SENT", "_SUM", "_STREAM", "_HALF_RATE_BYTES"),
+            *("_IDLE", "_IDLE_SUM", "_IDLE_SUM_ACROSS", "_FEW_READERS"),
             *("_IN_TWO", "_ODD", "_PARTIAL", "_DEEP", "_EMPTY", "_ALONE", "_TURNED_ALONE", "_PAIRS"),
             *("_LATENCY", "_PARTIAL_ROW"),
         ),
@@ -83,7 +83,7 @@ MODELS = {
         (halo_tile_choice,),
         ("cuda_hopper_halo", "cuda_hopper_halo_tf32"),
         (
-            *("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_TAP", "_PATCH", "_OWN_WAY"),
+            *("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_TAP", "_HALO_TILE", "_STATIONARY_TILE"),
             *("_LEAVING", "_START"),
         ),
     ),
@@ -105,7 +105,7 @@ MODELS = {
     "halo_wgrad": Model(
         (halo_wgrad_tiles,),
         ("cuda_hopper_halo_wgrad",),
-        ("_PRODUCTS", "_READ", "_COPIED", "_PATCH", "_LEAVING", "_TILE", "_START", "_SUM"),
+        ("_PRODUCTS", "_READ", "_COPIED", "_HALO_TILE", "_LEAVING", "_TILE", "_START", "_SUM"),
     ),
     "grouped": Model(
         (grouped_tiles,),
@@ -117,7 +117,9 @@ MODELS = {
         ("cuda_grouped_wgrad",),
         ("_LOAD", "_PRODUCT", "_STEP", "_WAIT", "_TURN", "_TILE", "_ROW", "_BROKEN", "_SUM_PACE", "_START"),
     ),
-    "mma": Model((mma_gemm,), ("cuda_mma_gemm", "cuda_mma_gemm_tf32"), ("_PACE", "_LEAVING", "_IDLE")),
+    "mma": Model(
+        (mma_gemm,), ("cuda_mma_gemm", "cuda_mma_gemm_tf32"), ("_RATE_CORRECTION", "_EPILOGUE_SHARE", "_IDLE")
+    ),
     "library": Model(
         (strided_gemm, explicit_gemm),
         ("cuda_explicit_gemm", "cuda_matmul_cublas"),

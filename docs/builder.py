@@ -23,27 +23,32 @@ _SECTIONS = {  # title -> the module, and what else belongs there; a method stan
     "Running": ("execution", ()),
 }
 _RECURRENT = """\
-A recurrent network is described once, for its three operations; `rnn.weight_count` says how many weights there are,
-`rnn.matrix(layer, id)` and `rnn.bias(layer, id)` where each lies:
+A recurrent network is described once for its three operations. `rnn.weight_count` is the number of weights, and
+`rnn.matrix(layer, id)` and `rnn.bias(layer, id)` say where a matrix or a bias lies:
 
 ```python
 rnn = graphdnn.RnnSpec(cell="LSTM", input_size=64, hidden_size=128, layers=2, dropout=0.0, batch_sizes=[32] * 20)
 ```
 
-Cells are `RELU`, `TANH`, `LSTM` and `GRU`; more settings: `directions=2`, `skip_input=True` (the first layer has no
-matrix), `arithmetic="float64"`. `batch_sizes` may fall from step to step, for sequences sorted by falling length."""
+The cells are `RELU`, `TANH`, `LSTM` and `GRU`. Further settings are `directions=2`, `skip_input=True` (the first layer
+has no matrix) and `arithmetic="float64"`. `batch_sizes` may fall from step to step, for sequences that are sorted by
+falling length."""
 _INTRODUCTION = """\
-The methods of `graphdnn.Graph`, named as in cuDNN's frontend where it has them. Operations also take `name` (for
-reports) and `compute_data_type` (the type of the arithmetic; else the graph's, else FLOAT, INT32 for integers, DOUBLE
-for doubles). Types are names (`"float16"`, `"f16"`), NumPy's or PyTorch's types, or members of `DataType`; modes and
-phases are members of their enums, or their names (`"ADD"`). Padding, stride, dilation and window are a number for each
-spatial axis, or one for all. Results are virtual until `set_output(True)`. Their
-extents, strides and types are worked out, unless set; a result lies as the first operand of its rank does, channels
-last where that is (`get_stride()`). How a graph is written: [tutorial.md](tutorial.md).
+This page lists the methods of `graphdnn.Graph`. A method has the name that cuDNN's frontend gives it, if it has one.
+The docstrings, and the API reference that `make docs` builds from them, state parameters, shapes and errors.
 
-There is hardly a method for what others make one kernel of several: a softmax is `reduction(x, "MAX")`, `sub`, `exp`,
-`reduction(.., "ADD")`, `div`, and [fused](fusion.md#softmax). `sdpa` writes the operations of attention, which
-[are one kernel](fusion.md#attention), also where they are written one by one, with other operations on the scores.
+- Every operation takes `name`, a label for reports, and `compute_data_type`, the type of its arithmetic. Without it the
+  operation takes the graph's type, else FLOAT, or INT32 for integers, or DOUBLE for doubles.
+- A type is a name (`"float16"`, `"f16"`), a type of NumPy or PyTorch, or a member of `DataType`. A mode or a phase is a
+  member of its enum, or its name (`"ADD"`).
+- Padding, stride, dilation and window are one number for each spatial axis, or one number for all axes.
+- A result is virtual until `set_output(True)`. Its extents, strides and type are inferred unless they are set. Its
+  layout is the layout of the first operand with the same rank, for example channels last (`get_stride()`).
+
+[tutorial.md](tutorial.md) shows how to write a graph. A softmax has no method of its own: write `reduction(x, "MAX")`,
+`sub`, `exp`, `reduction(.., "ADD")` and `div`, which are [fused](fusion.md#softmax). `sdpa` writes the operations of
+attention, which [become one kernel](fusion.md#attention). The same operations become one kernel if you write them
+yourself, even with other operations on the scores.
 
 ```python
 import graphdnn
@@ -65,7 +70,7 @@ def page(note: str, table: Table) -> str:
     for title, (module, others) in _SECTIONS.items():
         names = [name for name in dict.fromkeys((*_of_module(module), *others)) if name not in seen]
         seen |= {*names}
-        parts += [f"## {title}", table(("method", "what it gives"), (_row(name) for name in names if _has(name)))]
+        parts += [f"## {title}", table(("method", "what it does"), (_row(name) for name in names if _has(name)))]
         if title == "Operations":
             parts += ["Elementwise operations, by their operands:", table(("operands", "methods"), _elementwise())]
         if title == "Extension operations":

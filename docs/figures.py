@@ -112,8 +112,8 @@ def _host(table: Table) -> list[str]:
     versions, machine = data["versions"], data["machine"]
     about = (
         f"{machine['cpu']}, {machine['threads']} threads; NumPy {versions['numpy']}, PyTorch {versions['torch']};"
-        f" {machine['date'][:10]}. fp32, `make bench`, taking turns in one process; PyTorch in the faster of NCHW and"
-        " channels last. Single rows move with what else the machine does: another run is"
+        f" {machine['date'][:10]}. fp32, measured by `make bench` in turns in one process; PyTorch has the faster one"
+        " of NCHW and channels last. Single rows vary with the load of the machine; another run is"
         " [host_convolution_quiet.json](../benchmarks/results/host_convolution_quiet.json)."
     )
     head = ["layer: N,C,H,W,K,R,S,stride,pad", "PyTorch ms", "NCHW ms", "ratio", "NHWC ms", "ratio"]
@@ -123,19 +123,21 @@ def _host(table: Table) -> list[str]:
 def _introduction() -> str:
     return dedent(
         """\
-        Times in microseconds, as `make bench-gpu` measured them. *Ratio*: the fastest peer that does the whole work
-        over ours, above 1 where graphdnn is faster. *Of the copy*: ours over a device copy of the bytes that have to
-        move. A row without a figure says why. The files have the extremes, what was fused, every peer, and the method:
-        [benchmarks/results](../benchmarks/results)."""
+        The times are microseconds, measured by `make bench-gpu`. *Ours* is the time of graphdnn. *Peer* is the time of
+        the fastest peer that does the whole work. *Ratio* is the peer's time divided by ours, so it is above 1 if
+        graphdnn is faster. *Of the copy* is our time divided by the time of a device copy of the bytes that have to
+        move. A row without a figure states the reason. The files in [benchmarks/results](../benchmarks/results) have
+        the shortest and longest times, the fused operations, every peer and the method."""
     )
 
 
 def _about_goals() -> str:
     return dedent(
         """\
-        What is aimed at on an H200 (`benchmarks/gpu/goals.py`; `python benchmarks/gpu.py --goals` prints it from the
-        same files). *The peer* is the fastest one, whichever plan that is; cuDNN's first choice is what its heuristics
-        answer first. *Times our fp16*: the same layer in fp16 over this row."""
+        These are the goals on an H200. `python benchmarks/gpu.py --goals` prints this table from the same files, and
+        `benchmarks/gpu/goals.py` defines it. *The peer* is the fastest peer with any of its plans. *cuDNN's first
+        choice* is the plan that its heuristics return first. *Times our fp16* is the time of the same layer in fp16
+        divided by the time of this row."""
     )
 
 

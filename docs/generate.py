@@ -47,7 +47,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def attribute_page() -> str:
-    """Every attribute of every descriptor of the v8 face."""
+    """Every attribute of every descriptor of the v8 API."""
     parts = ["# Attributes", NOTE, _introduction_to_attributes()]
     for kind in sorted(KINDS.values(), key=lambda kind: int(kind.descriptor)):
         title = f"## `{kind.descriptor.c_name}` = {int(kind.descriptor)}"
@@ -67,9 +67,9 @@ def attribute_page() -> str:
 def _introduction_to_attributes() -> str:
     return dedent(
         """\
-        One row per attribute. *Field* is the name in Python, where the attribute belongs to a spec; *need* is
-        `required`, the default, or `get-only` for what the library works out. Storage types and counts are those of
-        cuDNN's header. An attribute that is not listed for a descriptor is refused, never ignored."""
+        Each row is one attribute. *Field* is the name of the attribute in Python. *Need* is `required`, the default
+        value, or `get-only` for an attribute that the library computes. Storage types and counts are the ones of
+        cuDNN's header. A descriptor refuses every attribute that its table does not list."""
     )
 
 
@@ -109,10 +109,10 @@ def error_page() -> str:
 def _introduction_to_errors() -> str:
     return dedent(
         f"""\
-        {len(RULES)} rules. An error carries one rejection per broken rule: where, attribute, value, what was expected,
-        why, what to do, and the cuDNN status. Rules that start with `fuse.` do not fail anything: they are the reasons
-        why an edge of a graph was not fused. Words in braces are filled in when the rule is raised. A rule stands in
-        the section that its id begins with:"""
+        There are {len(RULES)} rules. An error carries one rejection for each broken rule: where, attribute, value,
+        expected value, reason, fix and cuDNN status. A rule that starts with `fuse.` is no error: it says why an edge
+        of a graph was not fused. Words in braces are filled in when the rule is applied. The first word of a rule's id
+        names its section:"""
     )
 
 
@@ -139,7 +139,7 @@ def _contents_of_errors(families: Iterable[str]) -> str:
     found: dict[str, list[str]] = {about: [] for about in ("operations", *_ABOUT, "engines")}
     for family in families:
         found[subject.get(family, "operations")].append(f"[{family}](#{family})")
-    return table(("about", "sections"), [(about, ", ".join(links)) for about, links in found.items()])
+    return table(("subject", "sections"), [(about, ", ".join(links)) for about, links in found.items()])
 
 
 def _import_everything() -> None:
@@ -167,8 +167,8 @@ def support_page() -> str:
             ],
         )
     )
-    made_by = "the legacy calls make them, and\n[the graph builder's methods](builder.md#extension-operations)"
-    parts.append(f"## Extension operations\n\nWhat the v8 header does not have: {made_by}.\n")
+    made_by = "The legacy calls and\n[the graph builder's methods](builder.md#extension-operations) make them."
+    parts.append(f"## Extension operations\n\nThe v8 header does not have these operations. {made_by}\n")
     parts.append(
         table(
             ("operation", "inputs", "outputs", "what it is"),
@@ -198,11 +198,12 @@ def support_page() -> str:
     parts.append("## Pointwise modes\n")
     parts.append(
         table(
-            ("mode", "value", "operands", "parameters", "kind", "integers"),
+            ("mode", "value", "formula", "operands", "parameters", "kind", "integers"),
             [
                 (
                     f"`{m.name}`",
                     int(m),
+                    f"`{r.formula}`",
                     ", ".join(r.operands),
                     ", ".join(r.parameters) or "-",
                     r.kind,
@@ -238,7 +239,7 @@ def support_page() -> str:
         for e in ENGINES
     ]  # fmt: skip
     parts.append(table(("id", "engine", "serves", "where", "numerical notes", "knobs"), rows))
-    parts.append("In order of preference.\n\n## What engines need\n")
+    parts.append("The engines are in order of preference.\n\n## What engines need\n")
     parts.append(table(("engine", "rule", "looks at", "expects", "why"), _needs()))
     parts += [
         _introduction_to_sums(),
@@ -255,8 +256,8 @@ def _introduction_to_support() -> str:
         [what each needs](#what-engines-need), [errors of sums](#errors-of-sums).
 
         Every operation is served on the host and on every GPU of compute capability 8.0 or later, in every type and
-        layout that it may have: engines without needs are behind the fast ones. Whether a graph is served, and by what:
-        `graphdnn explain GRAPH --device NAME`."""
+        layout that the operation allows, because general engines without requirements follow the fast ones in the
+        table. `graphdnn explain GRAPH --device NAME` says which engines serve a graph."""
     )
 
 
@@ -265,11 +266,10 @@ def _introduction_to_sums() -> str:
         """\
         ## Errors of sums
 
-        How far convolutions and products of matrices with fp32 sums may be from the exact ones, as engines state it;
-        `tests/engines/cuda/test_worst_case_sums.py` and `tests/gpu/test_gpu_adversarial.py` hold them to it, with sums
-        that cancel, grow
-        or descend, subnormal and huge operands, infinities and NaN. The result's own rounding comes on top, and what
-        fp32 has no number for (below 2^-149)."""
+        This table states the largest error of convolutions and matrix products with fp32 sums, for each engine.
+        `tests/engines/cuda/test_worst_case_sums.py` and `tests/gpu/test_gpu_adversarial.py` check it with sums that
+        cancel, grow or descend, with subnormal and huge operands, with infinities and with NaN. The rounding of the
+        result is added to it, and so are products below 2^-149, for which fp32 has no number."""
     )
 
 
@@ -340,10 +340,10 @@ def fusion_page() -> str:
         ("Guards of a softmax and other chains", CHAIN_GUARDS),
         ("Guards of attention", ATTENTION_GUARDS),
     ):
-        parts.append(f"## {title}\n\nIn the order in which they are looked at.")
+        parts.append(f"## {title}\n\nThe guards are evaluated in this order.")
         parts.append(
             table(
-                ("rule", "why an edge stays unfused", "what can be done"),
+                ("rule", "why the edge is not fused", "fix"),
                 [(f"`{g.id}`", g.reason, g.fix) for g in guards],
             )
         )
@@ -354,21 +354,22 @@ def _introduction_to_fusion() -> str:
     return dedent(
         """\
         A fused operation is one kernel: an anchor with pointwise operations before and after it, or a pointwise graph.
-        A virtual tensor inside it stays in registers, rounded to its type; a tensor with memory is written as well.
-        Operands of the epilogue may have any extents that broadcast to the anchor's output.
+        The prologue is the part before the anchor, and the epilogue the part behind it. A virtual tensor inside the
+        kernel stays in registers and is rounded to its type. A tensor with memory is written as well. Operands of the
+        epilogue may have any extents that broadcast to the anchor's output.
 
-        Fusing changes no operand and no rounding: a fused value is rounded to its type as it would be in memory, and no
-        product is taken into a sum unrounded. On the host, fused or apart, all bits are the same. On a device the order
-        of a sum of floats is its kernel's: how many threads and blocks share it, and how many neighbours a thread reads
-        at once, follow from all that the kernel reads and writes. A reduction behind a chain has other threads than one
-        alone, so last bits may differ, within the error bound that both have; a plan's certificate names the sums that
-        are fused. Sums that are divided alike have the same bits, and integers, maxima and minima always have.
+        Fusing changes no operand and no rounding: a fused value is rounded to its type as it would be in memory, and
+        every product is rounded before it is added. On the host the bits are the same with and without fusion. On a
+        device the order of a sum of floats depends on the kernel: the number of threads and blocks, and the number of
+        neighbours that a thread reads at once, follow from all tensors of the kernel. A fused reduction may therefore
+        differ from a separate one in its last bits, within the error bound of both. A plan's certificate names the
+        fused sums. Sums that are divided in the same way have the same bits; integers, maxima and minima always have.
 
-        One rounding has another place: in attention the powers of a row are rounded to the type of the probabilities
-        before they are divided by their sum, which is known when all keys are through, and not after. Each is off by
-        one unit of that type either way, and the products with v are within the bound of the kernels apart. Where the
-        mask is made of indices, blocks of hidden keys are left out: their v is not multiplied by 0, so infinities in
-        there do no harm."""
+        One rounding has another place. In attention the powers of a row are rounded to the type of the probabilities
+        before they are divided by the sum of the row, because the sum is known only after the last key. The error of
+        a probability is one unit of that type either way, and the products with v stay within the bound of separate
+        kernels. If a mask is made of indices, the kernel skips blocks of hidden keys: it does not multiply their v by
+        0, so infinities in them have no effect."""
     )
 
 
@@ -414,8 +415,8 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
     return dedent(
         f"""\
         `graphdnn.v6` has the {functions} functions of cuDNN 5.1, 6.0 and 7 by their C names{missing}. They run on the
-        host, on NumPy, or after `use("cuda")` on a GPU: handles are then made for it, arguments are its memory, and
-        work goes into the handle's stream.
+        host with NumPy. After `use("cuda")`, new handles are made for a GPU: arguments are then GPU memory, and work
+        goes into the handle's stream.
 
         ```python
         from graphdnn.v6 import *
@@ -426,72 +427,90 @@ def _introduction_to_legacy(functions: int, implemented: int) -> str:
         n, c, h, w = cudnnGetTensor4dDescriptor(xDesc)[1:5]
         ```
 
-        - Parameters come in C's order without the output pointers; results are returned, several as a tuple.
+        ## Calls
+
+        - Parameters come in the order of C without the output pointers. Results are returned; several are a tuple.
         - A status other than success raises `CudnnError` with `.status` and `.rejections`. Inside
           `with returning_status():` the calls return the status, or `(status, result, ...)`.
-        - Enum arguments are members, integers or names. Enums are classes, constants and tables at once:
+        - An enum argument is a member, an integer or a name. An enum is a class, a set of constants and a table:
           `cudnnTensorFormat_t.CUDNN_TENSOR_NCHW`, `CUDNN_TENSOR_NCHW`, `cudnnTensorFormat["CUDNN_TENSOR_NCHW"]`.
-        - Data arguments stand for their memory, as pointers do in C: NumPy arrays, objects with DLPack, addresses. An
-          array with the descriptor's extents and strides is used as it is; other contiguous arrays are read as the
-          descriptor says. Memory that is too small is refused before anything is written, and so is an array of the
-          descriptor's axes in another order in memory (`v6.memory.order`): data of NHWC under an NCHW descriptor.
-        - On a GPU, memory that begins at a multiple of 16 bytes is read 16 bytes at once; where an argument begins
-          elsewhere, the call has a plan of its own. An address is checked when a call first sees it.
-        - `alpha` and `beta` are numbers, or ctypes pointers. With `beta == 0` old contents are never read.
+        - A data argument stands for its memory, as a pointer does in C. It is a NumPy array, an object with DLPack, or
+          an address. An array with the descriptor's extents and strides is used as it is. Any other contiguous array is
+          read as the descriptor says. Memory that is too small is refused before anything is written. An array whose
+          axes have another order than the descriptor's (NHWC data with an NCHW descriptor) is refused as well
+          (`v6.memory.order`).
+        - On a GPU, memory that begins at a multiple of 16 bytes is read 16 bytes at once. If an argument begins
+          elsewhere, the call has another plan. An address is checked when a call sees it for the first time.
+        - `alpha` and `beta` are numbers or ctypes pointers. With `beta == 0` the old contents are not read.
         - `cudnnSetConvolution2dDescriptor` takes the arguments of 5.1 (eight) and of 6.0 (nine).
-        - `last_graph()` and `explain()` show the operation graph, the fused operations and the ranking behind this
-          thread's last call. Plans are kept by the descriptors' values.
-        - Convolution algorithms are honoured by name, each by its engine; on a GPU `IMPLICIT_PRECOMP_GEMM` and `ALGO_1`
-          are the fastest of all products that write down no patches. On the host there are two engines: `IMPLICIT_GEMM`
-          and `ALGO_0` are products without a workspace, all others are one blocked product, with equal bits.
-          `IMPLICIT_GEMM` and `ALGO_0` ask for no workspace, so the preference `NO_WORKSPACE` has an answer; on a GPU
-          their calls allocate what their plan needs. The limits of the transforms (FFT, WINOGRAD) are refused,
-          the promised determinism is the manual's. `cudnnFind...` runs and times every plan once, and
-          returns `(count, results)`: `.algo`, `.status`, `.time` in milliseconds, `.memory`, `.reason`: why an
-          algorithm did not run, or which earlier one has the same plan, and so the same time. A call that is given
-          no workspace, or one that is too small, allocates for itself.
-        - Integer convolutions (INT8 data, INT32 compute type) take any number of channels, NHWC, NCHW and NCHW_VECT_C,
-          and write INT8 (rounded to nearest even, saturated), FLOAT or INT32. Inside `with profile("6.0"):`
-          convolutions refuse what 6.0 refused (types, formats, dilation, by algorithm; channels of integers), and name
-          every condition that is broken; setters refuse enumerators that came later. There are the profiles `"5.1"`,
-          `"6.0"`, `"7.0"` and `"7.5"`.
-        - Dropout draws its masks with the core's `rng`: the states (16 bytes) are the seed and the counter, which each
-          forward call moves on; the reserve space holds one bit for each element.
-        - A recurrent network is one operation (`rnn_fwd`, `rnn_bwd_data`, `rnn_bwd_weights`) over all layers and steps,
-          whichever algorithm is named; the persistent ones refuse what they refused. States are rounded to the data's
-          type at each step; sums and gates are FLOAT for HALF data. `cudnnGetRNNLinLayerMatrixParams` and
-          `...BiasParams` return a writable array into `w` where `w` is one on the host, else an address.
-          Weights: all matrices by layer, direction and id, then all biases in the same order; with SKIP_INPUT the first
-          layer has no input matrices and keeps its biases. The reserve space may be used for several gradients:
-          `cudnnRNNBackwardData` writes a part of its own. `cudnnSetRNNDescriptor` takes the arguments of 5.1 (eight)
-          and of 7.0 (ten).
-        - `cudnnCTCLoss` takes probabilities behind a softmax and gives gradients of what was before it; class 0 is the
-          blank. A label that does not fit costs infinity, and its gradients are 0.
+        - `last_graph()` and `explain()` show the operation graph, the fused operations and the ranking of this thread's
+          last call. A plan is kept for each combination of descriptor values.
 
-        - Inside `with record() as r:` calls compute at once what they compute outside, to the bit: results may be read,
-          and memory written, at any point. Beside that their operations join into graphs, and `r.replay()` runs these
-          on what the same memory holds then: convolution, bias and activation written for 6.0 are one kernel.
-          `r.graphs`, `r.fused` and `r.explain()` show what was fused. A program records one step and replays the
-          others: it writes the next images into the memory of the first, and reads results where the calls left them.
-        - A replay does what legacy calls did, with the numbers (`alpha`, `beta`) that they were given; what they wrote
-          over inside the block it does not write. What Python computed in between is an input of the calls behind it,
-          which a replay reads as it lies then. Memory that something else wrote *after* calls had read or written it
-          would be left out, so a replay refuses it (`v6.record.changed`), and so does `r.migration()`. To see that, a
-          recording keeps a copy of what its calls read and wrote until the block ends, and compares it before each
-          call that meets the memory: on a GPU by kernels in the calls' stream, so only the first replay waits.
-          What happens in a search (`cudnnFind...Ex`) is not recorded.
-        - `r.migration()` prints a recording as a script for [the graph builder](builder.md), whatever the calls were:
-          a function for each graph, which computes the same bits. Tensors keep the manual's names; what is one memory
-          under several of them is said at the top.
+        ## Convolution algorithms
 
-        *Section* is that of the 5.1 manual; *becomes* names the operations, or `state` for calls that only
-        keep or answer something. *Compared with*: PyTorch's CPU operators, or loops over the formula. *NumPy* and
-        *CUDA* count the cases of these comparisons that called the function and passed: on the host
-        ({legacy_runs.described("host")}), and the same cases with every call on a GPU ({legacy_runs.described("gpu")}).
-        A `state` that none of them asks for has the cases of `tests/v6/test_v6_protocol.py` and
-        `test_v6_descriptors.py`;
-        descriptors are kept on the host whatever the device is (`host`). The ordinary tests run some of the cases on
-        the emulator, and provoke every status of every function.
+        - Each algorithm has its own engines, and a call with an algorithm uses them. On a GPU `IMPLICIT_PRECOMP_GEMM`
+          and `ALGO_1` are the fastest matrix product that writes no patches to memory. On the host there are two
+          engines with equal bits: `IMPLICIT_GEMM` and `ALGO_0` use a product without a workspace, and every other
+          algorithm uses a blocked product.
+        - `IMPLICIT_GEMM` and `ALGO_0` ask for no workspace, so the preference `NO_WORKSPACE` finds an algorithm. On a
+          GPU their calls allocate the memory of their plan.
+        - A convolution that a transform (FFT, WINOGRAD) could not compute is refused. An algorithm is deterministic if
+          the manual says so.
+        - `cudnnFind...` runs and times every plan once and returns `(count, results)`. A result has `.algo`, `.status`,
+          `.time` in milliseconds, `.memory` and `.reason`. The reason says why the algorithm did not run, or which
+          earlier algorithm has the same plan and therefore the same time. A call without a workspace, or with a
+          workspace that is too small, allocates one.
+        - Integer convolutions (INT8 data, INT32 compute type) take any number of channels and the layouts NHWC, NCHW
+          and NCHW_VECT_C. They write INT8 (rounded to nearest even, saturated), FLOAT or INT32.
+        - Inside `with profile("6.0"):` a convolution refuses what cuDNN 6.0 refused: types, formats, dilation and
+          numbers of channels, by algorithm. The error lists every broken condition. Setters refuse enumerators of later
+          releases. The profiles are `"5.1"`, `"6.0"`, `"7.0"` and `"7.5"`.
+
+        ## Dropout, recurrent networks, CTC
+
+        - Dropout draws its masks with the operation `rng`. The states (16 bytes) hold the seed and the counter, and
+          each forward call advances the counter. The reserve space holds one bit for each element.
+        - A recurrent network is one operation over all layers and steps (`rnn_fwd`, `rnn_bwd_data`, `rnn_bwd_weights`)
+          for every algorithm. The persistent algorithms refuse what they refused in cuDNN. States are rounded to the
+          type of the data at each step. Sums and gates are FLOAT for HALF data.
+        - The weights of a recurrent network are all matrices by layer, direction and id, and then all biases in the
+          same order. With SKIP_INPUT the first layer has no input matrices, but it has their biases.
+          `cudnnGetRNNLinLayerMatrixParams` and `...BiasParams` return a writable array inside `w` if `w` is an array on
+          the host, else an address.
+        - The reserve space may be used for several gradients, because `cudnnRNNBackwardData` writes to its own part.
+          `cudnnSetRNNDescriptor` takes the arguments of 5.1 (eight) and of 7.0 (ten).
+        - `cudnnCTCLoss` takes the probabilities of a softmax and returns the gradients of the softmax's input. Class 0
+          is the blank. A label that does not fit costs infinity, and its gradients are 0.
+
+        ## Recording
+
+        - Inside `with record() as r:` each call computes at once, with the same bits as outside. Results may be read
+          and memory may be written at any point. The operations of the calls also join into graphs. `r.replay()` runs
+          these graphs on the present contents of the same memory; convolution, bias and activation of 6.0 are then one
+          kernel. `r.graphs`, `r.fused` and `r.explain()` show the graphs. A program records one step and replays the
+          later steps: it writes the next images into the same memory, and it reads the results from the memory of the
+          recorded calls.
+        - A replay repeats the calls with their numbers (`alpha`, `beta`). Memory that a call wrote and a later call
+          overwrote is not written. A value that Python computed between two calls is an input of the later call, and a
+          replay reads its present contents.
+        - A replay cannot repeat a write of something else to memory that a call had already read or written. It refuses
+          such a recording (`v6.record.changed`), and so does `r.migration()`. To detect the write, a recording keeps
+          copies of the memory until the block ends and compares them before each call: on a GPU by kernels in the
+          stream of the calls, so only the first replay waits. Calls inside a search (`cudnnFind...Ex`) are not
+          recorded.
+        - `r.migration()` prints a recording as a script for [the graph builder](builder.md): a function for each graph,
+          with the same bits. Tensors have the names of the manual. If several tensors share memory, the top of the
+          script says so.
+
+        ## The columns of the tables
+
+        *Section* is the section in the manual of cuDNN 5.1. *Becomes* names the operations, or `state` for a call that
+        only keeps or returns a value. *Compared with* is the reference: PyTorch's CPU operators, or loops over the
+        formula. *NumPy* and *CUDA* count the passed cases of these comparisons that call the function: on the host
+        ({legacy_runs.described("host")}), and on a GPU ({legacy_runs.described("gpu")}).
+        A `state` call that no comparison uses has its cases in `tests/v6/test_v6_protocol.py` and
+        `test_v6_descriptors.py`. Descriptors are kept on the host on every device (`host`). The ordinary tests run some
+        of the cases on the emulator, and provoke every status of every function.
         `pytest --legacy-results FILE` writes the counts."""
     )
 

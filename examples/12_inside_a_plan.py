@@ -15,11 +15,15 @@ def layer(data_type, device=None, **types):
 
 
 # The kernel, for a GPU that need not be here: text, registers, occupancy, and the tensor that vanished.
-graph, _, _, sums, _ = layer("float16", "h200", compute_data_type="float32")
-(kernel,) = graph.kernels
-print(kernel)
-for place in graph.where(sums):
-    print(place)
+try:
+    graph, _, _, sums, _ = layer("float16", "h200", compute_data_type="float32")
+except graphdnn.NotSupported as error:  # NVRTC is an extra, and the message names it
+    print(error)
+else:
+    (kernel,) = graph.kernels
+    print(kernel)
+    for place in graph.where(sums):
+        print(place)
 
 # The values in its registers, here on the host: the same bits as in the plan, and right.
 graph, x, w, sums, y = layer("float16", compute_data_type="float32")

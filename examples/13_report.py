@@ -32,7 +32,10 @@ contents = contents_of(graphdnn.rank(graph.build_operation_graph(), "h200"))
 target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp()) / "report.html"
 target.write_text(page(contents, graphdnn.__version__), encoding="utf-8")
 
-print(f"{len(contents.ranking.fused.graph.operations)} operations in {len(contents.kernels)} kernels")
+fused = contents.ranking.fused
+print(f"{len(fused.graph.operations)} operations in {len(fused)} kernels")
+if contents.not_compiled:  # NVRTC is an extra: the page then has the ranking, and no kernel text
+    print(contents.not_compiled)
 print(f"the page is {target.name}, {target.stat().st_size // 1024} KiB, and needs nothing else")
 for stop in (entry for entry in contents.ledger if entry.kind == "edge"):
     print(f"why two kernels: {stop.subject.text}: {stop.reason} [{stop.rule}]")

@@ -36,7 +36,7 @@ from graphdnn.errors import (
     Rejection,
 )
 from graphdnn.files import graph_from_json, graph_to_json, plan_from_json, plan_to_json
-from graphdnn.fusion import FusedGraph, FusedOp, Limits, fuse
+from graphdnn.fusion import FusedGraph, FusedOp, FusionLimits, Limits, fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig, Filters, Ranking
 from graphdnn.operations import Cell, RnnSpec
@@ -44,7 +44,7 @@ from graphdnn.pipeline import build, prepare, rank
 from graphdnn.plan import ExecutionPlan
 from graphdnn.tensors import TensorSpec, channels_last_strides, packed_strides
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "PROFILES",
@@ -60,6 +60,7 @@ __all__ = [
     "Filters",
     "FusedGraph",
     "FusedOp",
+    "FusionLimits",
     "Graph",
     "GraphdnnError",
     "HeurMode",

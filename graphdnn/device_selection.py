@@ -11,12 +11,21 @@ VARIABLE = "GRAPHDNN_DEVICE"
 
 
 def device_spec(device: DeviceSpec | str | None = None) -> DeviceSpec:
-    """A spec by name (or by a ``torch.device``, which is one), or the default device for None.
+    """The profile of a device.
 
-    "cpu" is this host; "cuda" the current GPU and "cuda:1" that one, read from the driver (plans are loaded there and
-    execute where it is current); "h200", "a100" ... are
-    profiles, to rank and compile for a device that is not here. The default is what ``GRAPHDNN_DEVICE`` names, and
-    without it the host, because that is where NumPy's arrays are. Raises when there is no such device.
+    "cpu" is this host. "cuda" is the current GPU and "cuda:1" the second one, as the driver describes them. "h200",
+    "a100" and so on are profiles: graphs can be ranked and compiled for a device that is not present.
+
+    Args:
+        device: A profile, its name, or a ``torch.device``. None takes the name in ``GRAPHDNN_DEVICE``, or else the
+            host.
+
+    Returns:
+        The profile.
+
+    Raises:
+        BadParam: There is no such profile.
+        NotSupported: The GPU is not present.
     """
     if device is None:
         device = os.environ.get(VARIABLE) or None

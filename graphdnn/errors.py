@@ -34,6 +34,7 @@ class Rejection:
 
     @property
     def shown_value(self) -> str:
+        """The value as text, cut to 160 characters."""
         value = self.value
         text = escaped(value if isinstance(value, str) else shown(value))
         return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
@@ -47,6 +48,7 @@ class Rejection:
         )
 
     def to_json(self) -> dict[str, object]:
+        """Plain data with the fields of the rejection and the number of its status."""
         return {
             "rule": self.rule,
             "where": self.where,
@@ -61,7 +63,11 @@ class Rejection:
 
 
 class GraphdnnError(Exception):
-    """Base of every error of the library: ``status`` is the cuDNN code, ``rejections`` the reasons."""
+    """Base of every error of the library. ``rejections`` lists the reasons.
+
+    Args:
+        rejections: One rejection or several.
+    """
 
     def __init__(self, rejections: Sequence[Rejection] | Rejection) -> None:
         self.rejections = (rejections,) if isinstance(rejections, Rejection) else tuple(rejections)
@@ -70,20 +76,29 @@ class GraphdnnError(Exception):
 
     @property
     def status(self) -> Status:
+        """The cuDNN status of the first rejection."""
         return self.rejections[0].status
 
     @property
     def ledger(self) -> Any:
-        """The refusals as a ``graphdnn.analysis.diagnostics.Ledger``. The module is loaded on first use."""
+        """The refusals as a ``DiagnosticList``."""
         return call_hook("error.ledger", self)
 
     def repairs(self, device: Any = None) -> Any:
-        """Edits with which what was refused is legal, tried, as ``graphdnn.analysis.repairs.Repairs``."""
+        """Edits that make the refused graph or operation legal. Each edit was tried.
+
+        Args:
+            device: The device on which the edited graph is ranked: a profile, its name, or None for the default
+                device.
+
+        Returns:
+            The repairs, smallest first; none if the error is not about a graph or an operation.
+        """
         return call_hook("error.repairs", self, device)
 
     @property
     def repeat(self) -> str:
-        """The command that repeats what was refused or failed, where the error knows its plan or graph; else empty."""
+        """The command that repeats the refusal or the failure. It is empty if the error knows no plan and no graph."""
         return str(call_hook("error.repeat", self))
 
     def __reduce__(self) -> tuple[type[GraphdnnError], tuple[tuple[Rejection, ...]]]:
@@ -91,15 +106,15 @@ class GraphdnnError(Exception):
 
 
 class NotInitialized(GraphdnnError):
-    """Used in the wrong state of its life cycle, or from another version (1xxx)."""
+    """An object is in the wrong state for the call, or comes from another version (statuses 1xxx)."""
 
 
 class BadParam(GraphdnnError, ValueError):
-    """An invalid or inconsistent value (2xxx)."""
+    """A value is invalid or contradicts another one (statuses 2xxx)."""
 
 
 class NotSupported(GraphdnnError):
-    """Valid, but nothing here serves it (3xxx)."""
+    """A request is valid, and nothing here serves it (statuses 3xxx)."""
 
 
 class InternalError(GraphdnnError):
@@ -107,7 +122,7 @@ class InternalError(GraphdnnError):
 
 
 class ExecutionFailed(GraphdnnError):
-    """A plan failed while it ran (5xxx). Its text ends in the command that repeats it."""
+    """A plan failed while it ran (statuses 5xxx). The text ends in the command that repeats the failure."""
 
     def __str__(self) -> str:
         repeat = ""
@@ -117,7 +132,7 @@ class ExecutionFailed(GraphdnnError):
 
 
 class MalformedFile(GraphdnnError, ValueError):
-    """A plan, graph or device file that cannot be used: truncated, altered, newer, too deep or too large."""
+    """A plan, graph or device file cannot be used: it is truncated, altered, newer, too deep or too large."""
 
 
 _FAMILIES: dict[int, type[GraphdnnError]] = {

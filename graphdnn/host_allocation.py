@@ -11,7 +11,7 @@ from graphdnn.rules import Rule
 
 MEMORY = Rule(
     id="host.memory",
-    expected="so much free memory on the host",
+    expected="enough free memory on the host",
     reason="an allocation failed: {detail}",
     fix="make the problem smaller, choose a plan with a smaller workspace, or free memory",
     status=Status.INTERNAL_ERROR_HOST_ALLOCATION_FAILED,

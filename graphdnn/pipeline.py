@@ -13,7 +13,7 @@ from graphdnn.device_selection import device_spec
 from graphdnn.engines import engines_of
 from graphdnn.engines.engine import sort_needs
 from graphdnn.enums import HeurMode
-from graphdnn.fusion import NO_LIMITS, FusedGraph, Limits, fuse
+from graphdnn.fusion import NO_LIMITS, FusedGraph, FusionLimits, fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking, mode_of
 from graphdnn.heuristics.filters import UNFILTERED
@@ -50,9 +50,19 @@ class Records(Protocol):
 
 
 def prepare(device: DeviceSpec | str | None = None) -> DeviceSpec:
-    """Load what plans for a device take, its engines and its driver, before the first plan does; returns the device.
+    """Load the engines and the driver of a device before the first plan is built.
 
-    Loading takes a tenth of a second for a GPU and nothing the second time. A plan then takes milliseconds.
+    Loading takes a tenth of a second for a GPU the first time. A later plan then takes milliseconds.
+
+    Args:
+        device: A profile, its name, or None for the default device.
+
+    Returns:
+        The profile of the device.
+
+    Raises:
+        BadParam: The device is unknown.
+        NotSupported: The device is not present.
     """
     spec = device_spec(device)
     sort_needs(engines_of(spec.kind))
@@ -65,10 +75,26 @@ def rank(
     device: DeviceSpec | str | None = None,
     mode: HeurMode = HeurMode.A,
     filters: Filters | None = None,
-    limits: Limits = NO_LIMITS,
+    limits: FusionLimits = NO_LIMITS,
     tuned: Records | None = None,
 ) -> Ranking:
-    """Fuse a graph and rank its engine configurations on a device; with ``tuned``, a recorded winner comes first."""
+    """Fuse a graph and rank its engine configurations on a device.
+
+    Args:
+        graph: The operation graph.
+        device: A profile, its name, or None for the default device. The device need not be present.
+        mode: A: best first. B: every knob value as well. FALLBACK: only engines that serve everything.
+        filters: What configurations must not be or cost. None means no filter.
+        limits: Kernels that the fusion is forced or forbidden to make.
+        tuned: A tuning database; its fastest configuration comes first.
+
+    Returns:
+        The ranking. Its configurations are worked out when they are read.
+
+    Raises:
+        BadParam: The device, the mode or the limits are invalid.
+        NotSupported: No fusion satisfies the limits.
+    """
     spec, mode, filters = device_spec(device), mode_of(mode), filters or UNFILTERED
     if tuned is not None:
         return tuned.ranking(fuse(graph, limits), spec, mode, filters)
@@ -89,7 +115,7 @@ def rank(
     return kept
 
 
-def _asker(spec: DeviceSpec, mode: HeurMode, filters: Filters, limits: Limits) -> int:
+def _asker(spec: DeviceSpec, mode: HeurMode, filters: Filters, limits: FusionLimits) -> int:
     key = id(spec), mode, filters, limits
     found = _askers.get(key)
     if found is None:
@@ -104,8 +130,24 @@ def build(
     device: DeviceSpec | str | None = None,
     mode: HeurMode = HeurMode.A,
     filters: Filters | None = None,
-    limits: Limits = NO_LIMITS,
+    limits: FusionLimits = NO_LIMITS,
     tuned: Records | None = None,
 ) -> ExecutionPlan:
-    """A plan for the best configuration. Raises ``NotSupported`` with every engine's reasons when there is none."""
+    """Build a plan for the best configuration of a graph.
+
+    Args:
+        graph: The operation graph.
+        device: A profile, its name, or None for the default device.
+        mode: The heuristic mode, as in ``rank``.
+        filters: What configurations must not be or cost. None means no filter.
+        limits: Kernels that the fusion is forced or forbidden to make.
+        tuned: A tuning database; its fastest configuration comes first.
+
+    Returns:
+        The plan.
+
+    Raises:
+        BadParam: The device, the mode or the limits are invalid.
+        NotSupported: No engine serves the graph. The error lists the reasons of every engine.
+    """
     return ExecutionPlan(rank(graph, device, mode, filters, limits, tuned).best)

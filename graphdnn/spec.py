@@ -1,8 +1,8 @@
 """Spec: what a user hands in, validated once; the field is the attribute row.
 
 A spec is a frozen pydantic model. Each field carries its ``Attr``: the cuDNN
-attribute name, storage types, element count and help. From that row come the v8
-face's set and get, the error messages, the negative tests and the attribute
+attribute name, storage types, element count and help. From that row come the v8 API's
+set and get, the error messages, the negative tests and the attribute
 tables in the docs. Constraints that relate fields to each other are rows too
 (``graphdnn.rules``), evaluated in stages: a later stage runs only when the
 earlier ones hold, so a shape formula never sees tensors of the wrong rank.
@@ -52,7 +52,7 @@ ATTR_REFUSED = Rule(
 ATTR_UNKNOWN = Rule(
     id="attr.unknown",
     expected="one of {known}",
-    reason="{kind} has no such attribute, and nothing is accepted and ignored",
+    reason="{kind} has no such attribute, and the library ignores no input",
     fix="remove it, or set it on the descriptor it belongs to",
 )
 

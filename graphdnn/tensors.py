@@ -25,7 +25,14 @@ DIM_MAX = 8
 
 
 def packed_strides(dims: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides: the last axis is contiguous (NCHW for convolution tensors)."""
+    """Row-major strides: the last axis is contiguous (NCHW for images).
+
+    Args:
+        dims: The extents.
+
+    Returns:
+        One stride in elements for each extent.
+    """
     strides, step = [], 1
     for extent in reversed(dims):
         strides.append(step)
@@ -43,7 +50,15 @@ def ordered_strides(dims: Sequence[int], order: Sequence[int]) -> tuple[int, ...
 
 
 def channels_last_strides(dims: Sequence[int]) -> tuple[int, ...]:
-    """NHWC, NDHWC: axis 1 is contiguous, axis 0 outermost; plain packed below rank 3."""
+    """Strides with contiguous channels (NHWC, NDHWC): axis 1 is innermost and axis 0 outermost. Below rank 3 the
+    strides are row-major.
+
+    Args:
+        dims: The extents in the order N, C, and the spatial axes.
+
+    Returns:
+        One stride in elements for each extent.
+    """
     if len(dims) < 3:
         return packed_strides(dims)
     return ordered_strides(dims, (0, *range(2, len(dims)), 1))
@@ -80,7 +95,7 @@ _SHAPE = (
         attribute="dims",
         look=lambda t: t.dims,
         check=Each(AtLeast(1)),
-        reason="a tensor has fixed extents, and an axis without elements cannot be computed with",
+        reason="a tensor has fixed extents, and an axis has at least one element",
         fix="build a plan for each value of an unknown extent (-1); an axis that does not matter has extent 1",
     ),
     Constraint(
@@ -150,8 +165,8 @@ _STORAGE = (
         attribute="reordering",
         look=lambda t: t.reordering,
         check=OneOf(TensorReordering.NONE),
-        reason="no engine here reads physically reordered filters; none needs them",
-        fix="hand in the tensor in its plain order",
+        reason="no engine reads filters that are reordered in memory",
+        fix="pass the tensor in its plain order",
         status=Status.NOT_SUPPORTED_LAYOUT,
     ),
     Constraint(
@@ -187,7 +202,7 @@ _STORAGE = (
         look=lambda t: t.constant_value,
         check=lambda t: Equals(kept_by(t.data_type)),
         when=lambda t: t.constant_value is not None and not is_kept(t.constant_value, t.data_type),
-        reason="the tensor's type has no place for this number, and another one would be computed with",
+        reason="the tensor's type cannot hold this number",
         fix="give a number of that type, or the tensor a type that holds the number",
     ),
 )
@@ -197,7 +212,26 @@ _RAGGED = "no operation here reads tensors of variable-length rows"
 
 
 class TensorSpec(Spec):
-    """One operand: uid, element type, extents, strides (both in elements), and how it is stored."""
+    """The description of one operand.
+
+    Args:
+        uid: The number of the tensor in its graph.
+        data_type: The element type.
+        dims: 1 to 8 extents in logical order.
+        strides: One stride in elements for each extent.
+        byte_alignment: Every bound address is a multiple of this number of bytes.
+        is_virtual: True for a tensor without memory. Its values are rounded to its type all the same.
+        is_by_value: True for one number that is read on the host.
+        vector_count: Elements of a vector: 1, 4 or 32.
+        vectorized_dimension: The axis that is stored in vectors, or -1.
+        reordering: Only ``TensorReordering.NONE``.
+        constant_value: The number of a constant, or None.
+        name: A label.
+
+    Raises:
+        BadParam: A field is wrong. The error lists every problem.
+        NotSupported: The type or the layout is not served.
+    """
 
     descriptor = DescriptorType.TENSOR
     constraints: ClassVar[tuple[tuple[Constraint, ...], ...]] = (_SHAPE, _STORAGE)
@@ -251,10 +285,12 @@ class TensorSpec(Spec):
 
     @property
     def rank(self) -> int:
+        """The number of axes."""
         return len(self.dims)
 
     @cached_property
     def elements(self) -> int:
+        """The number of elements."""
         return prod(self.dims) * self.vector_count
 
     @cached_property
@@ -270,6 +306,7 @@ class TensorSpec(Spec):
 
     @property
     def is_constant(self) -> bool:
+        """Whether the tensor is a number that is known when the graph is built."""
         return self.constant_value is not None
 
     @property
@@ -279,10 +316,12 @@ class TensorSpec(Spec):
 
     @property
     def is_channels_last(self) -> bool:
+        """Whether axis 1 is contiguous and axis 0 outermost, as in NHWC."""
         return self.strides == channels_last_strides(self.dims)
 
     @property
     def is_packed(self) -> bool:
+        """Whether the elements fill their memory without gaps, in any order of the axes."""
         return self.span == self.elements and not may_overlap(self.dims, self.strides)
 
     def label(self) -> str:

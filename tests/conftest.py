@@ -10,6 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import absent_tools
 import legacy_results
 import pytest
 
@@ -24,6 +25,7 @@ from graphdnn.rules import RULES
 pytest_plugins = ["shared_fixtures"]
 
 RAISED: set[str] = set()  # rule ids
+RAISED_NOW: set[str] = set()  # rule ids, of the test that runs
 TOUCHED: set[str] = set()  # "descriptor attribute", set or read
 PROBLEMS: Counter[str] = Counter()  # problems executed end to end, by kind
 LEGACY: dict[str, set[str]] = {}  # legacy function -> tests that called it
@@ -40,6 +42,7 @@ def _record_rules(cls: type[Any]) -> None:
     def init(self: Any, *args: Any, **fields: Any) -> None:
         made(self, *args, **fields)
         RAISED.add(self.rule)
+        RAISED_NOW.add(self.rule)
 
     cls.__init__ = init
 
@@ -135,8 +138,16 @@ def _asks_for_gpu(config: pytest.Config) -> bool:
     return "gpu" in words and words[max(0, words.index("gpu") - 1)] != "not"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    report = yield
+    absent_tools.skip_if_wanted(report, RAISED_NOW)
+    return report
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     _running[0] = item.nodeid
+    RAISED_NOW.clear()
     if item.get_closest_marker("torch"):
         pytest.importorskip("torch")
     if item.get_closest_marker("gpu") is None:
@@ -181,5 +192,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     _print_legacy(terminalreporter, terminalreporter.config.getoption("--legacy-table"))
     if path := terminalreporter.config.getoption("--legacy-results"):
         legacy_results.write(path, LEGACY, _asks_for_gpu(terminalreporter.config))
+    for line in absent_tools.lines(terminalreporter.stats.get("skipped", ())):
+        terminalreporter.write_line(line)
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(PROBLEMS.items()) if count > 1)
     terminalreporter.write_line(f"problems executed end to end: {sum(PROBLEMS.values())} ({kinds})")

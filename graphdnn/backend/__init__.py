@@ -1,4 +1,4 @@
-"""The v8 face: cuDNN's backend descriptors in Python, with the C names.
+"""The v8 API: cuDNN's backend descriptors in Python, with the C names.
 
 ``from graphdnn.backend import *`` gives every function and every enumerator.
 Parameters come in C's order without the output pointers, results are returned.

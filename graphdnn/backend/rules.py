@@ -30,13 +30,13 @@ DESCRIPTOR_KIND = Rule(
 DESTROYED = Rule(
     id="descriptor.destroyed",
     expected="a descriptor that still exists",
-    reason="it was destroyed; in C this would be a dangling pointer",
-    fix="destroy it after its last use; what other descriptors took from it stays valid",
+    reason="the object was destroyed; in C this would be a dangling pointer",
+    fix="destroy it after its last use; other descriptors keep what they took from it",
 )
 FINALIZED = Rule(
     id="descriptor.finalized",
     expected="a descriptor that is not finalized yet",
-    reason="a finalized descriptor is read-only, and there is no way back",
+    reason="a finalized descriptor is read-only",
     fix="set everything before cudnnBackendFinalize, or create another descriptor",
     status=Status.NOT_INITIALIZED,
 )
@@ -50,7 +50,7 @@ NOT_FINALIZED = Rule(
 FILLED_ONLY = Rule(
     id="descriptor.filled_only",
     expected="cudnnBackendGetAttribute to fill and finalize it",
-    reason="this descriptor only carries answers of the library",
+    reason="only the library fills this descriptor",
     fix="create it and pass it to cudnnBackendGetAttribute",
     status=Status.NOT_SUPPORTED,
 )
@@ -84,8 +84,8 @@ HANDLE_STREAM = Rule(
 OUT_POINTER = Rule(
     id="handle.out_pointer",
     expected="nothing, or the name of a device",
-    reason="results are returned here, not written through pointers",
-    fix="write handle = cudnnCreate(); all other calls return theirs alike",
+    reason="results are returned in Python, not written through pointers",
+    fix="write handle = cudnnCreate(); all other calls return their results in the same way",
 )
 
 # Attributes.
@@ -105,7 +105,7 @@ FOREIGN = Rule(
 GET_ONLY = Rule(
     id="attribute.get_only",
     expected="cudnnBackendGetAttribute",
-    reason="the library works this attribute out",
+    reason="the library computes this attribute",
     fix="read it after finalization",
 )
 TYPE = Rule(
@@ -137,14 +137,14 @@ VALUE = Rule(
 NESTED_TYPE = Rule(
     id="attribute.nested.type",
     expected="{expected}",
-    reason="this place holds another kind of descriptor",
+    reason="the attribute holds another kind of descriptor",
     fix="pass a descriptor of the expected type",
     status=Status.BAD_PARAM_DESCRIPTOR_TYPE,
 )
 NESTED_NOT_FINALIZED = Rule(
     id="attribute.nested.not_finalized",
     expected="a finalized descriptor",
-    reason="what is not finalized may still change, and has not been checked",
+    reason="a descriptor that is not finalized may still change and is not checked",
     fix="call cudnnBackendFinalize on it first",
     status=Status.BAD_PARAM_NOT_FINALIZED,
 )
@@ -256,6 +256,6 @@ UNEXPECTED = Rule(
     id="call.unexpected",
     expected="no failure inside the library",
     reason="{detail}",
-    fix="report it, it is a defect of graphdnn unless memory ran out",
+    fix="report it: unless memory ran out, it is a defect of graphdnn",
     status=Status.INTERNAL_ERROR,
 )

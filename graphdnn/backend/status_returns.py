@@ -26,9 +26,10 @@ _thread = _Thread()
 
 @contextmanager
 def returning_status() -> Iterator[None]:
-    """Inside, every call of this thread returns ``Status``, or ``(Status, result, ...)``, and raises nothing.
+    """Return statuses as C does, for the calls of this thread inside a ``with`` block.
 
-    A failed call's results are None.
+    A call then returns its ``Status``, or ``(Status, result, ...)``, and raises nothing. The results of a failed call
+    are None.
     """
     before = _thread.returns_status
     _thread.returns_status = True

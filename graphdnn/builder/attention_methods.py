@@ -15,13 +15,13 @@ from graphdnn.rules import Rule
 OPERANDS = Rule(
     id="builder.sdpa",
     expected="q [..., rows, depth], k [..., keys, depth] and v [..., keys, columns], of one rank of 3 or more",
-    reason="the extents of scores, masks and sums follow from these",
-    fix="hand in tensors with extents; those of results of other operations can be set with set_dim",
+    reason="the extents of scores, masks and sums follow from the extents of q, k and v",
+    fix="pass tensors with extents; set_dim sets the extents of a result",
 )
 MASKS = Rule(
     id="builder.sdpa.masks",
-    expected="lengths for a mask of padding, and a window of at least one key",
-    reason="lengths say which keys are padding; a row without a key has no result",
+    expected="seq_len_kv for a padding mask, and a window of at least one key",
+    reason="seq_len_kv says which keys are padding; a row without a key has no result",
     fix="pass seq_len_kv, [batch, 1, ..., 1] in INT32, with use_padding_mask, and 1 or more as sliding_window_length",
 )
 _LEAST_RANK = 3
@@ -31,8 +31,9 @@ _LENGTHS = "rows of padding are computed like all others, and are for the caller
 
 
 class Attention(Extensions):
-    """Arguments have the names of cuDNN's frontend; what is not offered is refused. Gradients are for the caller to
-    write, from the statistics; their operations are kernels of their own.
+    """``sdpa`` takes the argument names of cuDNN's frontend and refuses the arguments that it does not implement.
+
+    The gradient has no method. Write its operations from the statistics; each of them is a kernel.
     """
 
     def sdpa(
@@ -58,13 +59,41 @@ class Attention(Extensions):
         paged_attention_k_table: Tensor | None = None,
         paged_attention_v_table: Tensor | None = None,
     ) -> list[Tensor | None]:
-        """[o, statistics or None]: softmax(q k^T * attn_scale + bias) v, statistics the logarithms of rows' sums.
+        """Scaled dot-product attention: ``softmax(q k^T * attn_scale + bias) v``.
 
-        q is ``[..., rows, depth]``, k ``[..., keys, depth]``, v ``[..., keys, columns]``; k and v may have fewer heads,
-        each for several consecutive ones of q. ``seq_len_kv``, ``[batch, 1, ..., 1]`` in INT32, says how many keys
-        there are. With a causal mask a row sees the keys up to its own index, or, bottom right, to that counted from
-        the last key; ``sliding_window_length``: the last so many of those. A row that sees none is NaN. The softmax is
-        computed in FLOAT, where the arithmetic is DOUBLE in DOUBLE.
+        The softmax is computed in FLOAT, or in DOUBLE if the arithmetic is DOUBLE. A row that sees no key is NaN.
+        Source: Vaswani et al., "Attention is all you need", 2017.
+
+        Args:
+            q: ``[..., rows, depth]``.
+            k: ``[..., keys, depth]``. It may have fewer heads than q; each head then serves several consecutive heads
+                of q.
+            v: ``[..., keys, columns]``, with as many heads as k.
+            attn_scale: A factor of the scores: a number, or a tensor with one element. None means 1.
+            bias: A tensor that broadcasts to the scores ``[..., rows, keys]``.
+            use_padding_mask: True needs ``seq_len_kv``.
+            seq_len_kv: The number of keys of each sequence, ``[batch, 1, ..., 1]`` in INT32.
+            use_causal_mask: True lets a row see the keys up to its own index.
+            use_causal_mask_bottom_right: True counts that index from the last key.
+            sliding_window_length: A row sees only so many keys, the last ones that the other masks let it see.
+            generate_stats: True returns the logarithms of the rows' sums as well.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or INT32 for
+                integers, or DOUBLE for doubles.
+            name: A label for reports and error messages.
+            seq_len_q: Only None.
+            block_mask: Only None.
+            use_alibi_mask: Only False. Write the mask as a bias.
+            dropout: Only None.
+            paged_attention_k_table: Only None.
+            paged_attention_v_table: Only None.
+
+        Returns:
+            [o, statistics or None]. o is ``[..., rows, columns]``, and the statistics are ``[..., rows, 1]``.
+
+        Raises:
+            BadParam: Extents do not fit, a mask is incomplete, or an operand belongs to another graph.
+            NotSupported: An argument is given that is not implemented.
+            NotInitialized: The graph is built and accepts no more operations.
         """
         refused = {
             "block_mask": (block_mask, _APART), "dropout": (dropout, _APART),

@@ -37,7 +37,7 @@ STREAM = Rule(
     id="builder.stream",
     expected="a handle or a stream",
     reason="a handle has a stream of its own, and an execution runs in one stream",
-    fix="leave one of the two out",
+    fix="pass one of the two",
     status=Status.BAD_PARAM_STREAM_MISMATCH,
 )
 HANDLE = Rule(
@@ -64,11 +64,25 @@ class Running(Planning):
     def execute(
         self, variant_pack: Mapping[Any, Any], workspace: Any = None, handle: Any = None, *, stream: Any = None
     ) -> None:
-        """Run on ``{tensor, uid or name: array}``; None keys are skipped. Outputs are written in place.
+        """Run the plan on ``{tensor, uid or name: array}``; outputs are written in place.
 
-        On a device, arrays are in its memory and the call returns when the work is in the stream: ``handle``'s (what
-        ``cudnnCreate`` returned), or ``stream``, or CuPy's current one. ``workspace`` None lets the graph keep one of
-        its own for each thread and stream, so that any number of threads may execute it at a time.
+        On a device the call returns when the work is in the stream. Any number of threads may execute a graph at a
+        time.
+
+        Args:
+            variant_pack: One array in the memory of the plan's device for each tensor with memory. Keys that are None
+                are skipped.
+            workspace: A contiguous byte array of at least ``get_workspace_size()`` bytes. With None the graph keeps
+                one for each thread and stream.
+            handle: What ``cudnnCreate`` returned; its stream is used.
+            stream: A stream in place of a handle. None takes CuPy's current one.
+
+        Raises:
+            BadParam: An array is missing, unknown or bound twice, or it has the wrong type, extents or strides.
+                Nothing is written then.
+            NotInitialized: The graph is not built.
+            NotSupported: The device of the plan is not present.
+            ExecutionFailed: A kernel failed.
         """
         if handle is not None:
             stream = self._stream_of(handle, stream)
@@ -83,16 +97,38 @@ class Running(Planning):
             raise self._placed(error) from None
 
     def capture(self, variant_pack: Mapping[Any, Any], workspace: Any = None) -> Any:
-        """The execution on these arrays as a CUDA graph, which ``launch(stream)`` repeats in one call."""
+        """Record the execution on these arrays as a CUDA graph, which ``launch(stream)`` repeats in one call.
+
+        Args:
+            variant_pack: ``{tensor, uid or name: array}``; the recording keeps the arrays alive.
+            workspace: A contiguous byte array, or None to allocate one.
+
+        Returns:
+            A ``CapturedPlan``.
+
+        Raises:
+            BadParam: An array is invalid, or the stream is being captured already.
+            NotSupported: The plan does not run on a CUDA device.
+            NotInitialized: The graph is not built.
+        """
         try:
             return self.plan.capture(self._resolved(variant_pack), workspace)
         except BadParam as error:
             raise self._placed(error) from None
 
     def run(self, inputs: Mapping[Any, Any], *, stream: Any = None) -> dict[Tensor, Any]:
-        """Execute with new arrays for the outputs, and return them by tensor: NumPy's, or CuPy's on a CUDA device.
+        """Build the graph, execute it with new arrays for the outputs, and return these arrays.
 
-        An output that is among ``inputs`` is written in place.
+        Args:
+            inputs: ``{tensor, uid or name: array}``. An output among them is written in place.
+            stream: A stream. None takes CuPy's current one.
+
+        Returns:
+            ``{tensor: array}`` of the outputs, in NumPy's arrays or, on a CUDA device, CuPy's.
+
+        Raises:
+            BadParam: The graph or an array is invalid.
+            NotSupported: No engine serves the graph, or the device is not present.
         """
         graph = self.build_operation_graph()
         plan = self.build()
@@ -160,7 +196,17 @@ class Running(Planning):
         return bindings
 
     def query_tensor_attributes_of_uid(self, uid: int) -> Tensor:
-        """The tensor with this uid. Raises when there is none."""
+        """The tensor that has a uid.
+
+        Args:
+            uid: The number.
+
+        Returns:
+            The tensor.
+
+        Raises:
+            BadParam: No tensor of the graph has this uid.
+        """
         for tensor in self._tensors:
             if tensor.uid == uid:
                 return tensor

@@ -22,7 +22,9 @@ from graphdnn.operations import (
 
 
 class Extensions(Normalizations):
-    """Recurrent networks are described once, by a ``graphdnn.RnnSpec``; the arithmetic is the network's."""
+    """Operations that the v8 header does not have. ``graphdnn.RnnSpec`` describes a recurrent network once for its
+    three operations.
+    """
 
     def im2col(
         self,
@@ -37,7 +39,31 @@ class Extensions(Normalizations):
         pre_padding: Sequence[int] | None = None,
         post_padding: Sequence[int] | None = None,
     ) -> Tensor:
-        """What each position of a convolution reads: ``[C*R*S, N*P*Q]`` of x ``[N, C, H, W]``, window ``[R, S]``."""
+        """The elements that each position of a convolution reads: ``[C*R*S, N*P*Q]`` of x ``[N, C, H, W]`` and a window
+        ``[R, S]``.
+
+        Source: the cuDNN documentation, ``cudnnIm2Col``.
+
+        Args:
+            image: x, ``[N, C, H, W]``.
+            window: The extents of the filter, one for each spatial axis.
+            padding: Zeros on both sides of each spatial axis, in elements. None means 0.
+            stride: The step of the filter, in elements. None means 1.
+            dilation: The distance between two taps of the filter, in elements. None means 1.
+            convolution_mode: ``CROSS_CORRELATION``, or ``CONVOLUTION`` with the filter flipped.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or INT32 for
+                integers, or DOUBLE for doubles.
+            name: A label for reports and error messages.
+            pre_padding: Zeros before the first element, in place of ``padding``.
+            post_padding: Zeros behind the last element, in place of ``padding``.
+
+        Returns:
+            The matrix of patches.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         settings = (padding, stride, dilation, pre_padding, post_padding, convolution_mode)
         compute = self._compute_type((image,), compute_data_type)
         taps = integers(window, self._here(), "window", "one extent per spatial axis, e.g. [3, 3]")
@@ -45,10 +71,24 @@ class Extensions(Normalizations):
         return self._add(Patches, fields, ("y",), name, compute)[0]
 
     def grid_sample(self, input: Tensor, grid: Tensor, compute_data_type: Any = None, name: str = "") -> Tensor:
-        """y ``[N, C, P, Q]``: x ``[N, C, H, W]`` at the positions (x, y) of a grid ``[N, P, Q, 2]``, bilinear.
+        """Bilinear samples: y ``[N, C, P, Q]`` of x ``[N, C, H, W]`` at the positions of a grid ``[N, P, Q, 2]``.
 
-        Positions run from -1 to 1 with the ends on the centres of the outermost elements (``align_corners``); outside
-        of x there are zeros.
+        The positions -1 and 1 are the centres of the first and the last element (``align_corners``). Outside of x
+        there are zeros. Source: Jaderberg et al., "Spatial transformer networks", 2015.
+
+        Args:
+            input: x, ``[N, C, H, W]``.
+            grid: Pairs (x, y), each from -1 to 1.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            The tensor y.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
         """
         compute = self._compute_type((input, grid), compute_data_type)
         fields = {"x": input, "grid": grid, "arithmetic": compute}
@@ -57,7 +97,23 @@ class Extensions(Normalizations):
     def grid_sample_backward(
         self, loss: Tensor, input: Tensor, grid: Tensor, compute_data_type: Any = None, name: str = ""
     ) -> list[Tensor]:
-        """[dx, dgrid]."""
+        """Gradients of ``grid_sample``: [dx, dgrid].
+
+        Args:
+            loss: The gradient dy, ``[N, C, P, Q]``.
+            input: x, as in the forward operation.
+            grid: As in the forward operation.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [dx, dgrid].
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         compute = self._compute_type((loss, input, grid), compute_data_type)
         fields = {"x": input, "grid": grid, "dy": loss, "arithmetic": compute}
         return self._add(GridSampleBackward, fields, ("dx", "dgrid"), name, compute)
@@ -74,13 +130,29 @@ class Extensions(Normalizations):
         offset: Tensor | None = None,
         name: str = "",
     ) -> list[Tensor | None]:
-        """[y, hy, cy, kept, masks] of x ``[rows, input size]`` and packed weights; y is ``[rows, width]``.
+        """A recurrent network over all layers and steps: [y, hy, cy, kept, masks].
 
-        The rows of all steps lie one after another, as many for each step as ``rnn.batch_sizes`` says. ``hx``, ``cx``
-        and the last states are ``[layers * directions, sequences, hidden size]``, without hx and cx zeros; cx and cy
-        are LSTM's. Where matrices and biases lie among the weights, ``rnn.matrix`` and ``rnn.bias`` say. ``training``
-        gives ``kept`` and ``masks``, which the gradients read: masks where there is dropout between layers, drawn
-        from ``seed`` and ``offset``, two integers as tensors ``[1]``.
+        The rows of all steps lie one after another, as many for each step as ``rnn.batch_sizes`` says. ``rnn.matrix``
+        and ``rnn.bias`` say where matrices and biases lie among the weights. Source of the formulas: the cuDNN
+        documentation, ``cudnnRNNMode_t``.
+
+        Args:
+            rnn: The description of the network.
+            input: x, ``[rows, input size]``.
+            weight: The packed weights, ``[rnn.weight_count]``.
+            hx: The first states, ``[layers * directions, sequences, hidden size]``. None means zeros.
+            cx: The first cell states of an LSTM, with the extents of ``hx``. None means zeros.
+            training: True returns ``kept`` and ``masks``, which the gradients read.
+            seed: A tensor ``[1]`` with the seed of the dropout masks.
+            offset: A tensor ``[1]`` with the position in the sequence of random numbers.
+            name: A label for reports and error messages.
+
+        Returns:
+            [y, hy, cy, kept, masks]. y is ``[rows, width]``. A result that the network does not have is None.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
         """
         outputs = ["y", "hy", *(["cy"] if rnn.has_cells else [])]
         if training:
@@ -103,7 +175,28 @@ class Extensions(Normalizations):
         masks: Tensor | None = None,
         name: str = "",
     ) -> list[Tensor | None]:
-        """[dx, dhx, dcx, kept gradients], with what the forward pass kept; left out, dhy and dcy are zeros."""
+        """Gradient of ``rnn_forward`` for the data: [dx, dhx, dcx, kept gradients].
+
+        Args:
+            rnn: The description of the network.
+            output: y of the forward operation.
+            loss: The gradient dy, with the extents of y.
+            weight: The packed weights.
+            hx: As in the forward operation.
+            cx: As in the forward operation.
+            dhy: The gradient of the last states. None means zeros.
+            dcy: The gradient of the last cell states. None means zeros.
+            kept: The values that ``rnn_forward`` returned in training.
+            masks: The dropout masks that ``rnn_forward`` returned.
+            name: A label for reports and error messages.
+
+        Returns:
+            [dx, dhx, dcx, kept gradients]. dcx is None unless the network is an LSTM.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         outputs = ["dx", "dhx", *(["dcx"] if rnn.has_cells else []), "kept_gradients"]
         fields = {"y": output, "dy": loss, "w": weight, "hx": hx, "cx": cx, "dhy": dhy, "dcy": dcy}
         found = self._recurrent(RnnBackwardData, rnn, {**fields, "kept": kept, "masks": masks}, outputs, name)
@@ -120,7 +213,25 @@ class Extensions(Normalizations):
         masks: Tensor | None = None,
         name: str = "",
     ) -> Tensor:
-        """dw, the gradient of the packed weights, after ``rnn_backward_data``."""
+        """Gradient of ``rnn_forward`` for the packed weights: dw. Call it after ``rnn_backward_data``.
+
+        Args:
+            rnn: The description of the network.
+            input: x of the forward operation.
+            output: y of the forward operation.
+            kept_gradients: The values that ``rnn_backward_data`` returned.
+            hx: As in the forward operation.
+            kept: The values that ``rnn_forward`` returned in training.
+            masks: The dropout masks that ``rnn_forward`` returned.
+            name: A label for reports and error messages.
+
+        Returns:
+            The tensor dw, ``[rnn.weight_count]``.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         fields = {"x": input, "y": output, "hx": hx, "kept": kept, "masks": masks, "kept_gradients": kept_gradients}
         return self._recurrent(RnnBackwardWeights, rnn, fields, ["dw"], name)["dw"]
 
@@ -141,11 +252,28 @@ class Extensions(Normalizations):
         compute_data_type: Any = None,
         name: str = "",
     ) -> list[Tensor | None]:
-        """[costs, gradients or None] of probabilities ``[steps, sequences, classes]`` behind a softmax.
+        """CTC loss of probabilities ``[steps, sequences, classes]`` that a softmax has computed: [costs, gradients or
+        None].
 
-        ``labels`` are ``[sequences, longest label]``, lengths ``[sequences]``, all INT32; class 0 is the blank. Costs
-        are one number for each sequence, infinity where the label does not fit; gradients are those of what was
-        before the softmax.
+        Class 0 is the blank. A label that does not fit into its sequence costs infinity. Source: Graves et al.,
+        "Connectionist temporal classification", 2006.
+
+        Args:
+            probs: The probabilities.
+            labels: ``[sequences, longest label]`` in INT32.
+            label_lengths: ``[sequences]`` in INT32.
+            input_lengths: The number of steps of each sequence, ``[sequences]`` in INT32.
+            generate_gradients: True returns the gradients of the softmax's input as well.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [costs, gradients or None]. The costs are ``[sequences]``.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
         """
         compute = self._compute_type((probs,), compute_data_type)
         fields = {

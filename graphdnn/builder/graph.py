@@ -40,9 +40,21 @@ _ELSEWHERE = {
 
 
 class Graph(Inside, Tuning):
-    """An operation graph in the making. Types: anything ``graphdnn.dtypes.data_type_of`` reads.
+    """An operation graph that is being described; ``build`` makes a plan of it and ``execute`` runs the plan.
 
-    The elementwise methods (``add``, ``relu``, ``gelu_backward``, ...) are the rows of ``POINTWISE_METHODS``.
+    The elementwise methods (``add``, ``relu``, ``gelu_backward``, ...) are the rows of ``POINTWISE_METHODS``. A type
+    is a name (``"float16"``), a type of NumPy or PyTorch, or a member of ``DataType``. Extents are lists of integers,
+    and strides count elements.
+
+    Args:
+        name: The name of the graph in reports and error messages.
+        io_data_type: The element type of tensors with memory that have no type of their own.
+        intermediate_data_type: The element type of virtual tensors that have no type of their own.
+        compute_data_type: The type of the arithmetic of operations that name none.
+        device: A device profile, its name, or None for the default device; see ``graphdnn.device_spec``.
+
+    Raises:
+        BadParam: A type or a device is unknown.
     """
 
     def __init__(
@@ -74,9 +86,19 @@ class Graph(Inside, Tuning):
             raise AttributeError(f"Graph has no {name!r}: {said}see docs/builder.md", name=name, obj=self)
 
     def cuts(self, *, measure: bool = False, margin: float | None = None) -> Cuts:
-        """Every place where other kernels could take over, and whether that would be faster than the whole.
+        """Every place where the graph could be split into other kernels, and whether the split is faster than the
+        whole.
 
-        ``measure`` executes the whole and all parts, which needs the device. Differences below ``margin`` say nothing.
+        Args:
+            measure: True executes the whole graph and all parts. That needs the device.
+            margin: The share of the time, for example 0.05, below which a difference counts as none. None takes the
+                default.
+
+        Returns:
+            A ``graphdnn.analysis.cuts.Cuts`` with one entry for each place.
+
+        Raises:
+            NotSupported: No engine serves the graph, or the device is not present and ``measure`` is set.
         """
         from graphdnn.analysis.cuts import cuts_of  # few ask
 

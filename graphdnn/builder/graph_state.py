@@ -69,7 +69,7 @@ UID_TWICE = Rule(
 LAYOUT = Rule(
     id="builder.tensor_like",
     expected="a tensor of a graph, or an array (__array_interface__ or __dlpack__)",
-    reason="extents, strides and type are read off the object",
+    reason="extents, strides and type are taken from the object",
     fix="use tensor(dim, ...) instead",
 )
 
@@ -116,7 +116,27 @@ class Nodes:
         name: str = "",
         uid: int | None = None,
     ) -> Tensor:
-        """An operand from outside. Strides count elements; left open, they are row-major."""
+        """Describe an operand that comes from outside the graph.
+
+        Args:
+            dim: The extents in logical order, for example N, C, H, W. There are 1 to 8.
+            stride: The strides in elements, one for each extent. None means row-major.
+            data_type: The element type. None takes the graph's ``io_data_type``.
+            is_virtual: True for a tensor without memory.
+            is_pass_by_value: True for one number that is read on the host.
+            ragged_offset: Only None. No operation reads rows of variable length.
+            reordering_type: Only ``TensorReordering.NONE``.
+            name: A label; ``execute`` accepts it as a key.
+            uid: The number of the tensor in files and in plans. None and -1 let the graph choose.
+
+        Returns:
+            The tensor.
+
+        Raises:
+            BadParam: An extent, a stride, a type or the uid has the wrong type.
+            NotSupported: ``ragged_offset`` is given.
+            NotInitialized: The graph is built and accepts no more tensors.
+        """
         with self._whole():
             tensor = self._new(name)
             tensor.set_dim(dim).set_data_type(data_type).set_is_virtual(is_virtual).set_ragged_offset(ragged_offset)
@@ -128,7 +148,19 @@ class Nodes:
             return tensor
 
     def tensor_like(self, like: Any, name: str = "") -> Tensor:
-        """An operand with the extents, strides and type of a tensor, a NumPy array or a DLPack object."""
+        """Describe an operand with the extents, strides and element type of a tensor, a NumPy array or a DLPack object.
+
+        Args:
+            like: The tensor or the array.
+            name: A label; ``execute`` accepts it as a key.
+
+        Returns:
+            The tensor.
+
+        Raises:
+            BadParam: ``like`` is neither a tensor nor an array, or its element type is unknown.
+            NotInitialized: The graph is built and accepts no more tensors.
+        """
         with self._whole():
             tensor = self._new(name)
             if isinstance(like, Tensor):
@@ -150,7 +182,20 @@ class Nodes:
         return tensor.set_stride([s or outermost if d == 1 else s for d, s in zip(array.shape, strides, strict=True)])
 
     def tensor_scalar(self, value: float, data_type: Any = "float32", name: str = "") -> Tensor:
-        """A constant; its rank follows from the operation that reads it."""
+        """Describe a constant. Its rank follows from the operation that reads it.
+
+        Args:
+            value: The number.
+            data_type: Its element type.
+            name: A label for reports and error messages.
+
+        Returns:
+            The tensor, which needs no array when the graph is executed.
+
+        Raises:
+            BadParam: The element type is unknown, or it cannot hold the number.
+            NotInitialized: The graph is built and accepts no more tensors.
+        """
         with self._whole():
             tensor = self._new(name).set_dim([1]).set_data_type(data_type).set_is_pass_by_value(True)
             kind = tensor.data_type or (self._io or DataType.FLOAT)
@@ -265,7 +310,14 @@ class Nodes:
                 raise error_for(wrong, error.subject) from None
 
     def natural_type(self, tensor: Tensor) -> DataType:
-        """The type an open tensor gets: that of the arithmetic that makes it."""
+        """The element type that a tensor gets when none is set: the type of the arithmetic that computes it.
+
+        Args:
+            tensor: A tensor of this graph.
+
+        Returns:
+            The element type.
+        """
         for node in reversed(self._nodes):  # most often the last one
             if tensor in node.outputs.values():
                 if node.cls in MOVEMENT:
@@ -276,7 +328,11 @@ class Nodes:
         return self._io or DataType.FLOAT
 
     def validate(self) -> None:
-        """Infer everything that is open. Raises with every open extent and type, and every duplicate uid."""
+        """Infer every extent, stride and type that is not set.
+
+        Raises:
+            BadParam: An extent or a type cannot be inferred, or two tensors have one uid. The error lists all of them.
+        """
         found: list[Rejection] = []
         suggested = (t.data_type for t in self._tensors if not t.is_virtual and t.data_type in FLOATS)
         defaults = Defaults(self._io, self._intermediate, self._io or next(suggested, None))
@@ -293,7 +349,17 @@ class Nodes:
             raise BadParam(found)
 
     def build_operation_graph(self) -> OperationGraph:
-        """The checked graph; uids are 1, 2, 3 ... for tensors without one. The builder is frozen from here on."""
+        """The checked operation graph. The graph and its tensors are frozen from here on.
+
+        Tensors without a uid are numbered 1, 2, 3 and so on.
+
+        Returns:
+            The operation graph; later calls return the same object.
+
+        Raises:
+            BadParam: A tensor or an operation is invalid. The error lists every problem.
+            NotSupported: An operation is valid and the library does not serve it.
+        """
         if self._graph is None:
             self.validate()
             self._number()

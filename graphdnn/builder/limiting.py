@@ -8,7 +8,7 @@ from typing import Any
 from graphdnn.builder.attention_methods import Attention
 from graphdnn.enums import shown
 from graphdnn.errors import BadParam, GraphdnnError
-from graphdnn.fusion import Limits
+from graphdnn.fusion import FusionLimits
 from graphdnn.fusion.limits import not_written
 
 Named = tuple[Any, ...]  # tensors, uids or names
@@ -29,12 +29,19 @@ class Limiting(Attention):
         forbid: Iterable[Sequence[Any]] = (),
         bound: int | None = None,
     ) -> None:
-        """Force, forbid or bound kernels, in addition to what was asked before.
+        """Force, forbid or bound kernels, in addition to earlier limits.
 
-        Operations are named by tensors that they write, each a tensor, its uid or its name. ``force``: sequences of
-        operations that have to be one kernel. ``forbid``: pairs that are never in one kernel, or single tensors that
-        never stay inside one. ``bound``: the most operations in a kernel. What cannot be is refused with the kernels,
-        or here where there is a list of plans already, which then stays as it was.
+        An operation is named by a tensor that it writes: the tensor, its uid or its name.
+
+        Args:
+            force: Sequences of operations; each sequence has to be one kernel.
+            forbid: Pairs of operations that are never in one kernel, or single tensors that always have memory.
+            bound: The most operations in a kernel. None leaves the earlier bound.
+
+        Raises:
+            BadParam: An entry names no operation of the graph.
+            NotSupported: The graph has a list of plans, and no fusion satisfies the limits. The earlier limits then
+                stay.
         """
         before = self._forced, self._forbidden, self._bound
         self._forced += tuple(map(tuple, force))
@@ -50,12 +57,12 @@ class Limiting(Attention):
         """The limits have changed."""
 
     @property
-    def _limits(self) -> Limits:
+    def _limits(self) -> FusionLimits:
         self.build_operation_graph()
         forced, forbidden = (
             [tuple(map(self._written, entry)) for entry in entries] for entries in (self._forced, self._forbidden)
         )
-        return Limits.of(forced, forbidden, self._bound)
+        return FusionLimits.of(forced, forbidden, self._bound)
 
     def _written(self, key: Any) -> int:
         uid = self._uid_of(key)

@@ -23,7 +23,7 @@ _PEERS = "statistics over several GPUs are not implemented"
 
 
 class Normalizations(Operations):
-    """Statistics come back with the result where the phase computes them."""
+    """Normalizations and the building blocks of batch normalization."""
 
     def batchnorm(
         self,
@@ -38,7 +38,35 @@ class Normalizations(Operations):
         compute_data_type: Any = None,
         name: str = "",
     ) -> list[Tensor | None]:
-        """[y, mean, inverse variance, next running mean, next running variance], the last two None when not updated."""
+        """Batch normalization in training: ``y = scale * (x - mean) / sqrt(variance + epsilon) + bias`` for each
+        channel.
+
+        Mean and biased variance are taken over the batch and the spatial axes. The next running statistic is ``(1 -
+        momentum) * previous + momentum * current``, with the unbiased variance. Sources: Ioffe and Szegedy, "Batch
+        normalization", 2015; the cuDNN documentation, NORM_FORWARD.
+
+        Args:
+            input: x, ``[N, C, ...]``.
+            scale: ``[1, C, 1, ...]``.
+            bias: ``[1, C, 1, ...]``.
+            in_running_mean: ``[1, C, 1, ...]``, or None for no running statistics.
+            in_running_var: ``[1, C, 1, ...]``, given together with ``in_running_mean``.
+            epsilon: One number by value, for example ``tensor_scalar(1e-5)``.
+            momentum: One number by value, given together with ``in_running_mean``.
+            peer_stats: Only an empty list. Statistics over several GPUs are not implemented.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [y, mean, inverse deviation, next running mean, next running variance]. The last two are None without
+            running statistics.
+
+        Raises:
+            BadParam: An argument is missing, an operand belongs to another graph, or the extents do not fit.
+            NotSupported: ``peer_stats`` is given.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         refuse_given(peer_stats, self._here, "peer_stats", _PEERS)
         running = {"input_running_mean": in_running_mean, "input_running_var": in_running_var, "momentum": momentum}
         outputs = ["y", "mean", "inv_variance"]
@@ -52,7 +80,27 @@ class Normalizations(Operations):
         self, input: Tensor, mean: Tensor, inv_variance: Tensor, scale: Tensor, bias: Tensor,
         compute_data_type: Any = None, name: str = "",
     ) -> Tensor:  # fmt: skip
-        """y from given statistics."""
+        """Batch normalization with given statistics: ``y = scale * (x - mean) * inv_variance + bias`` for each channel.
+
+        Source: the cuDNN documentation, NORM_FORWARD.
+
+        Args:
+            input: x, ``[N, C, ...]``.
+            mean: ``[1, C, 1, ...]``.
+            inv_variance: ``1 / sqrt(variance + epsilon)``, ``[1, C, 1, ...]``.
+            scale: ``[1, C, 1, ...]``.
+            bias: ``[1, C, 1, ...]``.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            The tensor y.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         fields = {"mean": mean, "inv_variance": inv_variance, "scale": scale, "bias": bias}
         return self._norm(NormMode.BATCH_NORM, NormPhase.INFERENCE, input, fields, ["y"], compute_data_type, name)[0]
 
@@ -60,7 +108,28 @@ class Normalizations(Operations):
         self, norm_forward_phase: NormPhase, input: Tensor, scale: Tensor, bias: Tensor | None, epsilon: Tensor,
         compute_data_type: Any = None, name: str = "",
     ) -> list[Tensor | None]:  # fmt: skip
-        """[y, mean, inverse variance]; the statistics are None in INFERENCE."""
+        """Layer normalization: ``y = scale * (x - mean) / sqrt(variance + epsilon) + bias`` for each sample.
+
+        Mean and biased variance are taken over the axes where the scale has more than one element. Source: Ba, Kiros
+        and Hinton, "Layer normalization", 2016.
+
+        Args:
+            norm_forward_phase: TRAINING returns the statistics, INFERENCE does not.
+            input: x, ``[N, ..., D]``.
+            scale: ``[1, ..., D]``, with the extents of the normalized axes.
+            bias: The extents of the scale, or None.
+            epsilon: One number by value.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [y, mean, inverse deviation]. The statistics are None in INFERENCE.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         return self._phased(
             NormMode.LAYER_NORM, norm_forward_phase, input, scale, bias, epsilon, compute_data_type, name
         )
@@ -69,7 +138,28 @@ class Normalizations(Operations):
         self, norm_forward_phase: NormPhase, input: Tensor, scale: Tensor, bias: Tensor | None = None,
         epsilon: Tensor | None = None, compute_data_type: Any = None, name: str = "",
     ) -> list[Tensor | None]:  # fmt: skip
-        """[y, mean, inverse variance] with scale and bias per sample."""
+        """Adaptive layer normalization: layer normalization with a scale and a bias of each sample.
+
+        The formula is the one of ``layernorm``; mean and biased variance are taken over the last axis. Source: the
+        cuDNN documentation, NORM_FORWARD with ADA_LAYER_NORM.
+
+        Args:
+            norm_forward_phase: TRAINING returns the statistics, INFERENCE does not.
+            input: x, ``[N, ..., D]``.
+            scale: ``[N, 1, ..., D]`` for x ``[N, ..., D]``.
+            bias: The extents of the scale, or None.
+            epsilon: One number by value.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [y, mean, inverse deviation]. The statistics are None in INFERENCE.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         return self._phased(
             NormMode.ADA_LAYER_NORM, norm_forward_phase, input, scale, bias, epsilon, compute_data_type, name
         )
@@ -78,7 +168,28 @@ class Normalizations(Operations):
         self, norm_forward_phase: NormPhase, input: Tensor, scale: Tensor, bias: Tensor | None, epsilon: Tensor,
         compute_data_type: Any = None, name: str = "",
     ) -> list[Tensor | None]:  # fmt: skip
-        """[y, mean, inverse variance] over the spatial axes."""
+        """Instance normalization: ``y = scale * (x - mean) / sqrt(variance + epsilon) + bias`` over the spatial axes.
+
+        Each sample and channel has a mean and a biased variance. Source: Ulyanov et al., "Instance normalization",
+        2016.
+
+        Args:
+            norm_forward_phase: TRAINING returns the statistics, INFERENCE does not.
+            input: x, ``[N, C, ...]``.
+            scale: ``[1, C, 1, ...]``.
+            bias: The extents of the scale, or None.
+            epsilon: One number by value.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [y, mean, inverse deviation]. The statistics are None in INFERENCE.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         return self._phased(
             NormMode.INSTANCE_NORM, norm_forward_phase, input, scale, bias, epsilon, compute_data_type, name
         )
@@ -87,7 +198,28 @@ class Normalizations(Operations):
         self, norm_forward_phase: NormPhase, input: Tensor, scale: Tensor, bias: Tensor | None = None,
         epsilon: Tensor | None = None, compute_data_type: Any = None, name: str = "",
     ) -> list[Tensor | None]:  # fmt: skip
-        """[y, inverse root mean square]."""
+        """RMS normalization: ``y = scale * x / sqrt(mean(x^2) + epsilon) + bias`` for each sample.
+
+        The mean is taken over the axes where the scale has more than one element. Source: Zhang and Sennrich, "Root
+        mean square layer normalization", 2019.
+
+        Args:
+            norm_forward_phase: TRAINING returns the statistic, INFERENCE does not.
+            input: x, ``[N, ..., D]``.
+            scale: ``[1, ..., D]``, with the extents of the normalized axes.
+            bias: The extents of the scale, or None.
+            epsilon: One number by value.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [y, inverse root mean square]. The statistic is None in INFERENCE.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         y, _, inv = self._phased(
             NormMode.RMS_NORM, norm_forward_phase, input, scale, bias, epsilon, compute_data_type, name
         )
@@ -125,7 +257,32 @@ class Normalizations(Operations):
         inv_variance: Tensor | None = None, peer_stats: Sequence[Tensor] = (), compute_data_type: Any = None,
         name: str = "", epsilon: Tensor | None = None,
     ) -> list[Tensor]:  # fmt: skip
-        """[dx, dscale, dbias], with the statistics of the forward pass; computed again if epsilon is given instead."""
+        """Gradients of ``batchnorm``: [dx, dscale, dbias].
+
+        With ``xh = (x - mean) * inv_variance`` and ``g = scale * dy``: ``dx = inv_variance * (g - mean(g) - xh *
+        mean(g * xh))``, ``dscale = sum(dy * xh)`` and ``dbias = sum(dy)``. Source: the cuDNN documentation,
+        NORM_BACKWARD.
+
+        Args:
+            grad: The gradient dy, ``[N, C, ...]``.
+            input: x, as in the forward operation.
+            scale: As in the forward operation.
+            mean: The mean that the forward operation returned.
+            inv_variance: The inverse deviation that the forward operation returned.
+            peer_stats: Only an empty list. Statistics over several GPUs are not implemented.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+            epsilon: One number by value. It replaces ``mean`` and ``inv_variance``, which are then computed again.
+
+        Returns:
+            [dx, dscale, dbias].
+
+        Raises:
+            BadParam: An operand is missing or belongs to another graph, or the extents do not fit.
+            NotSupported: ``peer_stats`` is given.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         refuse_given(peer_stats, self._here, "peer_stats", _PEERS)
         return self._norm_backward(
             NormMode.BATCH_NORM, grad, input, scale, mean, inv_variance, True, compute_data_type, name, epsilon
@@ -135,7 +292,25 @@ class Normalizations(Operations):
         self, grad: Tensor, input: Tensor, scale: Tensor, mean: Tensor, inv_variance: Tensor,
         compute_data_type: Any = None, name: str = "",
     ) -> list[Tensor]:  # fmt: skip
-        """[dx, dscale, dbias]."""
+        """Gradients of ``layernorm``: [dx, dscale, dbias]. The formula is the one of ``batchnorm_backward``.
+
+        Args:
+            grad: The gradient dy, ``[N, C, ...]``.
+            input: x, as in the forward operation.
+            scale: As in the forward operation.
+            mean: The mean that the forward operation returned.
+            inv_variance: The inverse deviation that the forward operation returned.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [dx, dscale, dbias].
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         return self._norm_backward(
             NormMode.LAYER_NORM, grad, input, scale, mean, inv_variance, True, compute_data_type, name
         )
@@ -144,7 +319,25 @@ class Normalizations(Operations):
         self, grad: Tensor, input: Tensor, scale: Tensor, mean: Tensor, inv_variance: Tensor,
         compute_data_type: Any = None, name: str = "",
     ) -> list[Tensor]:  # fmt: skip
-        """[dx, dscale, dbias]."""
+        """Gradients of ``adalayernorm``: [dx, dscale, dbias]. The formula is the one of ``batchnorm_backward``.
+
+        Args:
+            grad: The gradient dy, ``[N, C, ...]``.
+            input: x, as in the forward operation.
+            scale: As in the forward operation.
+            mean: The mean that the forward operation returned.
+            inv_variance: The inverse deviation that the forward operation returned.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [dx, dscale, dbias].
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         return self._norm_backward(
             NormMode.ADA_LAYER_NORM, grad, input, scale, mean, inv_variance, True, compute_data_type, name
         )
@@ -153,7 +346,25 @@ class Normalizations(Operations):
         self, grad: Tensor, input: Tensor, scale: Tensor, mean: Tensor, inv_variance: Tensor,
         compute_data_type: Any = None, name: str = "",
     ) -> list[Tensor]:  # fmt: skip
-        """[dx, dscale, dbias]."""
+        """Gradients of ``instancenorm``: [dx, dscale, dbias]. The formula is the one of ``batchnorm_backward``.
+
+        Args:
+            grad: The gradient dy, ``[N, C, ...]``.
+            input: x, as in the forward operation.
+            scale: As in the forward operation.
+            mean: The mean that the forward operation returned.
+            inv_variance: The inverse deviation that the forward operation returned.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [dx, dscale, dbias].
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         return self._norm_backward(
             NormMode.INSTANCE_NORM, grad, input, scale, mean, inv_variance, True, compute_data_type, name
         )
@@ -162,7 +373,27 @@ class Normalizations(Operations):
         self, grad: Tensor, input: Tensor, scale: Tensor, inv_variance: Tensor, has_dbias: bool = False,
         compute_data_type: Any = None, name: str = "",
     ) -> list[Tensor | None]:  # fmt: skip
-        """[dx, dscale, dbias or None]."""
+        """Gradients of ``rmsnorm``: [dx, dscale, dbias or None].
+
+        The formula is the one of ``batchnorm_backward`` with a mean of 0 and without the term ``mean(g)``.
+
+        Args:
+            grad: The gradient dy, ``[N, C, ...]``.
+            input: x, as in the forward operation.
+            scale: As in the forward operation.
+            inv_variance: The inverse root mean square that the forward operation returned.
+            has_dbias: True computes dbias as well.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [dx, dscale, dbias or None].
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         found: list[Tensor | None] = list(
             self._norm_backward(
                 NormMode.RMS_NORM, grad, input, scale, None, inv_variance, has_dbias, compute_data_type, name
@@ -186,7 +417,33 @@ class Normalizations(Operations):
         momentum: Tensor, in_running_mean: Tensor | None = None, in_running_var: Tensor | None = None,
         compute_data_type: Any = None, name: str = "",
     ) -> list[Tensor | None]:  # fmt: skip
-        """[eq scale, eq bias, mean, inverse std, next running mean, next running variance] (the last two optional)."""
+        """Turn the sums of ``genstats`` into the statistics and the linear form of batch normalization.
+
+        With ``mean = sum / n``: ``eq_scale = scale * inv_variance`` and ``eq_bias = bias - mean * eq_scale``, so that
+        ``y = eq_scale * x + eq_bias``. Source: the cuDNN documentation, BN_FINALIZE.
+
+        Args:
+            sum: The sum of each channel, ``[1, C, 1, ...]``.
+            sq_sum: The sum of squares of each channel, ``[1, C, 1, ...]``.
+            scale: ``[1, C, 1, ...]``.
+            bias: ``[1, C, 1, ...]``.
+            epsilon: One number by value.
+            accum_count: The number n of summed elements, one integer by value.
+            momentum: One number by value.
+            in_running_mean: ``[1, C, 1, ...]``, or None for no running statistics.
+            in_running_var: ``[1, C, 1, ...]``, given together with ``in_running_mean``.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [eq_scale, eq_bias, mean, inverse deviation, next running mean, next running variance]. The last two are
+            None without running statistics.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         compute = self._compute_type((), compute_data_type, exact=False)
         fields = {
             "mode": BnFinalizeStatsMode.TRAINING, "math_type": compute, "y_sum": sum, "y_sq_sum": sq_sum,
@@ -203,7 +460,27 @@ class Normalizations(Operations):
         self, dy: Tensor, x: Tensor, mean: Tensor, inv_variance: Tensor, scale: Tensor, compute_data_type: Any = None,
         name: str = "",
     ) -> list[Tensor]:  # fmt: skip
-        """[dscale, dbias, A, B, C] of dx = A*dy + B*x + C."""
+        """Gradients of the weights of batch normalization: [dscale, dbias, A, B, C] of ``dx = A * dy + B * x + C``.
+
+        Source: the cuDNN documentation, BN_BWD_WEIGHTS.
+
+        Args:
+            dy: The gradient, ``[N, C, ...]``.
+            x: The input of the forward operation, ``[N, C, ...]``.
+            mean: ``[1, C, 1, ...]``.
+            inv_variance: ``[1, C, 1, ...]``.
+            scale: ``[1, C, 1, ...]``.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [dscale, dbias, A, B, C], each ``[1, C, 1, ...]``.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         compute = self._compute_type((x,), compute_data_type, exact=False)
         fields = {"x": x, "dy": dy, "mean": mean, "inv_std": inv_variance, "scale": scale, "math_type": compute}
         outputs = ("dscale", "dbias", "eq_dy_scale", "eq_x_scale", "eq_bias")

@@ -56,7 +56,7 @@ SLICES = Rule(
 PER_AXIS = Rule(
     id="builder.per_axis",
     expected="a number for each of 1 to 3 spatial axes, or one for all",
-    reason="batch, channels and groups are neither padded nor strided",
+    reason="batch, channels and groups have no padding and no stride",
     fix="padding=[1, 1] pads H and W by 1 on both sides; pre_padding=[0, 0], post_padding=[1, 1] pad behind only",
 )
 _MOST_SPATIAL = 3
@@ -64,7 +64,7 @@ _INEXACT = (ReductionOperator.AVG, ReductionOperator.NORM2)  # no integers, even
 
 
 class Operations(Nodes):
-    """``name`` names the operation, ``compute_data_type`` its arithmetic."""
+    """Each operation takes ``name``, a label, and ``compute_data_type``, the type of its arithmetic."""
 
     def conv_fprop(
         self,
@@ -79,7 +79,33 @@ class Operations(Nodes):
         pre_padding: Sequence[int] | int | None = None,
         post_padding: Sequence[int] | int | None = None,
     ) -> Tensor:
-        """y of x ``[N, G*C, ...]`` and w ``[G*K, C, ...]``, or of ``[N, G, C, ...]`` and ``[G, K, C, ...]``."""
+        """Convolution: y ``[N, G*K, P, Q]`` of x ``[N, G*C, H, W]`` and w ``[G*K, C, R, S]``; G is the number of
+        groups.
+
+        The explicit form of the groups is accepted as well: x ``[N, G, C, H, W]`` and w ``[G, K, C, R, S]``. There may
+        be 1 to 3 spatial axes. The output has ``P = floor((H + padding before + padding behind - dilation * (R - 1) -
+        1) / stride) + 1`` rows. Source of the formula: the cuDNN documentation, ``cudnnConvolutionForward``.
+
+        Args:
+            image: The tensor x.
+            weight: The filter w.
+            padding: Zeros on both sides of each spatial axis, in elements. None means 0.
+            stride: The step of the filter, in elements. None means 1.
+            dilation: The distance between two taps of the filter, in elements. None means 1.
+            convolution_mode: ``CROSS_CORRELATION``, or ``CONVOLUTION`` with the filter flipped.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or INT32 for
+                integers, or DOUBLE for doubles.
+            name: A label for reports and error messages.
+            pre_padding: Zeros before the first element, in place of ``padding``.
+            post_padding: Zeros behind the last element, in place of ``padding``.
+
+        Returns:
+            The tensor y, virtual until ``set_output(True)``.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         settings = (padding, stride, dilation, pre_padding, post_padding, convolution_mode)
         return self._convolution(ConvForward, {"x": image, "w": weight}, "y", settings, compute_data_type, name)
 
@@ -96,7 +122,31 @@ class Operations(Nodes):
         pre_padding: Sequence[int] | int | None = None,
         post_padding: Sequence[int] | int | None = None,
     ) -> Tensor:
-        """dx; call ``set_dim`` on it, several extents are possible. The parameters are the forward's."""
+        """Data gradient of a convolution: dx of dy and w. Call ``set_dim`` on it, because several extents are possible.
+
+        The formula is the derivative of ``conv_fprop``. Source: the cuDNN documentation,
+        ``cudnnConvolutionBackwardData``.
+
+        Args:
+            loss: The gradient dy, ``[N, G*K, P, Q]``.
+            filter: The filter w, ``[G*K, C, R, S]``.
+            padding: As in the forward convolution.
+            stride: As in the forward convolution.
+            dilation: As in the forward convolution.
+            convolution_mode: As in the forward convolution.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or INT32 for
+                integers, or DOUBLE for doubles.
+            name: A label for reports and error messages.
+            pre_padding: As in the forward convolution.
+            post_padding: As in the forward convolution.
+
+        Returns:
+            The tensor dx, ``[N, G*C, H, W]``.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         settings = (padding, stride, dilation, pre_padding, post_padding, convolution_mode)
         return self._convolution(ConvBackwardData, {"dy": loss, "w": filter}, "dx", settings, compute_data_type, name)
 
@@ -113,7 +163,32 @@ class Operations(Nodes):
         pre_padding: Sequence[int] | int | None = None,
         post_padding: Sequence[int] | int | None = None,
     ) -> Tensor:
-        """dw; call ``set_dim`` on it, several extents are possible. The parameters are the forward's."""
+        """Filter gradient of a convolution: dw of x and dy. Call ``set_dim`` on it, because several extents are
+        possible.
+
+        The formula is the derivative of ``conv_fprop``. Source: the cuDNN documentation,
+        ``cudnnConvolutionBackwardFilter``.
+
+        Args:
+            image: The tensor x, ``[N, G*C, H, W]``.
+            loss: The gradient dy, ``[N, G*K, P, Q]``.
+            padding: As in the forward convolution.
+            stride: As in the forward convolution.
+            dilation: As in the forward convolution.
+            convolution_mode: As in the forward convolution.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or INT32 for
+                integers, or DOUBLE for doubles.
+            name: A label for reports and error messages.
+            pre_padding: As in the forward convolution.
+            post_padding: As in the forward convolution.
+
+        Returns:
+            The tensor dw, ``[G*K, C, R, S]``.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         settings = (padding, stride, dilation, pre_padding, post_padding, convolution_mode)
         return self._convolution(ConvBackwardFilter, {"x": image, "dy": loss}, "dw", settings, compute_data_type, name)
 
@@ -149,7 +224,24 @@ class Operations(Nodes):
     def matmul(
         self, A: Tensor, B: Tensor, compute_data_type: Any = None, padding: float = 0.0, name: str = ""
     ) -> Tensor:  # the frontend's names
-        """C = A @ B over the last two axes; leading axes are batch."""
+        """Matrix product ``C = A @ B`` over the last two axes; the leading axes are batch axes and broadcast.
+
+        Args:
+            A: ``[..., M, K]``.
+            B: ``[..., K, N]``.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or INT32 for
+                integers, or DOUBLE for doubles.
+            padding: Only 0. No engine reads padded sizes.
+            name: A label for reports and error messages.
+
+        Returns:
+            The tensor C, ``[..., M, N]``.
+
+        Raises:
+            BadParam: An operand belongs to another graph, or the extents do not fit.
+            NotSupported: ``padding`` is not 0.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         refuse_given(padding, self._here, "padding", "only ragged sizes are padded, which no engine here reads")
         compute = self._compute_type((A, B), compute_data_type)
         spec = self._settings(MatmulSpec, compute_type=compute)
@@ -169,10 +261,29 @@ class Operations(Nodes):
         name: str = "",
         **parameters: Any,
     ) -> Tensor:
-        """Any elementwise mode; the methods ``add``, ``relu``, ``gelu_backward`` ... are rows over this one.
+        """Any elementwise mode. The methods ``add``, ``relu``, ``gelu_backward`` and so on call this method.
 
-        Operands broadcast, right-aligned. ``alpha1`` and ``alpha2`` are factors of the mode's first two operands,
-        ``parameters`` fields of ``PointwiseSpec``.
+        Operands broadcast, aligned at the last axis. Each method of a mode states its formula.
+
+        Args:
+            mode: The mode, or its name.
+            x: The first operand of the mode.
+            b: The second operand, if the mode has two.
+            t: The predicate of ``BINARY_SELECT``.
+            dy: The gradient, for a backward mode.
+            alpha1: A factor of the first operand.
+            alpha2: A factor of the second operand.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or INT32 for
+                integers, or DOUBLE for doubles.
+            name: A label for reports and error messages.
+            parameters: Fields of ``PointwiseSpec``, for example ``relu_upper_clip=6.0``.
+
+        Returns:
+            The result, virtual until ``set_output(True)``.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
         """
         mode = PointwiseMode.named(mode)
         if not isinstance(mode, PointwiseMode):
@@ -195,19 +306,62 @@ class Operations(Nodes):
         name: str = "",
         is_deterministic: bool = False,
     ) -> Tensor:
-        """y; call ``set_dim`` with 1 on the axes to reduce. ``is_deterministic``: the same bits in every run."""
+        """Reduce a tensor over axes. Call ``set_dim`` on the result with extent 1 on the axes to reduce.
+
+        Args:
+            input: The tensor to reduce.
+            mode: The operator, or its name: ADD, MUL, MIN, MAX, AMAX, AVG, NORM1, NORM2, MUL_NO_ZEROS.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or INT32 for
+                integers, or DOUBLE for doubles.
+            name: A label for reports and error messages.
+            is_deterministic: True asks for the same bits in every run.
+
+        Returns:
+            The tensor y.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         mode = ReductionOperator.named(mode)
         compute = self._compute_type((input,), compute_data_type, exact=mode not in _INEXACT)
         spec = self._settings(ReductionSpec, operator=mode, compute_type=compute, is_deterministic=is_deterministic)
         return self._add(Reduction, {"x": input, "spec": spec}, ("y",), name, compute)[0]
 
     def genstats(self, input: Tensor, compute_data_type: Any = None, name: str = "") -> list[Tensor]:
-        """[sum, sum of squares] per channel."""
+        """Sum and sum of squares of each channel, the statistics that ``bn_finalize`` reads.
+
+        Args:
+            input: ``[N, C, ...]``.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or DOUBLE for
+                doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [sum, sum of squares], each ``[1, C, 1, ...]``.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         compute = self._compute_type((input,), compute_data_type, exact=False)
         return self._add(GenStats, {"x": input, "math_type": compute}, ("sum", "sqsum"), name, compute)
 
     def reshape(self, input: Tensor, name: str = "", reshape_mode: ReshapeMode = ReshapeMode.VIEW_ONLY) -> Tensor:
-        """The same elements under other extents; call ``set_dim``."""
+        """The same elements under other extents. Call ``set_dim`` on the result.
+
+        Args:
+            input: The tensor.
+            name: A label for reports and error messages.
+            reshape_mode: ``VIEW_ONLY`` or ``LOGICAL``.
+
+        Returns:
+            The tensor with as many elements as ``input``.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         return self._add(Reshape, {"x": input, "mode": ReshapeMode.named(reshape_mode)}, ("y",), name)[0]
 
     # Data movement computes nothing: compute_data_type is there for the frontend's order of arguments.
@@ -215,7 +369,21 @@ class Operations(Nodes):
     def transpose(
         self, input: Tensor, permutation: Sequence[int], compute_data_type: Any = None, name: str = ""
     ) -> Tensor:
-        """Axis j of the result is axis permutation[j] of the input."""
+        """Permute the axes: axis j of the result is axis ``permutation[j]`` of the input.
+
+        Args:
+            input: The tensor.
+            permutation: Every axis once, for example ``[0, 2, 3, 1]``.
+            compute_data_type: Accepted as in cuDNN's frontend. Nothing is computed.
+            name: A label for reports and error messages.
+
+        Returns:
+            The permuted tensor.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         element_type(compute_data_type, self._here())
         axes = integers(permutation, self._here(), "permutation", "every axis once, e.g. [0, 2, 3, 1]")
         return self._add(Transpose, {"x": input, "permutation": axes}, ("y",), name)[0]
@@ -223,7 +391,21 @@ class Operations(Nodes):
     def slice(
         self, input: Tensor, slices: Sequence[builtins.slice], compute_data_type: Any = None, name: str = ""
     ) -> Tensor:
-        """input[slices], one Python slice per axis."""
+        """Cut a part out of a tensor: ``input[slices]``.
+
+        Args:
+            input: The tensor.
+            slices: One Python slice for each axis.
+            compute_data_type: Accepted as in cuDNN's frontend. Nothing is computed.
+            name: A label for reports and error messages.
+
+        Returns:
+            The part.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         self._own(input)
         element_type(compute_data_type, self._here())
         extents = input.dim or ()
@@ -239,7 +421,22 @@ class Operations(Nodes):
         return self._add(Slice, fields, ("y",), name)[0]
 
     def concatenate(self, inputs: Sequence[Tensor], axis: int, in_place_index: None = None, name: str = "") -> Tensor:
-        """The inputs one after another along an axis."""
+        """Join tensors along an axis.
+
+        Args:
+            inputs: The tensors, equal in all other extents.
+            axis: The axis, counted from 0.
+            in_place_index: Only None. Outputs never overlap inputs.
+            name: A label for reports and error messages.
+
+        Returns:
+            The joined tensor.
+
+        Raises:
+            BadParam: An operand belongs to another graph, or the extents do not fit.
+            NotSupported: ``in_place_index`` is given.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         if in_place_index is not None:
             refuse_given([in_place_index], self._here, "in_place_index", "outputs never overlap inputs here")
         (along,) = integers([axis], self._here(), "axis", "e.g. 1 for channels")
@@ -261,7 +458,32 @@ class Operations(Nodes):
         compute_data_type: Any = None,
         name: str = "",
     ) -> list[Tensor | None]:
-        """[y, index or None]: pooling and interpolation; the stride is the window's unless given."""
+        """Pooling and interpolation.
+
+        Source of the formulas: the cuDNN documentation, ``CUDNN_BACKEND_OPERATION_RESAMPLE_FWD_DESCRIPTOR``.
+
+        Args:
+            input: ``[N, C, ...]`` with 1 to 3 spatial axes.
+            mode: The mode, or its name: MAXPOOL, AVGPOOL_INCLUDE_PADDING, AVGPOOL_EXCLUDE_PADDING, NEAREST, BILINEAR.
+            window: The extents of the window, in elements.
+            stride: The step of the window, in elements. None takes the extents of the window.
+            pre_padding: Elements before the first one. None means 0.
+            post_padding: Elements behind the last one. None takes ``pre_padding``.
+            padding_mode: What the padding contains. None takes minus infinity for MAXPOOL and zeros for the other
+                modes.
+            generate_index: True returns the position of each maximum, which the gradient reads.
+            nan_propagation: What a maximum does with NaN.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or INT32 for
+                integers, or DOUBLE for doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            [y, index or None].
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         mode = ResampleMode.named(mode)
         compute = self._compute_type((input,), compute_data_type, exact=mode is ResampleMode.MAXPOOL)
         spec = self._settings(ResampleSpec, **_resample_fields(
@@ -289,7 +511,31 @@ class Operations(Nodes):
         compute_data_type: Any = None,
         name: str = "",
     ) -> Tensor:
-        """dx, with the forward's parameters; its extents are x's, or those of ``set_dim``. Maxima need index or x."""
+        """Gradient of ``resample``: dx, with the parameters of the forward operation. The gradient of a maximum needs
+        ``index`` or ``x``.
+
+        Args:
+            loss: The gradient dy.
+            mode: As in the forward operation.
+            window: As in the forward operation.
+            stride: As in the forward operation.
+            pre_padding: As in the forward operation.
+            post_padding: As in the forward operation.
+            padding_mode: As in the forward operation.
+            index: The positions that ``resample`` returned with ``generate_index=True``.
+            x: The input of the forward operation. Its extents are the extents of dx.
+            nan_propagation: As in the forward operation.
+            compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or INT32 for
+                integers, or DOUBLE for doubles.
+            name: A label for reports and error messages.
+
+        Returns:
+            The tensor dx. Call ``set_dim`` on it if ``x`` is not given.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         mode = ResampleMode.named(mode)
         compute = self._compute_type((loss,), compute_data_type, exact=mode is ResampleMode.MAXPOOL)
         spec = self._settings(ResampleSpec, **_resample_fields(
@@ -304,7 +550,24 @@ class Operations(Nodes):
     def rng(
         self, distribution: RngDistribution, seed: Tensor | int, offset: Tensor, name: str = "", **parameters: float
     ) -> Tensor:
-        """Random numbers; call ``set_dim``. ``parameters``: probability; minimum, maximum; mean, standard_deviation."""
+        """Random numbers of the Philox generator. Call ``set_dim`` on the result.
+
+        The generator is Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+
+        Args:
+            distribution: BERNOULLI, UNIFORM or NORMAL.
+            seed: A number, or a tensor with one integer.
+            offset: A tensor with one integer, the position in the sequence.
+            name: A label for reports and error messages.
+            parameters: ``probability``; or ``minimum`` and ``maximum``; or ``mean`` and ``standard_deviation``.
+
+        Returns:
+            The tensor of random numbers.
+
+        Raises:
+            BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+            NotInitialized: The graph is built and accepts no more operations.
+        """
         spec = self._settings(RngSpec, distribution=distribution, **parameters)
         return self._add(Rng, {"spec": spec, "seed": seed, "offset": offset}, ("y",), name)[0]
 

@@ -38,14 +38,14 @@ NOT_BUILT = Rule(
     id="builder.not_built",
     expected="a built graph",
     reason="there is no plan yet",
-    fix="call build(), or create_execution_plans() and what follows it",
+    fix="call build(), or create_execution_plans() and build_plans()",
     status=Status.NOT_INITIALIZED,
 )
 DESELECTED = Rule(
     id="builder.deselected",
     expected="no name with one of {words}",
     reason="this configuration serves the graph and was deselected by name",
-    fix="deselect less",
+    fix="deselect fewer engines",
     status=Status.NOT_SUPPORTED,
 )
 INDEX = Rule(
@@ -60,7 +60,7 @@ INDEX = Rule(
 NO_ENGINE = Rule(
     id="builder.deselect",
     expected="a part of an engine's name",
-    reason="it would bar nothing, in silence",
+    reason="a word that is part of no engine's name excludes nothing",
     fix="{meant}take the names of graph.ranking or of docs/support.md",
 )
 _OF_CONFIGURATIONS = re.compile(r"_k\d+|[;=]")  # knobs, and what joins engines of several kernels
@@ -75,7 +75,7 @@ def _like(word: str) -> str:
 
 
 class Planning(Limiting):
-    """The life cycle of cuDNN's frontend, and ``build`` for all of it."""
+    """The life cycle of cuDNN's frontend; ``build`` runs all of it."""
 
     def __init__(self, *args: Any, **fields: Any) -> None:
         super().__init__(*args, **fields)
@@ -86,7 +86,15 @@ class Planning(Limiting):
         self._records: Records | None = None
 
     def create_execution_plans(self, heur_modes: Sequence[HeurMode] = (HeurMode.A,)) -> None:
-        """Rank configurations; may be called again to append other modes'."""
+        """Rank the configurations of the graph. A further call appends the configurations of other modes.
+
+        Args:
+            heur_modes: The modes, in order: A, B or FALLBACK.
+
+        Raises:
+            BadParam: The graph or a mode is invalid.
+            NotSupported: The library does not serve an operation of the graph.
+        """
         self._rankings += [self._ranked(mode) for mode in heur_modes]
 
     def _ranked(self, mode: HeurMode) -> Ranking:
@@ -95,22 +103,51 @@ class Planning(Limiting):
     def create_execution_plan(
         self, engine_id: int | str, knobs: Mapping[KnobType, int] | Mapping[str, int] | None = None
     ) -> None:
-        """Append a configuration of an engine, by id or name; knobs, or their names, left out keep their defaults.
+        """Append one configuration of an engine.
 
-        Raises when the engine does not serve the graph, with its reasons, and for what is no value of a knob.
+        Args:
+            engine_id: The id or the name of the engine.
+            knobs: Values of knobs, by member or by name. A knob that is left out keeps its default.
+
+        Raises:
+            BadParam: There is no such engine, knob or value.
+            NotSupported: The engine does not serve the graph. The error lists its reasons.
         """
         self._rankings.append((self._engine(engine_id).configured(knobs or {}),))
 
     def get_engine_count(self) -> int:
-        """Engine ids are below it; not every id has an engine, and not every engine serves the graph."""
+        """The number of engine ids. Not every id has an engine, and not every engine serves the graph."""
         return engine_count()
 
     def get_knobs_for_engine(self, engine_id: int | str) -> list[Knob]:
-        """Raises when the engine does not serve the graph, with its reasons."""
+        """The knobs of an engine that serves the graph.
+
+        Args:
+            engine_id: The id or the name of the engine.
+
+        Returns:
+            The knobs, each with its values.
+
+        Raises:
+            BadParam: There is no such engine.
+            NotSupported: The engine does not serve the graph. The error lists its reasons.
+        """
         return list(self._engine(engine_id).row.knobs)
 
     def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, dict[KnobType, int]]:
-        """What ``create_execution_plan`` makes the same configuration of. Indices move with versions, these do not."""
+        """The engine id and the knobs of a configuration, as ``create_execution_plan`` takes them.
+
+        Indices change between versions; engine ids and knobs do not.
+
+        Args:
+            index: The place in the list of configurations, from 0.
+
+        Returns:
+            (engine id, knobs).
+
+        Raises:
+            BadParam: The list is shorter.
+        """
         config = self._config(index)
         if len(config.choices) == 1:
             return config.engine_id, dict(config.choices[0].knobs)
@@ -131,7 +168,12 @@ class Planning(Limiting):
         return configs[index]
 
     def check_support(self) -> None:
-        """Raise ``NotSupported`` with every engine's reasons when no configuration is left."""
+        """Check that an engine serves the graph.
+
+        Raises:
+            NotSupported: No configuration is left. The error lists the reasons of every engine.
+            NotInitialized: ``create_execution_plans`` was not called.
+        """
         self._first()
 
     def _first(self) -> EngineConfig:
@@ -165,12 +207,24 @@ class Planning(Limiting):
         return [self._deselection(config) for config in configs if self._is_deselected(config)]
 
     def build_plans(self) -> None:
-        """Build the best configuration."""
+        """Build the best configuration.
+
+        Raises:
+            NotSupported: No configuration is left.
+            NotInitialized: ``create_execution_plans`` was not called.
+        """
         if self._plan is None:
             self._plan = ExecutionPlan(self._first())
 
     def build_plan_at_index(self, index: int) -> None:
-        """Build one configuration of the list and make it the plan."""
+        """Build one configuration of the list and make it the plan.
+
+        Args:
+            index: The place in the list of configurations, from 0.
+
+        Raises:
+            BadParam: The list is shorter.
+        """
         plan = ExecutionPlan(self._config(index))
         self._forget_plan()
         self._plan = plan
@@ -184,10 +238,19 @@ class Planning(Limiting):
         *,
         tuned: Records | Path | str | bool | None = None,
     ) -> ExecutionPlan:
-        """Everything: validate, make the graph, rank, compile. Returns the plan.
+        """Validate the graph, rank its configurations, compile the best one and return its plan.
 
-        ``tuned``: a tuning database or its file, True for the one beside the kernel cache: what was measured to be the
-        fastest there comes first.
+        Args:
+            heur_modes: The modes that are ranked, in order.
+            tuned: A tuning database, its file, or True for the one beside the kernel cache. The configuration that was
+                measured to be the fastest comes first.
+
+        Returns:
+            The plan. A further call returns the same plan.
+
+        Raises:
+            BadParam: The graph is invalid. The error lists every problem.
+            NotSupported: No engine serves the graph. The error lists the reasons of every engine.
         """
         if tuned is not None:
             self._records = self._database(tuned)
@@ -209,18 +272,23 @@ class Planning(Limiting):
 
     @property
     def plan(self) -> ExecutionPlan:
+        """The plan that ``build`` made.
+
+        Raises:
+            NotInitialized: The graph is not built.
+        """
         if self._plan is None:
             raise NotInitialized(NOT_BUILT.reject(f"Graph '{self.name}'", "plan", "none"))
         return self._plan
 
     @property
     def fused(self) -> FusedGraph:
-        """What became one kernel, and why the rest did not."""
+        """The fused operations, and the rule for every edge that was not fused."""
         return fuse(self.build_operation_graph(), self._limits)
 
     @property
     def ranking(self) -> Ranking:
-        """Configurations in mode A on the graph's device."""
+        """The configurations in mode A on the graph's device, best first."""
         return self._ranked(HeurMode.A)
 
     def refusals(
@@ -231,9 +299,23 @@ class Planning(Limiting):
         operation: str | int | None = None,
         uid: int | None = None,
     ) -> DiagnosticList:
-        """Every edge left unfused, every engine, chain, knob and value refused; the arguments select among them.
+        """Every edge that was not fused, and every engine, pattern, knob and value that was refused. The arguments
+        select among them.
 
-        Works before there is a plan, and where there cannot be one: then it says what is wrong with the graph.
+        The method works before there is a plan. If the graph is invalid, it lists what is wrong.
+
+        Args:
+            engine: The name or the id of an engine.
+            kind: A kind of refusal, see :class:`graphdnn.analysis.diagnostics.DiagnosticList`.
+            rule: The id of a rule, or the part of an id before a dot.
+            operation: The index of a fused operation, or the label or the name of an operation.
+            uid: The uid of a tensor.
+
+        Returns:
+            The refusals that agree with every argument.
+
+        Raises:
+            BadParam: There is no such engine, kind, rule, operation or uid.
         """
         from graphdnn.analysis.diagnostics import (  # when it is asked for
             DiagnosticList,
@@ -253,7 +335,11 @@ class Planning(Limiting):
         return found.only(engine, kind, rule, operation, uid)
 
     def repairs(self) -> Repairs:
-        """The smallest edits with which the graph is legal, fuses further or is served faster; each was tried."""
+        """The smallest edits that make the graph legal, fuse it further or make it faster. Each edit was tried.
+
+        Returns:
+            The repairs, smallest first.
+        """
         from graphdnn.analysis import repairs  # when it is asked for: importing it takes as long as building a plan
 
         try:
@@ -279,32 +365,89 @@ class Planning(Limiting):
         return draft
 
     def explain(self) -> str:
-        """Fused operations, ranking and refusals as text."""
+        """The fused operations, the ranking and the refusals as text."""
         return f"{self.fused}\n\n{self.ranking}"
 
     def get_workspace_size(self) -> int:
+        """Bytes of workspace that the plan needs.
+
+        Raises:
+            NotInitialized: The graph is not built.
+        """
         return self.plan.workspace_size
 
     def get_execution_plan_count(self) -> int:
+        """The number of configurations that ``create_execution_plans`` found."""
         return len(self._configs())
 
     def get_plan_name_at_index(self, index: int) -> str:
+        """The name of a configuration: its engines, with the knobs that differ from their defaults.
+
+        Args:
+            index: The place in the list of configurations, from 0.
+
+        Returns:
+            The name.
+
+        Raises:
+            BadParam: The list is shorter.
+        """
         return self._config(index).name
 
     def get_workspace_size_plan_at_index(self, index: int) -> int:
+        """Bytes of workspace that a configuration needs.
+
+        Args:
+            index: The place in the list of configurations, from 0.
+
+        Returns:
+            The number of bytes.
+
+        Raises:
+            BadParam: The list is shorter.
+        """
         return self._config(index).workspace_size
 
     def get_behavior_notes(self) -> list[BehaviorNote]:
+        """The behavior notes of the plan.
+
+        Raises:
+            NotInitialized: The graph is not built.
+        """
         return list(self.plan.behavior_notes)
 
     def get_behavior_notes_for_plan_at_index(self, index: int) -> list[BehaviorNote]:
+        """The behavior notes of a configuration.
+
+        Args:
+            index: The place in the list of configurations, from 0.
+
+        Returns:
+            The notes.
+
+        Raises:
+            BadParam: The list is shorter.
+        """
         return list(self._config(index).behavior_notes)
 
     def get_numeric_notes(self) -> list[NumericalNote]:
+        """The numerical notes of the plan.
+
+        Raises:
+            NotInitialized: The graph is not built.
+        """
         return list(self.plan.numerical_notes)
 
     def deselect_engines(self, names: Sequence[str] | str) -> None:
-        """Bar configurations whose name contains one of these words. Earlier names of engines count as well."""
+        """Exclude configurations by name.
+
+        Args:
+            names: A word, or several. A configuration whose name contains one of them is excluded. Earlier names of
+                engines count as well.
+
+        Raises:
+            BadParam: A word is part of no name.
+        """
         words = (names,) if isinstance(names, str) else tuple(names)
         for word in words:
             if not any(matches_name(word, name) for name in ENGINE_BY_NAME) and not _OF_CONFIGURATIONS.search(word):
@@ -312,23 +455,54 @@ class Planning(Limiting):
         self._deselected += words
 
     def deselect_numeric_notes(self, notes: Sequence[NumericalNote | str]) -> None:
+        """Exclude engines that have one of these numerical notes.
+
+        Args:
+            notes: Members of ``NumericalNote``, or their names.
+
+        Raises:
+            BadParam: There is no such note.
+        """
         given = notes_of(NumericalNote, notes)
         self._refilter(without_numerical_notes=self._filters.without_numerical_notes | given)
 
     def allow_numeric_notes(self, notes: Sequence[NumericalNote | str]) -> None:
-        """Offer engines that compute with fewer digits than the types have: ``DOWN_CONVERT_INPUTS``, TF32."""
+        """Offer engines that compute with fewer digits than the types have, for example with TF32.
+
+        Args:
+            notes: Members of ``NumericalNote``, or their names, for example ``DOWN_CONVERT_INPUTS``.
+
+        Raises:
+            BadParam: There is no such note.
+        """
         given = notes_of(NumericalNote, notes)
         self._refilter(allowed_numerical_notes=self._filters.allowed_numerical_notes | given)
 
     def deselect_behavior_notes(self, notes: Sequence[BehaviorNote | str]) -> None:
+        """Exclude engines that have one of these behavior notes.
+
+        Args:
+            notes: Members of ``BehaviorNote``, or their names.
+
+        Raises:
+            BadParam: There is no such note.
+        """
         given = notes_of(BehaviorNote, notes)
         self._refilter(without_behavior_notes=self._filters.without_behavior_notes | given)
 
     def deselect_workspace_greater_than(self, workspace: int) -> None:
+        """Exclude configurations that need more workspace.
+
+        Args:
+            workspace: The most bytes of workspace.
+
+        Raises:
+            BadParam: The argument is not an integer.
+        """
         self._refilter(workspace_limit=workspace)
 
     def _refilter(self, **changes: Any) -> None:
-        """Apply a filter to the lists that exist and to those that will."""
+        """Apply a filter to present and later lists."""
         self._filters = replace(self._filters, **changes)
         self._rank_again()
 
@@ -340,7 +514,11 @@ class Planning(Limiting):
         self._rankings = [self._ranked(old.mode) if isinstance(old, Ranking) else old for old in self._rankings]
 
     def key(self) -> str:
-        """Equal for graphs that compute the same."""
+        """A hash that is equal for graphs that compute the same.
+
+        Raises:
+            BadParam: The graph is invalid.
+        """
         return self.build_operation_graph().key
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphdnn.enums import PointwiseMode as M
+from graphdnn.operations.pointwise_modes import POINTWISE
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,51 @@ def pointwise_method(name: str, row: Method) -> Callable[..., Any]:
 
     method.__name__ = name
     method.__qualname__ = f"Graph.{name}"
-    method.__doc__ = f"{row.mode.c_name} of {', '.join(row.arguments)}; see ``Graph.pointwise``."
+    method.__doc__ = docstring(row)
     method.__signature__ = signature  # type: ignore[attr-defined]
     return method
+
+
+_OPERAND = {
+    "x": "The operand x of the formula.",
+    "b": "The operand b of the formula. It broadcasts.",
+    "t": "The predicate t of the formula, a tensor of BOOLEAN.",
+    "dy": "The gradient dy of the result of the forward operation.",
+}
+_PARAMETER = {
+    "relu_lower_clip_slope": "The slope below the lower clip. None means 0.",
+    "relu_lower_clip": "The lower clip. None means 0.",
+    "relu_upper_clip": "The upper clip. None means infinity.",
+    "swish_beta": "The factor beta of the formula. None means 1.",
+    "axis": "The axis, counted from 0.",
+}
+_DOCSTRING = """{mode}: ``{formula}`` for each element.
+
+Operands broadcast, aligned at the last axis. The operands of the formula are {operands}. Source of the formula:
+the cuDNN documentation, ``cudnnPointwiseMode_t``.
+
+Args:
+{arguments}
+    compute_data_type: The type of the arithmetic. None takes the graph's type, else FLOAT, or INT32 for integers,
+        or DOUBLE for doubles.
+    name: A label for reports and error messages.
+
+Returns:
+    The result, virtual until ``set_output(True)``.
+
+Raises:
+    BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
+    NotInitialized: The graph is built and accepts no more operations.
+"""
+
+
+def docstring(row: Method) -> str:
+    """What ``help`` prints for the method of a row: the formula of the mode, and each argument."""
+    told = {argument: _OPERAND[port] for argument, port in row.arguments.items()}
+    for parameter, of_spec in row.parameters.items():
+        meaning, _, default = _PARAMETER[of_spec].partition(" None")
+        told[parameter] = meaning if parameter in row.required else f"{meaning} None{default}"
+    named = ", ".join(f"{port} = ``{argument}``" for argument, port in row.arguments.items())
+    arguments = "\n".join(f"    {argument}: {text}" for argument, text in told.items())
+    mode = POINTWISE[row.mode]
+    return _DOCSTRING.format(mode=row.mode.c_name, formula=mode.formula, operands=named, arguments=arguments)

@@ -40,7 +40,7 @@ _FIXED = {"index": DataType.INT8, "masks": DataType.BOOLEAN}
 NO_EXTENTS = Rule(
     id="builder.extents.open",
     expected="extents",
-    reason="several extents are possible here, so they have to be chosen: {why}",
+    reason="several extents are possible, so the caller has to choose them: {why}",
     fix="call set_dim([...]) on the tensor before the graph is built",
 )
 NO_TYPE = Rule(

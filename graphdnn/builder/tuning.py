@@ -24,11 +24,25 @@ class Tuning(Running):
         any_class: bool = False,
         **options: Any,
     ) -> Tuned:
-        """Try configurations on the graph's device for ``budget`` seconds; the fastest right one becomes its plan.
+        """Measure configurations on the graph's device. The fastest one with the right results becomes the plan.
 
-        Candidates run in a process of their own and on data of their own. ``database``: a Database or its file, True
-        for the one beside the kernel cache: what was measured is kept there for ``build(tuned=...)``. ``any_class``:
-        also configurations with larger errors than the ranking's best. More options: graphdnn.tuning.autotune.
+        Candidates run in a process of their own, on data of their own.
+
+        Args:
+            budget: Seconds in all. The first candidate is tried whatever it takes.
+            mode: The heuristic mode whose configurations are tried.
+            database: A ``Database``, its file, or True for the one beside the kernel cache. Measurements are kept
+                there for ``build(tuned=...)``.
+            any_class: True also tries configurations with larger errors than the ranking's best.
+            options: More arguments of ``graphdnn.tuning.autotune``.
+
+        Returns:
+            The result with every candidate.
+
+        Raises:
+            NotSupported: No engine serves the graph, or the device is not present.
+            ExecutionFailed: The process of the candidates does not start.
+            BadParam: The database is not usable.
         """
         from graphdnn.tuning import autotune
 

@@ -26,7 +26,7 @@ from graphdnn.files import (
     guarded,
     parse_document,
 )
-from graphdnn.fusion import Limits
+from graphdnn.fusion import FusionLimits
 from graphdnn.fusion.limits import limits_from_json
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
@@ -38,7 +38,7 @@ _VERDICTS = (OK, MISMATCH, ERROR, NOT_RUN)
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run ended: with results that hold, with some that do not (``uids``), or with an error (``rules``)."""
+    """How a run ended: with right results, with wrong results (``uids``), or with an error (``rules``)."""
 
     verdict: str
     rules: tuple[str, ...] = ()
@@ -47,17 +47,39 @@ class RunOutcome:
 
     @classmethod
     def of_error(cls, error: GraphdnnError) -> RunOutcome:
+        """The outcome of a run that raised an error.
+
+        Args:
+            error: The error.
+
+        Returns:
+            The outcome.
+        """
         rules = tuple(dict.fromkeys(r.rule for r in error.rejections))
         return cls(ERROR, rules, (), str(error.rejections[0]).partition("\n")[0][:300])
 
     @classmethod
     def of_comparisons(cls, failed: Sequence[Comparison]) -> RunOutcome:
-        """``failed``: those that are not ok."""
+        """The outcome of a run whose results were compared.
+
+        Args:
+            failed: The comparisons that are not ok.
+
+        Returns:
+            The outcome.
+        """
         uids = tuple(c.tensor.uid for c in failed)
         return cls(MISMATCH, (), uids, str(failed[0])) if failed else cls(OK)
 
     def is_like(self, other: RunOutcome) -> bool:
-        """The same kind of ending: words and values aside."""
+        """Whether two runs ended in the same way. Words and values are not compared.
+
+        Args:
+            other: The other outcome.
+
+        Returns:
+            True or False.
+        """
         return (self.verdict, self.rules, self.uids) == (other.verdict, other.rules, other.uids)
 
     def __str__(self) -> str:
@@ -66,12 +88,13 @@ class RunOutcome:
         return self.verdict + (f" ({'; '.join(about)})" if about else "")
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with the fields of the outcome."""
         return {"verdict": self.verdict, "rules": list(self.rules), "uids": list(self.uids), "detail": self.detail}
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """``plan`` holds graph, device, choices and limits as a plan file does."""
+    """One recorded run. ``plan`` holds graph, device, choices and limits as a plan file does."""
 
     library: str
     plan: Mapping[str, Any]
@@ -84,20 +107,41 @@ class Bundle:
 
     @property
     def device(self) -> DeviceSpec:
+        """The device of the run."""
         return guarded(lambda: device_from_json(self.plan["device"]))
 
     def graph(self) -> OperationGraph:
+        """The graph of the run.
+
+        Raises:
+            MalformedFile: This version cannot read it.
+        """
         return guarded(lambda: graph_from_dict(self.plan["graph"]))
 
-    def limits(self) -> Limits:
-        """Of the fusion."""
+    def limits(self) -> FusionLimits:
+        """The limits of the fusion.
+
+        Raises:
+            MalformedFile: This version cannot read them.
+        """
         return guarded(lambda: limits_from_json(self.plan.get("limits", {})))
 
     def config(self, device: DeviceSpec | None = None) -> EngineConfig:
-        """The recorded choices. Raises ``MalformedFile`` where this version fuses otherwise, or lacks an engine."""
+        """The recorded configuration.
+
+        Args:
+            device: Another device. None takes the recorded one.
+
+        Returns:
+            The configuration.
+
+        Raises:
+            MalformedFile: This version fuses the graph differently, or lacks an engine.
+        """
         return guarded(lambda: config_from_dict(self.plan, device))
 
     def to_json(self) -> str:
+        """The text of the bundle."""
         content = {
             "format": BUNDLE_FORMAT,
             "version": VERSION,
@@ -125,7 +169,17 @@ def plan_entries(config: EngineConfig) -> dict[str, Any]:
 
 
 def bundle_from_json(text: str | bytes) -> Bundle:
-    """Raises ``MalformedFile`` for anything that is not a bundle."""
+    """Read a bundle.
+
+    Args:
+        text: The text of the file.
+
+    Returns:
+        The bundle.
+
+    Raises:
+        MalformedFile: The text is not a bundle.
+    """
     return guarded(lambda: _bundle(parse_document(text, BUNDLE_FORMAT, sealed=True)))
 
 

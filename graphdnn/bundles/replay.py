@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphdnn.bundles.bundle import ERROR, MISMATCH, NOT_RUN, OK, Bundle
-from graphdnn.bundles.verified_run import VerifiedRun, attempt
+from graphdnn.bundles.verified_run import VerifiedRun, attempt, environment
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.device_selection import device_spec
 from graphdnn.errors import GraphdnnError, MalformedFile, error_for
@@ -18,7 +18,7 @@ SAME, OTHER, UNKNOWN = "same bits", "other bits", "not recorded"
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What came of it."""
+    """A run of a bundle's plan, and how it differs from the recorded one."""
 
     bundle: Bundle
     made: VerifiedRun
@@ -27,17 +27,18 @@ class Replayed:
 
     @property
     def bits(self) -> Mapping[int, str]:
-        """uid -> whether an output has the recorded bits."""
+        """Whether each output has the recorded bits, by uid."""
         now, then = self.made.outputs, self.bundle.outputs
         return {uid: (SAME if then[uid] == value else OTHER) if uid in then else UNKNOWN for uid, value in now.items()}
 
     @property
     def has_moved(self) -> bool:
-        """Other bits by the same plan on the same data."""
+        """Whether the same plan computed other bits from the same data."""
         return self.is_same_plan and self.made.inputs == self.bundle.inputs and OTHER in self.bits.values()
 
     @property
     def verdict(self) -> str:
+        """The result of the replay in words."""
         then, now = self.bundle.ending, self.made.ending
         if then.verdict in (MISMATCH, ERROR):
             if now.is_like(then):
@@ -53,15 +54,32 @@ class Replayed:
 
 
 def replay(bundle: Bundle, device: DeviceSpec | None = None) -> Replayed:
-    """``device``: where it runs, by default where it was recorded; without that device, on the host.
+    """Run a recorded plan again.
 
-    Raises ``NotSupported`` when nothing serves the graph there.
+    Args:
+        bundle: The bundle.
+        device: Where the plan runs. None takes the recorded device, or the host if that device is not present.
+
+    Returns:
+        The run, compared with the recorded one.
+
+    Raises:
+        MalformedFile: This version cannot read the graph.
+        NotSupported: No engine serves the graph there.
     """
     config, notes, is_same = _config(bundle, device)
     made = attempt(config, bundle.seed)
     if bundle.inputs and made.operands and made.inputs != bundle.inputs:
         notes.append("the data are others than recorded: NumPy draws otherwise from this seed")
-    return Replayed(bundle, made, tuple(notes), is_same)
+    replayed = Replayed(bundle, made, tuple(notes), is_same)
+    return replace(replayed, notes=(*notes, *_changes(bundle, config))) if replayed.has_moved else replayed
+
+
+def _changes(bundle: Bundle, config: EngineConfig) -> list[str]:
+    """Facts that are others than recorded, and may be why the bits are."""
+    now = environment(config)
+    pairs = ((name, bundle.environment.get(name, "not recorded"), value) for name, value in now.items())
+    return [f"recorded with {name} {then}, run with {value}" for name, then, value in pairs if then != value]
 
 
 def _config(bundle: Bundle, device: DeviceSpec | None) -> tuple[EngineConfig, list[str], bool]:

@@ -22,12 +22,23 @@ FOLDER = "GRAPHDNN_BUNDLES"  # where failures, and plans that verbose lines are 
 
 
 def folder() -> Path | None:
-    """As the environment says it now."""
+    """The folder for bundles that the environment names now, or None."""
     return Path(os.environ[FOLDER]) if os.environ.get(FOLDER) else None
 
 
 def save(bundle: Bundle, where: Path) -> Path:
-    """The file; its name says graph, plan and seed, so the same run is the same file. Raises ``OSError``."""
+    """Write a bundle to a file. Its name contains graph, plan and seed, so the same run has the same file.
+
+    Args:
+        bundle: The bundle.
+        where: The folder.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
     plan = digest_of(
         {"choices": bundle.plan["choices"], "device": bundle.plan["device"], "ending": bundle.ending.verdict}
     )

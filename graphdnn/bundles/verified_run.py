@@ -20,7 +20,7 @@ from graphdnn.problem.printer import print_problem
 
 @dataclass(frozen=True, slots=True)
 class VerifiedRun:
-    """What came of it. ``error`` was raised, or ``results`` are the outputs on the host."""
+    """The result of one verified run: the error that was raised, or the outputs on the host and their comparisons."""
 
     config: EngineConfig
     seed: int
@@ -31,21 +31,32 @@ class VerifiedRun:
 
     @property
     def ending(self) -> RunOutcome:
+        """How the run ended."""
         if self.error is not None:
             return RunOutcome.of_error(self.error)
         return RunOutcome.of_comparisons([c for c in self.comparisons if not c.ok])
 
     @property
     def inputs(self) -> dict[int, str]:
+        """A hash of each input by uid."""
         return hashes_of(self.config.fused.graph, self.operands, outputs=False)
 
     @property
     def outputs(self) -> dict[int, str]:
+        """A hash of each output by uid."""
         return hashes_of(self.config.fused.graph, self.results, outputs=True) if self.error is None else {}
 
 
 def attempt(config: EngineConfig, seed: int) -> VerifiedRun:
-    """Build, run once, compare. What the library refuses or fails at is in the attempt; nothing else is caught."""
+    """Build a plan, execute it once on random data and compare its results with the oracle.
+
+    Args:
+        config: The configuration.
+        seed: The seed of the data.
+
+    Returns:
+        The run. An error of the library is part of it and is not raised.
+    """
     graph = config.fused.graph
     operands: dict[int, Any] = {}
     try:
@@ -63,7 +74,15 @@ def attempt(config: EngineConfig, seed: int) -> VerifiedRun:
 
 
 def bundle_of(made: VerifiedRun, library: str) -> Bundle:
-    """The attempt as a file's content."""
+    """The bundle of a run.
+
+    Args:
+        made: The run.
+        library: The version of the library.
+
+    Returns:
+        The bundle.
+    """
     return Bundle(
         library=library,
         plan=plan_entries(made.config),
@@ -77,7 +96,15 @@ def bundle_of(made: VerifiedRun, library: str) -> Bundle:
 
 
 def plan_bundle(config: EngineConfig, library: str) -> Bundle:
-    """A plan that nothing was run of."""
+    """The bundle of a configuration that was not run.
+
+    Args:
+        config: The configuration.
+        library: The version of the library.
+
+    Returns:
+        The bundle.
+    """
     text = print_problem(config.fused.graph) or ""
     return Bundle(library, plan_entries(config), text, 0, {}, {}, RunOutcome(NOT_RUN), environment(config))
 
@@ -90,7 +117,17 @@ def environment(config: EngineConfig) -> dict[str, str]:
         "system": f"{platform.system()} {platform.machine()}",
         "device": config.device.name,
     }
-    return facts | (_cuda_facts() if config.device.kind == "cuda" else {})
+    return facts | (_cuda_facts() if config.device.kind == "cuda" else _blas_facts())
+
+
+def _blas_facts() -> dict[str, str]:
+    """BLAS divides a sum among its threads, so that another number of threads may give other bits."""
+    from threadpoolctl import threadpool_info
+
+    libraries = [library for library in threadpool_info() if library["user_api"] == "blas"]
+    names = sorted({f"{library['internal_api']} {library['version'] or ''}".strip() for library in libraries})
+    counts = sorted({str(library["num_threads"]) for library in libraries})
+    return {"blas": ", ".join(names) or "unknown", "BLAS threads": ", ".join(counts) or "unknown"}
 
 
 def _cuda_facts() -> dict[str, str]:

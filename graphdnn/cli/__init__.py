@@ -10,10 +10,12 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
+from typing import Any
 
 from graphdnn.cli.exit_codes import MEANINGS, Exit, exit_code, print_rejections
 from graphdnn.enums import Status
-from graphdnn.errors import GraphdnnError
+from graphdnn.errors import BadParam, GraphdnnError
+from graphdnn.escaped import escaped_lines
 from graphdnn.rules import Rule
 from graphdnn.spec import Attempted
 
@@ -23,6 +25,12 @@ MEMORY = Rule(
     reason="an allocation failed: {detail}",
     fix="make the problem smaller",
     status=Status.INTERNAL_ERROR_HOST_ALLOCATION_FAILED,
+)
+NOT_A_WORD = Rule(
+    id="cli.word",
+    expected="words that name files: no character 0 and no lone surrogate",
+    reason="no command line can hold this word, so no file can be named by it",
+    fix="leave the character out",
 )
 # Modules of this package, as one meets them: begin, see, mend, choose, keep, the rest. One is loaded when it is asked
 # for; all of them for the help.
@@ -88,6 +96,7 @@ def _nobody_reads() -> None:
 def _dispatch(argv: Sequence[str] | None) -> int:
     try:
         words = sys.argv[1:] if argv is None else list(argv)
+        _check_words(words)
         parser = parser_for(words)
         if not words:
             parser.print_help(sys.stderr)
@@ -103,11 +112,29 @@ def _dispatch(argv: Sequence[str] | None) -> int:
     return code
 
 
+def _check_words(words: Sequence[str]) -> None:
+    """Raises ``BadParam`` for what an operating system cannot hand over. Callers in Python can."""
+    for word in words:
+        try:
+            is_word = b"\0" not in os.fsencode(word)
+        except UnicodeEncodeError:
+            is_word = False
+        if not is_word:
+            raise BadParam(NOT_A_WORD.reject("command line", "word", word))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Messages quote words, and words may hold any character."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        super()._print_message(escaped_lines(message), file)
+
+
 def parser_for(words: Sequence[str]) -> argparse.ArgumentParser:
     """For the command that ``words`` begin with; with every command where they begin otherwise."""
     from graphdnn import __version__
 
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="graphdnn",
         description="Operation graphs in the style of cuDNN v8: see them fused, ranked, run. "
         "For instance: graphdnn explain 'matmul a=f16[64,64] b=f16[64,64] + relu'",

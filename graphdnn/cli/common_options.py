@@ -15,7 +15,7 @@ from graphdnn.rules import Rule
 IGNORED = Rule(
     id="cli.ignored",
     expected="{option} {when}",
-    reason="here it would change nothing, and nothing is accepted and ignored",
+    reason="the option would have no effect here, and the library ignores no input",
     fix="leave it out, or use it {when}",
 )
 _PROFILES = ", ".join(PROFILES)

@@ -31,8 +31,8 @@ MEANINGS = {
     Exit.OK: "ok",
     Exit.CHECK_FAILED: "a check failed",
     Exit.USAGE: "wrong arguments or file",
-    Exit.NOT_EXECUTED: "nothing executed: the device, its driver or its compiler is not here, or the execution failed",
-    Exit.NOT_SUPPORTED: "not supported: no engine serves it, on whatever machine",
+    Exit.NOT_EXECUTED: "nothing executed: the device, its driver or its compiler is missing, or the execution failed",
+    Exit.NOT_SUPPORTED: "not supported: no engine serves it on any machine",
 }
 
 

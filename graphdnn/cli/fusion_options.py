@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 
-from graphdnn.fusion import Limits
+from graphdnn.fusion import FusionLimits
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("limits of the fusion", "operations are named by uids of tensors that they write")
     group.add_argument("--force", action="append", type=uids, metavar="UID,UID", help="these are one kernel")
     group.add_argument(
-        "--forbid", action="append", type=uids, metavar="UID[,UID]", help="these are apart, or this tensor is in memory"
+        "--forbid",
+        action="append",
+        type=uids,
+        metavar="UID[,UID]",
+        help="operations that are in different kernels, or a tensor that is in memory",
     )
-    group.add_argument("--bound", type=int, metavar="N", help="at most so many operations in a kernel")
+    group.add_argument("--bound", type=int, metavar="N", help="the most operations in a kernel")
 
 
 def uids(text: str) -> tuple[int, ...]:
@@ -21,9 +25,9 @@ def uids(text: str) -> tuple[int, ...]:
     return tuple(int(word) for word in text.split(","))
 
 
-def limited(limits: Limits, arguments: argparse.Namespace) -> Limits:
+def limited(limits: FusionLimits, arguments: argparse.Namespace) -> FusionLimits:
     """The limits of a plan file with those of the command line, where the command has such options."""
     options = vars(arguments)
     force, forbid = (*limits.force, *(options.get("force") or ())), (*limits.forbid, *(options.get("forbid") or ()))
     bound = options.get("bound")
-    return Limits.of(force, forbid, limits.bound if bound is None else bound)
+    return FusionLimits.of(force, forbid, limits.bound if bound is None else bound)

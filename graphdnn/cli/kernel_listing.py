@@ -7,6 +7,7 @@ from typing import Any
 
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch, LibraryCall
 from graphdnn.engines.engine import CompiledOperation
+from graphdnn.engines.rewrite_step import RewriteStep
 from graphdnn.fusion import FusedOp
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan.source_lines import SourceLine, source_lines
@@ -90,14 +91,16 @@ def _texts(kernel: CompiledOperation) -> dict[str, str]:
 
 
 def kernels_json(config: EngineConfig, *, source: bool) -> list[dict[str, Any]]:
-    return [_entry(op, kernel, source=source) for op, kernel in kernels_of(config)]
+    pairs = zip(config.choices, kernels_of(config), strict=True)
+    return [_entry(op, kernel, choice.rewrite, source=source) for choice, (op, kernel) in pairs]
 
 
-def _entry(op: FusedOp, kernel: CompiledOperation, *, source: bool) -> dict[str, Any]:
+def _entry(op: FusedOp, kernel: CompiledOperation, rewrite: RewriteStep | None, *, source: bool) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "operation": op.index,
         "operations": [step.line() for step in op.operations],
         "name": kernel.name,
+        "rewrite": None if rewrite is None else rewrite.to_json(),
     }
     if isinstance(kernel, DeviceKernel):
         entry["scratch"] = kernel.scratch

@@ -11,9 +11,13 @@ from graphdnn.text_format import indented, seconds, table
 
 
 def add_tuned(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tuned", action="store_true", help="begin with what graphdnn tune measured to be the fastest")
     parser.add_argument(
-        "--db", type=Path, metavar="FILE", help="as --tuned, by this database (default: beside the kernel cache)"
+        "--tuned",
+        action="store_true",
+        help="begin with the configuration that graphdnn tune measured to be the fastest",
+    )
+    parser.add_argument(
+        "--db", type=Path, metavar="FILE", help="as --tuned, with this database (default: beside the kernel cache)"
     )
 
 

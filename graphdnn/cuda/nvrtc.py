@@ -30,7 +30,7 @@ _ERROR_LINES = 6
 NO_BINDINGS = Rule(
     id="cuda.bindings",
     expected="the package cuda-bindings",
-    reason="NVRTC and the driver are called through it, and it does not import: {detail}",
+    reason="NVRTC and the driver are called through cuda-bindings, which cannot be imported: {detail}",
     fix="pip install 'graphdnn[nvrtc]' compiles for device profiles; graphdnn[cuda13] or [cuda12] also executes",
     status=Status.NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING,
 )
@@ -70,7 +70,7 @@ class KernelText:
 
     name: str
     text: str
-    options: tuple[str, ...] = ()  # besides those that every kernel gets
+    options: tuple[str, ...] = ()  # besides the options of every kernel
 
 
 @dataclass(frozen=True, slots=True)

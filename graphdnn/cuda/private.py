@@ -111,5 +111,5 @@ def _others(status: os.stat_result, what: str) -> str | None:
 
 
 def _flags(*names: str) -> int:
-    """Of those that this system has."""
+    """The folders that this system has."""
     return sum(getattr(os, name, 0) for name in names)

@@ -19,12 +19,12 @@ BYTES = 128
 WORDS = BYTES // 8
 
 # CUtensorMapDataType; types of one size without arithmetic during the copy are alike.
-_ELEMENT = {
+ELEMENT_NUMBERS = {
     DataType.INT8: 0, DataType.UINT8: 0, DataType.FP8_E4M3: 0, DataType.FP8_E5M2: 0,
     DataType.INT16: 1, DataType.INT32: 3, DataType.INT64: 5, DataType.HALF: 6, DataType.BFLOAT16: 9, DataType.FLOAT: 7,
 }  # fmt: skip
-_TF32 = 11
-_SWIZZLE = {0: 0, 32: 1, 64: 2, 128: 3}  # by the bytes of a row
+TF32_NUMBER = 11
+SWIZZLE_NUMBERS = {0: 0, 32: 1, 64: 2, 128: 3}  # by the bytes of a row
 _NO_INTERLEAVING, _CACHE_LINES_OF_128_BYTES, _ZEROS_OUTSIDE = 0, 2, 0
 
 
@@ -75,13 +75,13 @@ class TensorMap:
     def _encode(self, at: int, address: int) -> int:
         rank = len(self.sizes)
         u64, u32, i32 = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank, ctypes.c_int * max(1, rank - 2)
-        kind = _TF32 if self.is_rounded else _ELEMENT[self.data_type]
+        kind = TF32_NUMBER if self.is_rounded else ELEMENT_NUMBERS[self.data_type]
         head = (
             ctypes.c_void_p(at), kind, ctypes.c_uint32(rank), ctypes.c_void_p(address),
             u64(*self.sizes), u64(*self.strides),
         )  # fmt: skip
         steps = u32(*(self.steps or (1,) * rank))
-        tail = (_NO_INTERLEAVING, _SWIZZLE[self.row], _CACHE_LINES_OF_128_BYTES, _ZEROS_OUTSIDE)
+        tail = (_NO_INTERLEAVING, SWIZZLE_NUMBERS[self.row], _CACHE_LINES_OF_128_BYTES, _ZEROS_OUTSIDE)
         if self.box:
             return int(functions().tiled(*head, u32(*self.box), steps, *tail))
         corners = i32(*self.lower), i32(*self.upper)

@@ -23,7 +23,7 @@ _VERSIONS = (13, 12, 11)
 MISSING = Rule(
     id="cuda.library.missing",
     expected="the shared library of {library}",
-    reason="the work is done by that library",
+    reason="the engine calls that library",
     fix="pip install {package}, or choose another engine",
     status=Status.NOT_SUPPORTED_SUBLIBRARY_UNAVAILABLE,
 )

@@ -48,7 +48,21 @@ _NAMES = {data_type: data_type.name for data_type in DataType}  # an enum takes 
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """A machine: ``rates`` by arithmetic type in operations/s, ``bandwidth`` in bytes/s, ``launch`` in seconds."""
+    """A device as the cost models know it.
+
+    Args:
+        name: The name in reports.
+        kind: "cuda" or "cpu".
+        sm_count: The number of multiprocessors, or of cores.
+        rates: Operations per second by arithmetic type; a multiply-add counts as two operations.
+        bandwidth: Bytes per second between the chip and its memory.
+        launch: Seconds that a launch takes.
+        cache_bytes: Bytes of the last-level cache.
+        shared_memory: Bytes of shared memory of a multiprocessor; 0 for a CPU.
+        memory: Bytes of memory.
+        compute_capability: (major, minor); (0, 0) for a CPU.
+        ordinal: The number of a GPU that is present, as the driver counts. Files do not hold it.
+    """
 
     name: str
     kind: str  # "cuda" or "cpu"
@@ -63,18 +77,25 @@ class DeviceSpec:
     ordinal: int | None = None  # of a GPU that is present, as the driver counts; no part of the plain data
 
     def rate(self, data_type: DataType) -> float:
-        """Operations per second in this arithmetic; types without a rate of their own run at FLOAT's."""
+        """The rate of an arithmetic type. A type without a rate has the rate of FLOAT.
+
+        Args:
+            data_type: The type.
+
+        Returns:
+            Operations per second.
+        """
         rate = self.rates.get(_NAMES[data_type])
         return self.rates["FLOAT"] if rate is None else rate
 
     @property
     def warps(self) -> int:
-        """That a multiprocessor holds."""
+        """The number of warps that a multiprocessor holds."""
         known = MULTIPROCESSORS.get(self.compute_capability)
         return LEAST_WARPS if known is None else known.warps
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; ``device_from_json`` reads it back."""
+        """Plain data; ``device_from_json`` reads it."""
         plain = {name: getattr(self, name) for name in _KINDS}
         return plain | {"rates": dict(self.rates), "compute_capability": list(self.compute_capability)}
 

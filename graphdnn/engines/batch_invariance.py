@@ -112,7 +112,7 @@ def counted_axis(product: Matmul) -> int:
 
 
 def _beside(others: Sequence[int], counted: Sequence[int]) -> tuple[int, ...]:
-    """How large tensors are that have no images, beside those that have: which are larger, and twice as large."""
+    """Sizes of tensors without images beside tensors with images: which are larger, and which twice as large."""
     if 2 * max(others, default=0) < min(counted):
         return ()
     return tuple([sum((2 * a >= b, a >= b, a > b, a >= 2 * b, a > 2 * b)) for a in others for b in counted])

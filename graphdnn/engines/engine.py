@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from graphdnn.checks import Check, OneOf
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.operation_cost import reduction_length
+from graphdnn.engines.rewrite_step import RewriteStep
 from graphdnn.engines.sum_error import SumError
 from graphdnn.enums import BehaviorNote, KnobType, LayoutType, NumericalNote, Status
 from graphdnn.errors import Rejection
@@ -31,7 +32,7 @@ _SAMPLED = 24  # values of a knob beyond which a search takes some of them
 KNOB_UNKNOWN = Rule(
     id="knob.unknown",
     expected="one of {known}",
-    reason="engine {engine} has no such knob, and nothing is accepted and ignored",
+    reason="engine {engine} has no such knob, and the library ignores no input",
     fix="query the engine's knobs",
 )
 KNOB_VALUE = Rule(
@@ -188,6 +189,7 @@ class Engine:
     error_growth: float = 1.0  # rounding errors, beside those of a plain sum of products: for the oracle
     handicap: float = 1.0  # of its predicted time where engines are ranked: larger errors have to be worth it
     behavior_notes: tuple[BehaviorNote, ...] = ()
+    rewritten: Callable[[Task], RewriteStep] | None = None  # of a task that it serves, where it is a rewrite's engine
     places: tuple[str, ...] = ("cpu",)  # where its arrays live
     layout: LayoutType | None = None  # of images, where it serves no other, or serves it faster
     is_general: bool = False  # serves every legal task of its kind of operation: what FALLBACK returns

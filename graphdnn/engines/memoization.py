@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 Subject = TypeVar("Subject")
 Result = TypeVar("Result")
@@ -28,6 +28,25 @@ def memoize_by_identity(function: Callable[[Subject], Result]) -> Callable[[Subj
             if len(kept) >= _KEPT:
                 kept.clear()
             found = kept[id(subject)] = subject, function(subject)
+        return found[1]
+
+    remembered.__name__, remembered.__doc__ = function.__name__, function.__doc__
+    return remembered
+
+
+def memoize_for_task(function: Callable[[Any], Result]) -> Callable[[Any], Result]:
+    """Cache a function of a task (``op``, ``device``) by the identities of both, which the cache keeps alive: rankings
+    and plans make tasks of one operation anew.
+    """
+    kept: dict[tuple[int, int], tuple[Any, Result]] = {}
+
+    def remembered(task: Any) -> Result:
+        key = id(task.op), id(task.device)
+        found = kept.get(key)
+        if found is None:
+            if len(kept) >= _KEPT:
+                kept.clear()
+            found = kept[key] = task, function(task)
         return found[1]
 
     remembered.__name__, remembered.__doc__ = function.__name__, function.__doc__

@@ -39,8 +39,8 @@ def flops(op: Operation) -> int:
 
 @memoize
 def bytes_moved(op: FusedOp) -> int:
-    """Bytes that have to cross memory at least once: every input read, every output written. Pixels between those that
-    a strided filter reads stay where they are, if channels are neighbours.
+    """Bytes that have to cross memory at least once: every input read, every output written. A strided filter
+    skips pixels; these do not cross memory if channels are neighbours.
     """
     return sum([t.bytes for t in (*op.inputs, *op.outputs)]) - _passed_over(op.anchor)
 

@@ -28,11 +28,29 @@ def graph_to_dict(graph: OperationGraph) -> dict[str, Any]:
 
 
 def graph_to_json(graph: OperationGraph) -> str:
+    """Write a graph as JSON text.
+
+    Args:
+        graph: The operation graph.
+
+    Returns:
+        The text of a graph file.
+    """
     return json.dumps(graph_to_dict(graph), indent=1)
 
 
 def graph_from_json(text: str | bytes) -> OperationGraph:
-    """Raises ``MalformedFile`` for anything that is not a graph; its rejections say what is wrong with it."""
+    """Read a graph from JSON text.
+
+    Args:
+        text: The text of a graph file.
+
+    Returns:
+        The operation graph.
+
+    Raises:
+        MalformedFile: The text is not a graph, or a newer version wrote it. The rejections say what is wrong.
+    """
     return guarded(lambda: graph_from_dict(parse_document(text, GRAPH_FORMAT)))
 
 

@@ -25,13 +25,13 @@ UNREADABLE = Rule(
 TEXT = Rule(
     id="file.text",
     expected="the text of the file",
-    reason="files are read by whoever has them: a path or an object says nothing yet",
+    reason="this function takes the text of a file, not its path",
     fix="pass {how}",
 )
 TOO_LARGE = Rule(
     id="file.too_large",
     expected="at most {limit} bytes",
-    reason="no real graph is that large; reading on would only cost memory",
+    reason="a file of a graph or a plan is smaller",
     fix="check that this is the right file",
 )
 TOO_DEEP = Rule(
@@ -49,7 +49,7 @@ FORMAT = Rule(
 NEWER = Rule(
     id="file.version",
     expected="version {version}",
-    reason="another version of the format means other things by the same words",
+    reason="in another version of the format the fields have another meaning",
     fix="write the file again with this version of graphdnn",
 )
 ALTERED = Rule(

@@ -26,7 +26,14 @@ PLAN_FORMAT, DEVICE_FORMAT = "graphdnn.plan", "graphdnn.device"
 
 
 def plan_to_json(plan: ExecutionPlan) -> str:
-    """Everything that rebuilds the plan on another machine."""
+    """Write a plan as JSON text: its graph, its device, its engines and knobs, and a hash. Kernels are not stored.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        The text of a plan file.
+    """
     config = plan.config
     content = {
         "format": PLAN_FORMAT,
@@ -40,9 +47,18 @@ def plan_to_json(plan: ExecutionPlan) -> str:
 
 
 def plan_from_json(text: str | bytes, device: DeviceSpec | str | None = None) -> ExecutionPlan:
-    """Rebuild a plan, for the device it was made for or another one, which may be given by its name.
+    """Rebuild a plan from JSON text.
 
-    Raises ``MalformedFile`` for a damaged file and ``NotSupported`` when an engine declines on this device.
+    Args:
+        text: The text of a plan file.
+        device: Another device than the one in the file: a profile or its name.
+
+    Returns:
+        The plan, compiled.
+
+    Raises:
+        MalformedFile: The file is damaged, or this version fuses the graph differently.
+        NotSupported: An engine of the plan declines the device.
     """
     config = config_from_json(text, None if device is None else device_spec(device))
     refused = refusals_of(config)
@@ -52,7 +68,7 @@ def plan_from_json(text: str | bytes, device: DeviceSpec | str | None = None) ->
 
 
 def config_from_json(text: str | bytes, device: DeviceSpec | None = None) -> EngineConfig:
-    """A plan file's engines and knobs, of which nothing is compiled, nor asked whether they serve the device."""
+    """A plan file's engines and knobs. Nothing is compiled, and no engine is asked whether it serves the device."""
     return guarded(lambda: config_from_dict(parse_document(text, PLAN_FORMAT, sealed=True), device))
 
 

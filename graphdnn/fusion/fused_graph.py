@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from graphdnn.fusion.limits import NO_LIMITS, Limits
+from graphdnn.fusion.limits import NO_LIMITS, FusionLimits
 from graphdnn.fusion.tensor_roles import TensorRoles
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.operations import Operation
@@ -21,7 +21,7 @@ from graphdnn.text_format import facts, plural
 
 @dataclass(frozen=True, slots=True)
 class UnfusedEdge:
-    """An edge that stayed unfused, and the rule that kept it so."""
+    """An edge of the graph that was not fused, and the rule that stopped it."""
 
     rule: str
     edge: tuple[int, int]  # indices of the operations it joins
@@ -36,12 +36,14 @@ class UnfusedEdge:
 
     @property
     def subject(self) -> str:
+        """The edge as text: the operation that writes the tensor and the operation that reads it."""
         return f"{self.producer} -> {self.consumer} through {self.tensor.label()}"
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.actual}, required {self.required}; {self.reason} [{self.rule}]"
 
     def to_json(self) -> dict[str, object]:
+        """Plain data with the fields of the record."""
         return {
             "rule": self.rule,
             "subject": self.subject,
@@ -65,7 +67,7 @@ class KernelStructure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FusedOp:
-    """One kernel's worth of work."""
+    """The operations of one kernel: an anchor with pointwise operations before (prologue) and after it (epilogue)."""
 
     index: int
     rule: str  # id of the fusion rule, e.g. "conv"
@@ -91,7 +93,7 @@ class FusedOp:
 
     @property
     def uses(self) -> TensorRoles:
-        """What it does with each of its tensors."""
+        """What the kernel does with each of its tensors."""
         if self.like is not None:
             return self.like.uses
         if self._uses is None:
@@ -100,27 +102,50 @@ class FusedOp:
         return self._uses
 
     def at_end(self) -> list[TensorSpec]:
-        """What is met behind the anchor: read, kept in registers, written. Operands of the anchor that are read once
-        more there are among it.
+        """The tensors that the epilogue reads, keeps in registers or writes. An operand of the anchor that the
+        epilogue reads again is among them.
         """
         front_only = self.uses.front_only
         return [t for t in (*self.inputs, *self.outputs, *self.internal) if t.uid not in front_only]
 
     def sources(self, operands: Iterable[TensorSpec]) -> list[TensorSpec]:
-        """What ``operands`` of the anchor are computed from, in memory: themselves, where no prologue leads to them."""
+        """The tensors in memory from which operands of the anchor are computed. An operand without a prologue is its
+        own source.
+
+        Args:
+            operands: Operands of the anchor.
+
+        Returns:
+            The tensors.
+        """
         asked, made = (t for step in self.prologue for t in step.inputs().values()), self.uses.made
         found = {t.uid: t for t in (*operands, *asked) if t.uid not in made}
         return [t for t in found.values() if not (t.is_by_value or t.is_constant)]
 
     def with_anchor(self, anchor: Operation) -> FusedOp:
-        """The same around an anchor that reads other tensors, in memory: what nothing reads any more is gone."""
+        """The same kernel around an anchor that reads other tensors. Operations that nothing reads any more are left
+        out.
+
+        Args:
+            anchor: The other anchor.
+
+        Returns:
+            The fused operation.
+        """
         made = replace(self, anchor=anchor)
         read, known = made.uses.front | made.uses.behind, {t.uid for t in self.inputs} | made.uses.made
         others = [t for t in anchor.inputs().values() if t.uid not in known]
         return replace(made, inputs=(*[t for t in self.inputs if t.uid in read], *others))
 
     def leading_to(self, operand: TensorSpec) -> list[Operation]:
-        """The operations of the prologue that compute one operand of the anchor, in execution order."""
+        """The operations of the prologue that compute one operand of the anchor, in execution order.
+
+        Args:
+            operand: The operand.
+
+        Returns:
+            The operations.
+        """
         wanted, found = {operand.uid}, []
         for step in reversed(self.prologue):
             if any(t.uid in wanted for t in step.outputs().values()):
@@ -135,7 +160,7 @@ class FusedOp:
 
     @property
     def name(self) -> str:
-        """``conv_fprop+add+relu_fwd``."""
+        """The tags of the operations, for example ``conv_fprop+add+relu_fwd``."""
         if self.like is not None:
             return self.like.name
         return "+".join(op.label().split(" ")[0] for op in self.operations)
@@ -151,6 +176,7 @@ class FusedOp:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:
+        """Plain data: the rule, the operations and the tensors of the kernel."""
         return {
             "index": self.index,
             "name": self.name,
@@ -175,7 +201,7 @@ class FusedGraph:
     operations: tuple[FusedOp, ...]
     stopped_by: tuple[UnfusedEdge, ...]
     declined_patterns: tuple[UnfusedEdge, ...] = ()  # chains that are one kernel of their own, but for this edge
-    limits: Limits = NO_LIMITS
+    limits: FusionLimits = NO_LIMITS
 
     def __repr__(self) -> str:
         found = plural(len(self.graph.operations), "operation")
@@ -183,7 +209,9 @@ class FusedGraph:
 
     @property
     def materialized(self) -> tuple[TensorSpec, ...]:
-        """Virtual tensors in memory: two fused operations share them, or a kernel writes what nothing reads."""
+        """Virtual tensors that pass through memory: one kernel writes the tensor and another reads it, or nothing
+        reads it.
+        """
         written = {t.uid: t for op in self.operations for t in op.outputs if t.is_virtual}
         return tuple([written[uid] for uid in sorted(written)]) if written else ()
 
@@ -205,6 +233,7 @@ class FusedGraph:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:
+        """Plain data: the fused operations, and the edges that were not fused."""
         return {
             "operations": [op.to_json() for op in self.operations],
             "materialized": [t.uid for t in self.materialized],

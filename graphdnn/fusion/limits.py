@@ -33,9 +33,13 @@ UID = Rule(
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """``force``: operations that have to be one kernel. ``forbid``: two operations that are never in one kernel, or one
-    tensor that never stays inside one. ``bound``: the most operations in a kernel.
+class FusionLimits:
+    """What a user asks of the fusion beyond its rules. Operations are named by uids of tensors that they write.
+
+    Args:
+        force: Groups of operations; each group has to be one kernel.
+        forbid: Pairs of operations that are never in one kernel, or single tensors that always have memory.
+        bound: The most operations in a kernel. None means no bound.
     """
 
     force: tuple[tuple[int, ...], ...] = ()
@@ -45,8 +49,20 @@ class Limits:
     @classmethod
     def of(
         cls, force: Iterable[Iterable[int]] = (), forbid: Iterable[Iterable[int]] = (), bound: int | None = None
-    ) -> Limits:
-        """From any sequences. Raises ``BadParam`` for entries that mean nothing."""
+    ) -> FusionLimits:
+        """Make limits from sequences of any kind.
+
+        Args:
+            force: Groups of uids; each group has to be one kernel.
+            forbid: Pairs of uids, or single uids.
+            bound: The most operations in a kernel.
+
+        Returns:
+            The limits.
+
+        Raises:
+            BadParam: An entry has the wrong form.
+        """
         force, forbid = tuple(force), tuple(forbid)
         found = [
             ENTRY.reject("LIMITS", name, f"{len(entries)} entries", expected=f"at most {_MOST} entries")
@@ -70,26 +86,35 @@ class Limits:
         parts += [] if self.bound is None else [f"at most {self.bound} operations in a kernel"]
         return "; ".join(parts) or "none"
 
-    def within(self, graph: OperationGraph) -> Limits:
-        """The entries whose operations are all in ``graph``, a part of the one they were written for."""
+    def within(self, graph: OperationGraph) -> FusionLimits:
+        """The entries whose operations all belong to a part of the graph.
+
+        Args:
+            graph: The part.
+
+        Returns:
+            The limits of the part.
+        """
 
         def known(entries: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
             return tuple(entry for entry in entries if all(uid in graph.producer for uid in entry))
 
-        return Limits(known(self.force), known(self.forbid), self.bound)
+        return FusionLimits(known(self.force), known(self.forbid), self.bound)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data, as plan files hold it."""
         return {"force": [list(e) for e in self.force], "forbid": [list(e) for e in self.forbid], "bound": self.bound}
 
 
-def limits_from_json(data: Mapping[str, Any]) -> Limits:
+def limits_from_json(data: Mapping[str, Any]) -> FusionLimits:
     """What ``to_json`` made. Raises ``BadParam`` for anything else."""
     unknown = sorted(set(data) - {"force", "forbid", "bound"})
     raise_if(ENTRY.reject("LIMITS", str(name), "given", expected="force, forbid and bound") for name in unknown)
-    return Limits.of(**data)
+    return FusionLimits.of(**data)
 
 
-NO_LIMITS = Limits()
+Limits = FusionLimits  # the former name
+NO_LIMITS = FusionLimits()
 
 
 def _uids(found: list[Rejection], name: str, place: int, entry: object, count: tuple[int, int]) -> tuple[int, ...]:
@@ -123,7 +148,7 @@ def not_written(graph: OperationGraph, attribute: str, value: str) -> Rejection:
     return UID.reject("LIMITS", attribute, value, written=written)
 
 
-def resolved(limits: Limits, graph: OperationGraph) -> Resolved:
+def resolved(limits: FusionLimits, graph: OperationGraph) -> Resolved:
     """Raises ``BadParam`` for uids that no operation of the graph writes."""
     if not limits:
         return UNLIMITED
@@ -208,7 +233,7 @@ FORBIDDEN = Constraint(
     look=_pair_text,
     check=Equals("kernels apart"),
     when=lambda joining: bool(joining.limits.apart) and _pair(joining) is not None,
-    reason="the limits that the plan was asked for keep these operations apart",
+    reason="the requested limits keep these operations apart",
     fix="drop the entry from forbid",
 )
 BOUND = Constraint(
@@ -217,7 +242,7 @@ BOUND = Constraint(
     look=lambda joining: len(joining.joined),
     check=lambda joining: AtMost(joining.limits.bound),
     when=lambda joining: joining.limits.bound is not None,
-    reason="the limits that the plan was asked for bound the operations of a kernel",
+    reason="the requested limits bound the number of operations in a kernel",
     fix="raise bound",
 )
 LIMIT_GUARDS = (FORBIDDEN, BOUND)

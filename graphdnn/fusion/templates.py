@@ -266,7 +266,7 @@ EPILOGUE_GUARDS: tuple[Constraint, ...] = (
         look=lambda e: e.consumer.tag,
         check=lambda e: Equals(_kinds(e)),
         when=lambda e: not isinstance(e.consumer, (PointwiseOperation, *e.group.rule.exits)),
-        reason="one kernel has one anchor, and what follows works on each element where it is",
+        reason="a kernel has one anchor, and every later operation works element by element",
         fix="nothing to do: this operation starts its own kernel",
     ),
     Constraint(
@@ -275,8 +275,8 @@ EPILOGUE_GUARDS: tuple[Constraint, ...] = (
         look=lambda e: f"after {e.producer.label()}",
         check=Equals("an operation before the exit"),
         when=lambda e: e.group.exit is not None,
-        reason="the exit's result is complete only when every block has finished",
-        fix="nothing to do: what follows a reduction is the next kernel",
+        reason="the result of a reduction is complete only when every block has finished",
+        fix="nothing to do: the operations behind a reduction are the next kernel",
     ),
     Constraint(
         id="fuse.output.port",
@@ -284,8 +284,8 @@ EPILOGUE_GUARDS: tuple[Constraint, ...] = (
         look=lambda e: f"output {e.producer_port}",
         check=lambda e: Equals(f"output {_through(e)}" if _through(e) else "a result made element by element"),
         when=lambda e: e.producer_port != _through(e),
-        reason="only the anchor's main output passes through the epilogue element by element",
-        fix="nothing to do: what reads this output is the next kernel",
+        reason="the epilogue reads only the main output of the anchor",
+        fix="nothing to do: the reader of this output is the next kernel",
     ),
     Constraint(
         id="fuse.epilogue.extents",
@@ -293,7 +293,7 @@ EPILOGUE_GUARDS: tuple[Constraint, ...] = (
         look=lambda e: f"extents {_main_extents(e)}",
         check=lambda e: Equals(f"extents {e.group.extents}"),
         when=lambda e: _main_extents(e) != e.group.extents,
-        reason="each thread holds its own elements of the result; another extent needs a pass over memory",
+        reason="each thread holds some elements of the result; a result with other extents has to pass through memory",
         fix="reshape the operands so that the chain keeps the extents of the anchor's output",
     ),
     Constraint(
@@ -311,7 +311,7 @@ EPILOGUE_GUARDS: tuple[Constraint, ...] = (
         look=lambda e: "another operand waits for this kernel",
         check=Equals("no path that leaves the kernel and comes back"),
         when=lambda e: e.reenters,
-        reason="the kernel would have to wait for itself",
+        reason="the kernel would depend on its own result",
         fix="nothing to do: the other branch has to finish first",
     ),
     Constraint(
@@ -320,7 +320,7 @@ EPILOGUE_GUARDS: tuple[Constraint, ...] = (
         look=lambda e: f"forced into the kernel of {e.graph.operations[_anchor_elsewhere(e) or 0].label()}",
         check=Equals("an operation that no limit asks for elsewhere"),
         when=lambda e: bool(e.limits.forced) and _anchor_elsewhere(e) is not None,
-        reason="a kernel has one anchor, and the limits that the plan was asked for name another",
+        reason="a kernel has one anchor, and the requested limits name another anchor for it",
         fix="drop the entry from force",
     ),
     *LIMIT_GUARDS,
@@ -335,7 +335,7 @@ PROLOGUE_GUARDS: tuple[Constraint, ...] = (
             *(f"port {p} of {e.consumer.tag}" for p in RULE_OF[type(e.consumer)].prologue.get(type(e.consumer), ()))
         ),
         when=lambda e: not e.chain,
-        reason="only the streamed operand passes through registers on its way in",
+        reason="only this operand of the anchor passes through registers before the anchor reads it",
         fix="apply the pointwise operations to the other operand, or once ahead of time (weights do not change)",
     ),
     Constraint(
@@ -362,7 +362,7 @@ PROLOGUE_GUARDS: tuple[Constraint, ...] = (
         look=lambda e: "several results",
         check=Equals("one result"),
         when=lambda e: len(group_outputs(e.graph, e.group.members)) > 1,
-        reason="a prologue hands one value to the anchor and writes nothing",
+        reason="a prologue computes one operand of the anchor and writes no tensor",
         fix="compute the other results in a graph of their own",
     ),
     *LIMIT_GUARDS,

@@ -90,7 +90,7 @@ _NOT_COMPARED = {"name"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OperationGraph:
-    """A checked graph. ``operations`` are in execution order, stable with respect to the given one."""
+    """A checked graph that cannot change. ``operations`` are in execution order."""
 
     operations: tuple[Operation, ...]
     tensors: Mapping[int, TensorSpec]
@@ -105,7 +105,19 @@ class OperationGraph:
 
     @classmethod
     def of(cls, operations: Iterable[Operation], name: str = "") -> OperationGraph:
-        """Check and freeze. Raises ``BadParam`` or ``NotSupported`` with every problem of the graph."""
+        """Check operations and freeze them as a graph.
+
+        Args:
+            operations: The operations, in any order.
+            name: The name of the graph in reports.
+
+        Returns:
+            The graph.
+
+        Raises:
+            BadParam: The operations do not make a graph. The error lists every problem.
+            NotSupported: The graph is valid and not served.
+        """
         given = tuple(operations)
         where = f"OPERATIONGRAPH '{escaped(name)}'" if name else "OPERATIONGRAPH"
         raise_if(_not_operations(given, where), given)
@@ -129,21 +141,21 @@ class OperationGraph:
 
     @property
     def bound(self) -> tuple[TensorSpec, ...]:
-        """Tensors an execution has to be given, by ascending uid."""
+        """The tensors that an execution binds, by ascending uid."""
         return tuple([t for _, t in sorted(self.tensors.items()) if t.is_bound])
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """Bound tensors that no operation writes."""
+        """The bound tensors that no operation writes."""
         return tuple(t for t in self.bound if t.uid not in self.producer)
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """Bound tensors that an operation writes."""
+        """The bound tensors that an operation writes."""
         return tuple(t for t in self.bound if t.uid in self.producer)
 
     def edges(self) -> Iterator[tuple[int, int, TensorSpec]]:
-        """(producer index, consumer index, tensor) of every edge."""
+        """Every edge as (index of the producer, index of the consumer, tensor)."""
         for uid, users in self.consumers.items():
             if uid in self.producer:
                 for user in users:
@@ -151,7 +163,7 @@ class OperationGraph:
 
     @property
     def key(self) -> str:
-        """Hash of everything that changes the result: equal graphs have equal keys, names and origins aside."""
+        """A hash of everything that changes the result. Names and source lines are left out."""
         if not self._key:
             import hashlib
 
@@ -161,7 +173,7 @@ class OperationGraph:
 
     @property
     def likeness(self) -> StructureKey:
-        """What tells the operations from other graphs': their class, and their extents."""
+        """The structure key and the extents of the graph; together they identify its operations."""
         if not self._likeness:
             self._likeness.append(likeness_of(self.operations))
         return self._likeness[0]
@@ -256,7 +268,7 @@ def _beta_problems(operations: Sequence[Operation], where: str) -> Iterator[Reje
 
 
 def _successors(operations: Sequence[Operation], producer: Mapping[int, int]) -> list[set[int]]:
-    """For each operation those that read what it writes."""
+    """For each operation the operations that read its outputs."""
     found: list[set[int]] = [set() for _ in operations]
     for i, op in enumerate(operations):
         for tensor in op.inputs().values():

@@ -85,8 +85,8 @@ def _is_spec(kind: type) -> bool:
 
 @cache
 def _fields(kind: type[Spec]) -> tuple[_Getter, _Getter, _Getter, Callable[..., bytes]]:
-    """Getters of a class's fields: of those that may be other specs, of those that are neither these nor floats, and of
-    those that are always floats; and what makes bytes of the last.
+    """Three getters of a class's fields: fields that may hold other specs, plain fields, and fields that are always
+    floats; and the function that turns the floats into bytes.
     """
     floats = [name for name, field in kind.model_fields.items() if field.annotation is float]
     plain = [name for name, field in kind.model_fields.items() if _is_plain(field.annotation)]

@@ -15,6 +15,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.batch_invariance import images_of, windows_of
 from graphdnn.engines.engine import Scope
+from graphdnn.engines.kind_cache import KindCache
 from graphdnn.fusion.fused_graph import FusedOp, KernelStructure
 from graphdnn.heuristics.filters import Filters, objections
 from graphdnn.operations import Reduction
@@ -65,7 +66,8 @@ class CandidateCache:
     """The circles of one device within a caller's limits."""
 
     def __init__(self, engines: tuple[Engine, ...], device: DeviceSpec, filters: Filters, only_general: bool) -> None:
-        self._engines, self._device, self._filters, self._only_general = engines, device, filters, only_general
+        self._filters, self._kept = filters, (engines, device)  # whose identities are a key of ``_known``
+        self._kinds = KindCache(tuple(e for e in engines if e.is_general or not only_general))
         self._of_kinds: dict[tuple[object, ...], tuple[Engine, ...]] = {}
         self._circles: dict[KernelStructure | int, Circle] = {}
 
@@ -92,14 +94,14 @@ class CandidateCache:
         return found
 
     def _of_kind(self, task: Task) -> tuple[Engine, ...]:
-        """Those that serve the kind, whatever the shape, and that no filter bars."""
+        """The engines that serve the kind in every shape and that no filter excludes."""
         stable = asks_for_stable_sums(task.op)
         key = stable, *task.kind
         found = self._of_kinds.get(key)
         if found is None:
             if len(self._of_kinds) >= _MOST:
                 self._of_kinds.clear()
-            here = [e for e in self._engines if (e.is_general or not self._only_general) and e.serves_kind(task)]
+            here = self._kinds.engines(task)
             allowed = [e for e in here if not any(True for _ in objections(e, self._filters, stable, ""))]
             found = self._of_kinds[key] = tuple(allowed)
         return found

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import Cost, Engine, Knobs, Task
+from graphdnn.engines.rewrite_step import RewriteStep
 from graphdnn.enums import BehaviorNote, HeurMode, NumericalNote
 from graphdnn.errors import Rejection
 from graphdnn.fusion.fused_graph import FusedGraph, FusedOp
@@ -29,6 +30,7 @@ class Choice:
 
     @property
     def cost(self) -> Cost:
+        """The predicted cost, with seconds, bytes and operations."""
         found = self._cost
         if found is None:
             found = self._cost = self.engine.cost(self.task, self.knobs)
@@ -36,32 +38,39 @@ class Choice:
 
     @property
     def rank(self) -> float:
-        """Seconds it is ranked by: an engine whose errors are larger has to be faster by its handicap to go first."""
+        """Seconds by which the choice is ranked. An engine with larger errors has a handicap on its time."""
         return self.cost.seconds * self.engine.handicap
 
     @property
     def scratch(self) -> int:
-        """Bytes of workspace the kernel itself needs."""
+        """Bytes of workspace that the kernel itself needs."""
         found = self._scratch
         if found is None:
             found = self._scratch = self.engine.workspace(self.task, self.knobs)
         return found
 
     @property
+    def rewrite(self) -> RewriteStep | None:
+        """The rewrite that the engine applies first; None where it computes the operation as it is."""
+        made = self.engine.rewritten
+        return None if made is None else made(self.task)
+
+    @property
     def name(self) -> str:
-        """``numpy_blocked`` or ``conv_x_k40=128_k41=64`` with the knobs that differ from their defaults."""
+        """The engine with the knobs that differ from their defaults, for example ``conv_x_k40=128_k41=64``."""
         defaults = self.engine.defaults()
         changed = [f"k{int(k)}={v}" for k, v in sorted(self.knobs.items()) if defaults[k] != v]
         return "_".join((self.engine.name, *changed))
 
     @property
     def where(self) -> str:
+        """The engine and the fused operation, as error messages show them."""
         return f"engine {self.engine}, {self.task.where}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EngineConfig:
-    """One choice for each fused operation: everything a plan is built from."""
+    """One choice for each fused operation of a graph. A plan is built from it."""
 
     fused: FusedGraph
     device: DeviceSpec
@@ -74,28 +83,34 @@ class EngineConfig:
 
     @property
     def engine_id(self) -> int:
+        """The id of the engine; 0 if the graph has several kernels."""
         return self.choices[0].engine.id if len(self.choices) == 1 else COMPOSED_ID
 
     @property
     def name(self) -> str:
+        """The engines of all kernels, with the knobs that differ from their defaults."""
         return " ; ".join(choice.name for choice in self.choices)
 
     @property
     def predicted_seconds(self) -> float:
+        """The predicted time of one execution, in seconds."""
         return sum(choice.cost.seconds for choice in self.choices)
 
     @property
     def workspace_size(self) -> int:
-        """Bytes: virtual tensors that pass through memory, then scratch that the kernels take turns in."""
+        """Bytes of workspace: the virtual tensors that pass through memory, and the scratch memory that kernels share
+        in turn.
+        """
         return materialized_bytes(self.fused, self.device) + max([choice.scratch for choice in self.choices])
 
     @property
     def numerical_notes(self) -> tuple[NumericalNote, ...]:
+        """The numerical notes of all engines."""
         return tuple(sorted({note for c in self.choices for note in c.engine.numerical_notes}))
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a ranking says beside a time: numerical notes, and the time it stands for where errors are larger."""
+        """What a ranking prints beside the time: the numerical notes, and the handicap of larger errors."""
         return (*(note.name for note in self.numerical_notes), *self._handicapped)
 
     @property
@@ -105,12 +120,13 @@ class EngineConfig:
 
     @property
     def error_growth(self) -> dict[int, float]:
-        """uid -> factor on the rounding errors of the operation that writes it, where an engine states one."""
+        """Factors on rounding errors by uid of the written tensor, for engines that state one."""
         stated = [(c.task.op.main, c.engine.growth(c.task.op.main)) for c in self.choices]
         return {t.uid: growth for op, growth in stated if growth != 1.0 for t in op.outputs().values()}
 
     @property
     def behavior_notes(self) -> tuple[BehaviorNote, ...]:
+        """The behavior notes of all engines."""
         return tuple(sorted({note for c in self.choices for note in c.engine.behavior_notes}))
 
     def __str__(self) -> str:
@@ -131,6 +147,7 @@ class Declined:
         return f"engine {self.engine} declined {self.operation.name}:\n{reasons}"
 
     def to_json(self) -> dict[str, object]:
+        """Plain data: the operation, the engine and its reasons."""
         return {
             "operation": self.operation.index,
             "engine": self.engine.name,

@@ -15,7 +15,7 @@ from graphdnn.scalars import listed
 NOTE = Rule(
     id="filter.note",
     expected="members of {enum}, or their names",
-    reason="a note that no engine has would filter nothing, in silence",
+    reason="a note that no engine has excludes nothing",
     fix="choose among {members}",
 )
 NUMERICAL_NOTE = Rule(
@@ -29,9 +29,9 @@ NUMERICAL_NOTE = Rule(
 ASKED_FOR = frozenset({NumericalNote.DOWN_CONVERT_INPUTS, NumericalNote.REDUCED_PRECISION_REDUCTION})
 ASKED_NOTE = Rule(
     id="filter.allowed_note",
-    expected="notes that need no leave, or {allowed}",
-    reason="the engine computes with fewer digits than the types have, which is never done unasked",
-    fix="allow the note (Graph.allow_numeric_notes) where the loss is acceptable",
+    expected="notes that need no permission, or {allowed}",
+    reason="the engine computes with fewer digits than the types have, and only a request allows that",
+    fix="allow the note (Graph.allow_numeric_notes) if the loss of digits is acceptable",
     status=Status.NOT_SUPPORTED,
 )
 BEHAVIOR_NOTE = Rule(
@@ -59,10 +59,21 @@ WORKSPACE = Rule(
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What configurations must not be, or cost."""
+    """What configurations must not be or cost.
+
+    Args:
+        without_numerical_notes: Engines with one of these notes are excluded.
+        allowed_numerical_notes: Engines that compute with fewer digits than the types have are excluded unless their
+            note is here.
+        without_behavior_notes: Engines with one of these notes are excluded.
+        deterministic: True excludes engines whose results may differ from run to run.
+        workspace_limit: The most bytes of workspace. None means no limit.
+    """
 
     without_numerical_notes: frozenset[NumericalNote] = frozenset()
-    allowed_numerical_notes: frozenset[NumericalNote] = frozenset()  # of those that have to be asked for
+    allowed_numerical_notes: frozenset[NumericalNote] = (
+        frozenset()
+    )  # notes that exclude an engine unless they are allowed
     without_behavior_notes: frozenset[BehaviorNote] = frozenset()
     deterministic: bool = False
     workspace_limit: int | None = None  # bytes

@@ -50,7 +50,10 @@ def mode_of(given: HeurMode | str) -> HeurMode:
 
 
 class Ranking:
-    """Configurations in order, worked out as they are asked for; ``declined`` names every engine left out."""
+    """The configurations of a graph on a device, best first. A configuration is worked out when it is read.
+
+    ``declined`` lists every engine that serves no configuration, with its reasons.
+    """
 
     def __init__(
         self,
@@ -71,7 +74,7 @@ class Ranking:
         self._found: list[EngineConfig] = []
         self._told = False
         self._working = threading.Lock()
-        self._rest: Iterator[EngineConfig] | None = None  # what follows those that were found
+        self._rest: Iterator[EngineConfig] | None = None  # configurations behind the found ones
 
     def __repr__(self) -> str:
         return f"<Ranking of {self.fused.graph.name!r} on {self.device.name}, mode {self.mode.name}>"
@@ -93,7 +96,11 @@ class Ranking:
 
     @property
     def best(self) -> EngineConfig:
-        """The first configuration. Raises ``NotSupported`` with every engine's reasons when there is none."""
+        """The first configuration.
+
+        Raises:
+            NotSupported: There is none. The error lists the reasons of every engine.
+        """
         if not self._fill(1):
             error = NotSupported([r for declined in self.declined for r in declined.rejections])
             error.subject = self
@@ -112,7 +119,14 @@ class Ranking:
         return tuple(found)
 
     def excluded_knobs(self, op: FusedOp) -> Iterator[tuple[Choice, Rejection]]:
-        """Knob settings of engines that serve a fused operation, with the filter that takes each out."""
+        """Knob settings that a filter excludes, of engines that serve a fused operation.
+
+        Args:
+            op: The fused operation.
+
+        Returns:
+            Pairs of a choice and the filter that excludes it.
+        """
         task = self._tasks[op.index]
         for engine in self._engines:
             if engine.serves(task):
@@ -121,11 +135,25 @@ class Ranking:
                     yield from ((choice, rejection) for rejection in self.filtered(choice))
 
     def choices(self, op: FusedOp) -> Iterator[Choice]:
-        """What each engine offers for one fused operation, in the ranking's order."""
+        """The choices that engines offer for one fused operation, best first.
+
+        Args:
+            op: The fused operation.
+
+        Returns:
+            The choices.
+        """
         return self._offers.of(self._tasks[op.index])
 
     def filtered(self, choice: Choice) -> Iterator[Rejection]:
-        """Why the caller's limits leave a choice out; nothing when they let it through."""
+        """The filters that exclude a choice.
+
+        Args:
+            choice: An engine with knob values.
+
+        Returns:
+            A rejection for each filter; none if the filters accept the choice.
+        """
         return self._offers.filtered(choice)
 
     def _fill(self, count: int) -> bool:
@@ -175,7 +203,15 @@ class Ranking:
         return "\n".join(lines)
 
     def to_json(self, limit: int | None = None, *, declined: bool = True) -> dict[str, object]:
-        """``limit``: the most configurations to list; a graph of several kernels has a product of them."""
+        """Plain data: the device, the configurations and the engines that declined.
+
+        Args:
+            limit: The most configurations to list. A graph of several kernels has a product of them.
+            declined: False leaves out the engines that declined.
+
+        Returns:
+        Plain data that ``json.dumps`` accepts.
+        """
         refused = {"declined": [each.to_json() for each in self.declined]} if declined else {}
         return {
             "device": self.device.name,

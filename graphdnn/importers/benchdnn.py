@@ -297,7 +297,7 @@ def _axes(fields: dict[str, int]) -> list[str]:
 
 
 def _along(fields: dict[str, int], kind: str, axis: str, axes: list[str]) -> int:
-    """A number of one axis; an axis of which nothing is said is like the first one that something is said of."""
+    """A number of one axis. An axis that is not named is like the first one that is named."""
     own = axis if axis in axes else axes[0]
     unsaid = {"s": 1}.get(kind, 0)
     return fields.get(f"{kind}{own}", unsaid)

@@ -14,7 +14,7 @@ from graphdnn.rules import Rule
 UNRECOGNISED = Rule(
     id="import.format",
     expected="lines of {known}",
-    reason="nothing in the text says which of them it is",
+    reason="the text does not show its format",
     fix="name the format with --format",
 )
 
@@ -36,9 +36,18 @@ FORMATS: Mapping[str, Format] = {
 
 
 def read(text: str, format: str | None = None, channels_last: bool = False) -> Imported:
-    """Problems, and a rejection for each thing that is none. Raises ``MalformedFile`` when nothing says the format.
+    """Read the problems of another library's log or benchmark list.
 
-    ``channels_last``: the layout where the source leaves it to the library.
+    Args:
+        text: The source.
+        format: The name of a format, or None to detect it.
+        channels_last: True for NHWC if the source leaves the layout to the library.
+
+    Returns:
+        The problems, and a rejection for each line that was refused.
+
+    Raises:
+        MalformedFile: The format is unknown or cannot be detected.
     """
     if len(text) > LARGEST_FILE:
         raise malformed(TOO_LARGE, "size", f"{len(text)} characters", limit=LARGEST_FILE)

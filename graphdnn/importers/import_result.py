@@ -14,7 +14,7 @@ from graphdnn.rules import Rule
 UNKNOWN = Rule(
     id="import.unknown",
     expected="{expected}",
-    reason="{detail}, and nothing is read and ignored",
+    reason="{detail}, and the library ignores no input",
     fix="{fix}",
 )
 VALUE = Rule(
@@ -26,7 +26,7 @@ VALUE = Rule(
 MISSING = Rule(
     id="import.missing",
     expected="{expected}",
-    reason="the problem is not defined without it",
+    reason="the problem is incomplete without this value",
     fix="add it",
 )
 UNLIKE = Rule(
@@ -50,7 +50,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem of the source. ``text`` is empty where only a graph holds it."""
+    """One problem of a source. ``text`` is empty if only a graph can express it."""
 
     line: int
     name: str
@@ -59,12 +59,13 @@ class Problem:
 
     @property
     def comment(self) -> str:
+        """The line and the name of the problem, as a comment."""
         return f"line {self.line}" + (f", {self.name}" if self.name else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """All of a source."""
+    """The problems of a source, and the lines that were refused."""
 
     format: str
     problems: tuple[Problem, ...]

@@ -19,7 +19,7 @@ from graphdnn.pipeline import rank
 
 @dataclass(frozen=True, slots=True)
 class LockCheckResult:
-    """What came of it."""
+    """The result of a check: the changes, and the entries as they are now."""
 
     movements: tuple[LockChange, ...]
     entries: tuple[LockedGraph, ...]  # as they would be locked now
@@ -27,7 +27,16 @@ class LockCheckResult:
 
 
 def check(lock: Lock, library: str, entries: Sequence[LockedGraph] | None = None) -> LockCheckResult:
-    """``entries``: of the lock, all of them by default."""
+    """Compare the graphs of a lock with what this version makes of them.
+
+    Args:
+        lock: The lock.
+        library: This version of the library.
+        entries: Entries of the lock. None takes all of them.
+
+    Returns:
+        The changes, and the entries as they are now.
+    """
     found: list[LockChange] = []
     now: list[LockedGraph] = []
     for entry in lock.graphs if entries is None else entries:
@@ -44,7 +53,15 @@ def check(lock: Lock, library: str, entries: Sequence[LockedGraph] | None = None
 
 
 def against(entry: LockedGraph, config: EngineConfig) -> list[LockChange]:
-    """What a configuration has differently from an entry; why includes what the engines say now."""
+    """The changes between an entry and a configuration, with the reasons that engines give now.
+
+    Args:
+        entry: The entry.
+        config: The configuration.
+
+    Returns:
+        The changes.
+    """
     new = entry_of(config, entry.name, entry.problem, is_planned=entry.is_planned)
     return compare(entry, new, lambda place, engine: _refusals(config, place, engine), _why_stopped(config.fused))
 
@@ -97,5 +114,14 @@ def _notes(lock: Lock, library: str) -> list[str]:
 
 
 def updated(lock: Lock, checked: LockCheckResult, library: str) -> Lock:
-    """The lock with everything as it is now."""
+    """The lock with every checked entry as it is now.
+
+    Args:
+        lock: The lock.
+        checked: The result of ``check``.
+        library: This version of the library.
+
+    Returns:
+        The new lock.
+    """
     return lock.with_graphs(checked.entries, {n: device_of(lock, n) for n in lock.devices}, library)

@@ -24,7 +24,7 @@ Reasons = Callable[[int, str], Sequence[str]]  # (kernel, engine) -> why it decl
 
 @dataclass(frozen=True, slots=True)
 class LockChange:
-    """One thing that is no longer as it was locked."""
+    """One thing that differs from what was locked."""
 
     kind: str  # one of ``CLASSES``
     graph: str  # name of the entry
@@ -36,6 +36,7 @@ class LockChange:
         return "\n".join((f"{self.graph}: {self.kind}: {self.subject}: {self.what}", *(f"  {why}" for why in self.why)))
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with the fields of the change."""
         return {
             "class": self.kind,
             "graph": self.graph,
@@ -51,7 +52,15 @@ def no_reasons(kernel: int, engine: str) -> Sequence[str]:
 
 
 def compare_locks(before: Lock, after: Lock) -> list[LockChange]:
-    """All movements between two files, by graph; why is what the two say."""
+    """The changes between two lock files, graph by graph.
+
+    Args:
+        before: The earlier lock.
+        after: The later lock.
+
+    Returns:
+        The changes.
+    """
     found: list[LockChange] = []
     for name in sorted({graph.name for graph in (*before.graphs, *after.graphs)}):
         old, new = before.find(name), after.find(name)
@@ -68,7 +77,17 @@ def compare(
     reasons: Reasons = no_reasons,
     why_stopped: Mapping[tuple[str, str], str] | None = None,
 ) -> list[LockChange]:
-    """``why_stopped``: (edge, rule) -> reason, of the edges that are unfused now."""
+    """The changes between two entries.
+
+    Args:
+        old: The earlier entry.
+        new: The later entry.
+        reasons: Returns the reasons for a changed engine. None are given by default.
+        why_stopped: The reason for each pair of an edge and a rule that is unfused now.
+
+    Returns:
+        The changes.
+    """
     return [LockChange(kind, old.name, *rest) for kind, *rest in _moved(old, new, reasons, why_stopped or {})]
 
 

@@ -23,19 +23,36 @@ def lock_of(
     problems: Mapping[str, str],
     library: str,
 ) -> Lock:
-    """A lock of named graphs on a device; ``problems`` has the texts of those that have one.
+    """A lock of named graphs on a device.
 
-    Raises ``NotSupported`` when no engine serves one of them.
+    Args:
+        graphs: The graphs by name.
+        device: The profile of the device.
+        problems: The lines that make the graphs, by name, as far as there are any.
+        library: The version of the library.
+
+    Returns:
+        The lock.
+
+    Raises:
+        NotSupported: No engine serves one of the graphs.
     """
     entries = (entry_of(rank(graph, device).best, name, problems.get(name, "")) for name, graph in graphs.items())
     return Lock(library, {}, ()).with_graphs(entries, {device.name: device}, library)
 
 
 def entry_of(config: EngineConfig, name: str, problem: str = "", *, is_planned: bool = False) -> LockedGraph:
-    """``problem``: the text that makes the graph, where there is one; else the entry holds the graph.
+    """The entry of a configuration.
 
-    ``is_planned``: the configuration is a plan file's, and ``check`` asks whether it can still be built, not whether
-    it is still the ranking's best.
+    Args:
+        config: The configuration.
+        name: The name of the entry.
+        problem: The line that makes the graph. Without it the entry holds the graph itself.
+        is_planned: True for the configuration of a plan file. ``check`` then asks whether it can still be built, not
+            whether it is still the best.
+
+    Returns:
+        The entry.
     """
     graph = config.fused.graph
     return LockedGraph(

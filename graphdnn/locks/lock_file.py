@@ -15,7 +15,7 @@ from typing import Any
 from graphdnn.device.profiles import DeviceSpec, device_from_json
 from graphdnn.engines.renames import current_name, current_names
 from graphdnn.files import CONTENT, VERSION, graph_from_dict, guarded, malformed, parse_document, placed
-from graphdnn.fusion import Limits
+from graphdnn.fusion import FusionLimits
 from graphdnn.fusion.limits import limits_from_json
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.problem import parse
@@ -26,7 +26,7 @@ _WIDTH = 110  # a list or an object that fits stays on one line
 
 @dataclass(frozen=True, slots=True)
 class LockedKernel:
-    """One fused operation and what serves it."""
+    """One fused operation, and the engine that serves it."""
 
     operations: tuple[str, ...]
     rule: str  # of the fusion
@@ -39,9 +39,11 @@ class LockedKernel:
 
     @property
     def name(self) -> str:
+        """The operations of the kernel, joined by ``+``."""
         return "+".join(op.split(" ")[0] for op in self.operations)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data, as the lock file holds it."""
         return {
             "operations": list(self.operations),
             "rule": self.rule,
@@ -56,7 +58,7 @@ class LockedKernel:
 
 @dataclass(frozen=True, slots=True)
 class LockedGraph:
-    """One graph on one device."""
+    """One graph on one device, with its kernels as they were locked."""
 
     name: str
     device: str
@@ -71,17 +73,26 @@ class LockedGraph:
     is_planned: bool = False  # the engines are a plan file's, not the ranking's best
 
     def operation_graph(self) -> OperationGraph:
-        """The graph itself. Raises ``MalformedFile`` when this version does not read it."""
+        """The graph.
+
+        Raises:
+            MalformedFile: This version cannot read it.
+        """
         if self.graph is not None:
             stored = self.graph
             return guarded(lambda: graph_from_dict(stored))
         return guarded(lambda: parse(self.problem).build_operation_graph())
 
-    def limits_of_fusion(self) -> Limits:
-        """Raises ``MalformedFile`` when this version does not read them."""
+    def limits_of_fusion(self) -> FusionLimits:
+        """The limits of the fusion.
+
+        Raises:
+            MalformedFile: This version cannot read them.
+        """
         return guarded(lambda: limits_from_json(self.limits))
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data, as the lock file holds it."""
         return {
             "name": self.name,
             "device": self.device,
@@ -98,7 +109,7 @@ class LockedGraph:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A set of graphs, in the order of their names."""
+    """A set of locked graphs, in the order of their names."""
 
     library: str  # version that wrote it
     devices: Mapping[str, DeviceSpec]
@@ -109,14 +120,38 @@ class Lock:
         self._by_name.update((graph.name, graph) for graph in self.graphs)
 
     def find(self, name: str) -> LockedGraph | None:
+        """The entry of a name.
+
+        Args:
+            name: The name.
+
+        Returns:
+            The entry, or None.
+        """
         return self._by_name.get(name)
 
     def of_graph(self, graph: OperationGraph) -> LockedGraph | None:
-        """The entry of an equal graph."""
+        """The entry of an equal graph.
+
+        Args:
+            graph: The graph.
+
+        Returns:
+            The entry, or None.
+        """
         return next((entry for entry in self.graphs if entry.key == graph.key), None)
 
     def with_graphs(self, entries: Iterable[LockedGraph], devices: Mapping[str, DeviceSpec], library: str) -> Lock:
-        """With some entries written anew, or added."""
+        """The lock with some entries replaced or added.
+
+        Args:
+            entries: The entries.
+            devices: The devices of the entries by name.
+            library: The version of the library that made the entries.
+
+        Returns:
+            The new lock.
+        """
         found = {**self._by_name, **{entry.name: entry for entry in entries}}
         known = {**self.devices, **devices}
         used = {entry.device for entry in found.values()}
@@ -127,7 +162,7 @@ class Lock:
         )
 
     def to_json(self) -> str:
-        """The file's text."""
+        """The text of the lock file."""
         content = {
             "format": LOCK_FORMAT,
             "version": VERSION,
@@ -159,7 +194,17 @@ def _lines(value: Any, indent: str) -> list[str]:
 
 
 def lock_from_json(text: str | bytes) -> Lock:
-    """Raises ``MalformedFile`` for anything that is not a lock file."""
+    """Read a lock file.
+
+    Args:
+        text: The text of the file.
+
+    Returns:
+        The lock.
+
+    Raises:
+        MalformedFile: The text is not a lock file.
+    """
     return guarded(lambda: _lock(parse_document(text, LOCK_FORMAT)))
 
 

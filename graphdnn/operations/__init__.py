@@ -33,7 +33,7 @@ OPERATIONS: dict[str, type[Operation]] = {
     )
 }  # fmt: skip
 
-# What the v8 header does not have: made by other faces, known to files, fusion and engines.
+# What the v8 header does not have: made by other APIs, known to files, fusion and engines.
 EXTENSIONS: dict[str, type[Extension]] = {
     cls.tag: cls
     for cls in (GridSample, GridSampleBackward, Patches, RnnForward, RnnBackwardData, RnnBackwardWeights, CtcLoss)

@@ -143,7 +143,7 @@ def compute_constraints(
             attribute=field,
             look=lambda op: op.compute_type,
             check=OneOf(*allowed),
-            reason="this is what the arithmetic can be done in",
+            reason="the arithmetic exists in these types only",
             fix="use FLOAT for floating data, INT32 (wrapping) or INT64 (exact) for integers",
             status=Status.NOT_SUPPORTED_DATA_TYPE,
         ),
@@ -163,7 +163,8 @@ def operand_constraint(prefix: str, field: str, operands: Callable[[Any], Mappin
         look=lambda op: f"{op.compute_type.name} with {unheld(op)}",
         check=Equals("a compute type that holds every operand"),
         when=lambda op: bool(unheld(op)),
-        reason="an integer compute type would cut floating operands, INT32 would cut int64 ones",
+        reason="an integer compute type would lose the fractions of floating operands, and INT32 the high bits of "
+        "INT64 operands",
         fix="use a floating compute type, or INT64; or convert the operand with an IDENTITY operation first",
         status=Status.NOT_SUPPORTED_DATA_TYPE,
     )

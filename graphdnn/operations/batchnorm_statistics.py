@@ -31,7 +31,7 @@ def math_type_constraint(prefix: str) -> Constraint:
         attribute="math_type",
         look=lambda op: op.math_type,
         check=OneOf(*MATH_TYPES),
-        reason="statistics are fractions",
+        reason="statistics are not integers",
         fix="use FLOAT",
         status=Status.NOT_SUPPORTED_DATA_TYPE,
     )
@@ -111,7 +111,7 @@ def _scalar(name: str) -> Constraint:
         attribute=f"{name}.dims",
         look=lambda op: getattr(op, name).extents,
         check=Each(Equals(1)),
-        reason="it is one number for all channels",
+        reason="the operand is one number for all channels",
         fix="use extents of 1",
         status=Status.BAD_PARAM_SHAPE_MISMATCH,
     )

@@ -85,7 +85,7 @@ def pairs_inside(size: int, filter: int, outputs: int, pre: int, stride: int, di
         """Pairs that read before a position, the first output's first tap at 0."""
         if limit <= 0:
             return 0
-        reading = min(filter, -(-limit // dilation))  # taps of which the first output reads there
+        reading = min(filter, -(-limit // dilation))  # taps of the first output that read there
         whole = min(reading, max(0, -((outputs * stride - limit - stride) // dilation)))  # and every other output
         rest = reading - whole
         # Of each tap of the rest, ceil((limit - tap * dilation) / stride) outputs; the last of these taps comes first.

@@ -20,7 +20,7 @@ def _same_type(prefix: str) -> Constraint:
         look=lambda op: {p: t.data_type.name for p, t in op.tensors().items()},
         check=Equals("one element type"),
         when=lambda op: len({t.data_type for t in op.tensors().values()}) > 1,
-        reason="data movement does not convert",
+        reason="data movement does not convert element types",
         fix="convert with an IDENTITY operation before or after",
         status=Status.NOT_SUPPORTED_DATA_TYPE,
     )
@@ -73,7 +73,7 @@ class Concat(DataMovement):
                 look=lambda op: [t.extents for t in op.inputs_list],
                 check=Equals("equal extents on every axis but the concatenated one"),
                 when=lambda op: len(_off_axis(op)) > 1,
-                reason="the pieces have to fit together",
+                reason="the inputs have equal extents on all axes but the concatenated one",
                 fix="slice or pad the inputs",
                 status=Status.BAD_PARAM_SHAPE_MISMATCH,
             ),
@@ -224,7 +224,7 @@ class Slice(DataMovement):
                         for start, limit, extent in zip(op.starts, op.limits, op.x.extents, strict=True)
                     )
                 ),
-                reason="the slice lies inside x and keeps something",
+                reason="a slice lies inside x and has at least one element",
                 fix="count from 0; negative positions are not counted from the end",
                 status=Status.BAD_PARAM_OUT_OF_BOUND,
             ),

@@ -54,7 +54,7 @@ class Patches(Extension):
                 attribute="y.data_type",
                 look=lambda op: op.y.data_type,
                 check=lambda op: Equals(op.x.data_type),
-                reason="data movement does not convert",
+                reason="data movement does not convert element types",
                 fix="convert with an IDENTITY operation before or after",
                 status=Status.NOT_SUPPORTED_DATA_TYPE,
             ),

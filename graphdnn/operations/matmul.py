@@ -79,7 +79,7 @@ class Matmul(Operation):
                 look=lambda op: (op.a.extents[:-2], op.b.extents[:-2]),
                 check=Equals("batch extents that are equal, or one a divisor of the other"),
                 when=lambda op: batch_extents(op.a.extents, op.b.extents) is None,
-                reason="a smaller batch is shared by consecutive matrices of the larger one",
+                reason="consecutive matrices of the larger batch share one matrix of the smaller batch",
                 fix="use equal batch extents, or 1",
                 status=Status.BAD_PARAM_SHAPE_MISMATCH,
             ),

@@ -66,7 +66,7 @@ def _statistic(prefix: str, name: str) -> Constraint:
         look=lambda op: getattr(op, name).extents,
         check=lambda op: Equals(tuple(1 if a in op.axes else e for a, e in enumerate(op.x.extents))),
         when=lambda op: getattr(op, name) is not None,
-        reason="there is one statistic for all elements that are averaged",
+        reason="a statistic has one value for all elements of the normalized axes",
         fix="use 1 on the normalized axes and x's extents elsewhere",
         status=Status.BAD_PARAM_SHAPE_MISMATCH,
     )
@@ -96,7 +96,7 @@ def _mode(prefix: str) -> Constraint:
         attribute="mode",
         look=lambda op: op.mode,
         check=OneOf(*(m for m in NormMode if m is not NormMode.GROUP_NORM)),
-        reason="group norm is named in the header and served by nobody",
+        reason="no engine computes group normalization, which the header names",
         fix="split the channels of [N, C, ...] to [N, G, C/G, ...] and use LAYER_NORM with mean and inverse variance "
         "[N, G, 1, ...], scale and bias [1, G, C/G, 1, ...]",
         status=Status.NOT_SUPPORTED,
@@ -129,7 +129,7 @@ def _mean_unused(prefix: str) -> Constraint:
         look=lambda op: op.mean.label(),
         check=Equals("no mean"),
         when=lambda op: op.mode is NormMode.RMS_NORM and op.mean is not None,
-        reason="RMS norm does not subtract a mean, and nothing is accepted and ignored",
+        reason="RMS norm does not subtract a mean, and the library ignores no input",
         fix="leave the mean unset",
     )
 
@@ -199,7 +199,7 @@ class NormForward(Operation):
                 look=lambda op: op.epsilon,
                 check=Present(),
                 when=_computes_statistics,
-                reason="1/sqrt(var + epsilon) is not determined without it",
+                reason="1/sqrt(var + epsilon) cannot be computed without epsilon",
                 fix="give a by-value tensor, e.g. of 1e-5",
             ),
             _pair("norm_fwd", lambda op: op.phase is NormPhase.INFERENCE),
@@ -223,7 +223,7 @@ class NormForward(Operation):
                 look=_misplaced,
                 check=Equals("running statistics and momentum only in batch-norm training"),
                 when=lambda op: bool(_misplaced(op)),
-                reason="nothing else keeps running statistics, and nothing is accepted and ignored",
+                reason="only batch normalization in training has running statistics, and the library ignores no input",
                 fix="leave them unset",
             ),
             Constraint(

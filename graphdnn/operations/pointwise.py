@@ -98,7 +98,7 @@ class PointwiseSpec(Spec):
                 look=lambda p: tuple(_unused(p).values()),
                 check=Equals("only parameters that the mode reads"),
                 when=lambda p: bool(_unused(p)),
-                reason="the mode does not read this parameter, and nothing is accepted and ignored",
+                reason="the mode does not read this parameter, and the library ignores no input",
                 fix="leave it unset, or choose the mode it belongs to",
             ),
         ),
@@ -204,7 +204,7 @@ class PointwiseOperation(Operation):
                 look=lambda op: sorted(_set_ports(op)),
                 check=lambda op: Equals(f"only {', '.join(sorted(_wanted_ports(op)))} for {op.spec.mode.name}"),
                 when=lambda op: not _set_ports(op) <= _wanted_ports(op),
-                reason="the mode does not use this port, and nothing is accepted and ignored",
+                reason="the mode does not use this port, and the library ignores no input",
                 fix="leave it unset, or choose another mode",
             ),
             Constraint(
@@ -225,7 +225,7 @@ class PointwiseOperation(Operation):
                 look=lambda op: op.alpha1,
                 check=Equals(1.0),
                 when=lambda op: op.spec.row.kind == "index",
-                reason="alpha1 scales the values of x, of which this mode only reads the extents",
+                reason="alpha1 scales the values of x, and this mode reads only the extents of x",
                 fix="leave it unset, or scale the result with a MUL operation",
             ),
             Constraint(

@@ -58,6 +58,7 @@ class Pointwise:
     coordinate along its axis, in place of an operand. Comparisons and logical modes yield ``bool``.
     """
 
+    formula: str  # in words of the operands and of the parameters, for documents
     operands: tuple[str, ...]  # ports in order
     numpy: Function
     cuda: str  # float math
@@ -318,94 +319,155 @@ _GRADIENT = ("dy", "x")
 _RELU = ("relu_lower_clip", "relu_upper_clip", "relu_lower_clip_slope")
 
 
-def _row(operands: tuple[str, ...], numpy: Callable[..., Result], cuda: str, flops: int = 1, **rest: Any) -> Pointwise:
-    return Pointwise(operands, _quiet(numpy), cuda, flops=flops, cuda_double=_in_double(cuda), **rest)
+def _row(
+    formula: str, operands: tuple[str, ...], numpy: Callable[..., Result], cuda: str, flops: int = 1, **rest: Any
+) -> Pointwise:
+    return Pointwise(formula, operands, _quiet(numpy), cuda, flops=flops, cuda_double=_in_double(cuda), **rest)
 
 
 def _exact(
-    operands: tuple[str, ...], numpy: Callable[..., Result], cuda: str, cuda_int: str = "", **rest: Any
+    formula: str,
+    operands: tuple[str, ...],
+    numpy: Callable[..., Result],
+    cuda: str,
+    cuda_int: str = "",
+    **rest: Any,
 ) -> Pointwise:
     """A row that also has a meaning in integers, with the same expression unless another is given."""
-    return _row(operands, numpy, cuda, integer=True, cuda_int=cuda_int or cuda, **rest)
+    return _row(formula, operands, numpy, cuda, integer=True, cuda_int=cuda_int or cuda, **rest)
 
 
-def _activation(numpy: Callable[..., Result], cuda: str, flops: int, *parameters: str) -> Pointwise:
-    return _row(_ONE, numpy, cuda, flops, parameters=parameters, kind="activation")
+def _activation(formula: str, numpy: Callable[..., Result], cuda: str, flops: int, *parameters: str) -> Pointwise:
+    return _row(formula, _ONE, numpy, cuda, flops, parameters=parameters, kind="activation")
 
 
-def _backward(numpy: Callable[..., Result], cuda: str, flops: int, *parameters: str) -> Pointwise:
-    return _row(_GRADIENT, numpy, cuda, flops, parameters=parameters, kind="backward")
+def _backward(formula: str, numpy: Callable[..., Result], cuda: str, flops: int, *parameters: str) -> Pointwise:
+    return _row(formula, _GRADIENT, numpy, cuda, flops, parameters=parameters, kind="backward")
 
 
-def _comparison(numpy: Callable[..., Result], operator: str) -> Pointwise:
-    return _exact(_TWO, numpy, f"({{0}} {operator} {{1}})", kind="comparison")
+def _comparison(formula: str, numpy: Callable[..., Result], operator: str) -> Pointwise:
+    return _exact(formula, _TWO, numpy, f"({{0}} {operator} {{1}})", kind="comparison")
 
 
 POINTWISE: dict[PointwiseMode, Pointwise] = {
-    PointwiseMode.ADD: _exact(_TWO, np.add, "__fadd_rn({0}, {1})", "({0} + {1})"),
-    PointwiseMode.MUL: _exact(_TWO, np.multiply, _cuda_product("{1}"), "({0} * {1})"),
-    PointwiseMode.MIN: _exact(_TWO, np.minimum, _CUDA_MIN, "({0} < {1} ? {0} : {1})"),
-    PointwiseMode.MAX: _exact(_TWO, np.maximum, _CUDA_MAX, "({0} > {1} ? {0} : {1})"),
-    PointwiseMode.SQRT: _row(_ONE, np.sqrt, "sqrtf({0})", 4),
+    PointwiseMode.ADD: _exact("x + b", _TWO, np.add, "__fadd_rn({0}, {1})", "({0} + {1})"),
+    PointwiseMode.MUL: _exact("x * b", _TWO, np.multiply, _cuda_product("{1}"), "({0} * {1})"),
+    PointwiseMode.MIN: _exact("min(x, b)", _TWO, np.minimum, _CUDA_MIN, "({0} < {1} ? {0} : {1})"),
+    PointwiseMode.MAX: _exact("max(x, b)", _TWO, np.maximum, _CUDA_MAX, "({0} > {1} ? {0} : {1})"),
+    PointwiseMode.SQRT: _row("sqrt(x)", _ONE, np.sqrt, "sqrtf({0})", 4),
     PointwiseMode.ADD_SQUARE: _exact(
-        _TWO, lambda x, b: x + b * b, "__fadd_rn({0}, __fmul_rn({1}, {1}))", "({0} + {1} * {1})", flops=2
+        "x + b^2", _TWO, lambda x, b: x + b * b, "__fadd_rn({0}, __fmul_rn({1}, {1}))", "({0} + {1} * {1})", flops=2
     ),
-    PointwiseMode.DIV: _exact(_TWO, _divide, "({0} / {1})", _CUDA_DIVIDE_INT, flops=4),
-    PointwiseMode.MOD: _exact(_TWO, _modulo, "fmodf({0}, {1})", _CUDA_MODULO_INT, flops=8),
-    PointwiseMode.POW: _row(_TWO, np.power, "powf({0}, {1})", 16, cuda_pack="power"),
-    PointwiseMode.SUB: _exact(_TWO, np.subtract, "__fsub_rn({0}, {1})", "({0} - {1})"),
-    PointwiseMode.ABS: _exact(_ONE, np.abs, "fabsf({0})", "({0} < 0 ? -{0} : {0})"),
-    PointwiseMode.CEIL: _exact(_ONE, _ceil, "ceilf({0})", "{0}"),
-    PointwiseMode.COS: _row(_ONE, np.cos, "cosf({0})", 8),
-    PointwiseMode.EXP: _row(_ONE, np.exp, "expf({0})", 8),
-    PointwiseMode.FLOOR: _exact(_ONE, _floor, "floorf({0})", "{0}"),
-    PointwiseMode.LOG: _row(_ONE, np.log, "logf({0})", 8),
-    PointwiseMode.NEG: _exact(_ONE, np.negative, "(-{0})"),
-    PointwiseMode.RSQRT: _row(_ONE, _reciprocal_root, "rsqrtf({0})", 4),
-    PointwiseMode.SIN: _row(_ONE, np.sin, "sinf({0})", 8),
-    PointwiseMode.TAN: _row(_ONE, np.tan, "tanf({0})", 12),
-    PointwiseMode.ERF: _row(_ONE, _erf, "erff({0})", 12),
-    PointwiseMode.IDENTITY: _exact(_ONE, lambda x: x, "{0}", flops=0),
-    PointwiseMode.RECIPROCAL: _row(_ONE, _reciprocal, "(1.0f / {0})", 4),
-    PointwiseMode.ATAN2: _row(_TWO, np.arctan2, "atan2f({0}, {1})", 16),
-    PointwiseMode.FLOOR_MOD: _exact(_TWO, _floor_modulo, _CUDA_FLOOR_MODULO, _CUDA_FLOOR_MODULO_INT, flops=8),
+    PointwiseMode.DIV: _exact("x / b", _TWO, _divide, "({0} / {1})", _CUDA_DIVIDE_INT, flops=4),
+    PointwiseMode.MOD: _exact("x - b * trunc(x / b)", _TWO, _modulo, "fmodf({0}, {1})", _CUDA_MODULO_INT, flops=8),
+    PointwiseMode.POW: _row("x^b", _TWO, np.power, "powf({0}, {1})", 16, cuda_pack="power"),
+    PointwiseMode.SUB: _exact("x - b", _TWO, np.subtract, "__fsub_rn({0}, {1})", "({0} - {1})"),
+    PointwiseMode.ABS: _exact("|x|", _ONE, np.abs, "fabsf({0})", "({0} < 0 ? -{0} : {0})"),
+    PointwiseMode.CEIL: _exact("the least integer >= x", _ONE, _ceil, "ceilf({0})", "{0}"),
+    PointwiseMode.COS: _row("cos(x)", _ONE, np.cos, "cosf({0})", 8),
+    PointwiseMode.EXP: _row("exp(x)", _ONE, np.exp, "expf({0})", 8),
+    PointwiseMode.FLOOR: _exact("the greatest integer <= x", _ONE, _floor, "floorf({0})", "{0}"),
+    PointwiseMode.LOG: _row("ln(x)", _ONE, np.log, "logf({0})", 8),
+    PointwiseMode.NEG: _exact("-x", _ONE, np.negative, "(-{0})"),
+    PointwiseMode.RSQRT: _row("1 / sqrt(x)", _ONE, _reciprocal_root, "rsqrtf({0})", 4),
+    PointwiseMode.SIN: _row("sin(x)", _ONE, np.sin, "sinf({0})", 8),
+    PointwiseMode.TAN: _row("tan(x)", _ONE, np.tan, "tanf({0})", 12),
+    PointwiseMode.ERF: _row("erf(x)", _ONE, _erf, "erff({0})", 12),
+    PointwiseMode.IDENTITY: _exact("x", _ONE, lambda x: x, "{0}", flops=0),
+    PointwiseMode.RECIPROCAL: _row("1 / x", _ONE, _reciprocal, "(1.0f / {0})", 4),
+    PointwiseMode.ATAN2: _row("the angle of the point (b, x)", _TWO, np.arctan2, "atan2f({0}, {1})", 16),
+    PointwiseMode.FLOOR_MOD: _exact(
+        "x - b * floor(x / b)", _TWO, _floor_modulo, _CUDA_FLOOR_MODULO, _CUDA_FLOOR_MODULO_INT, flops=8
+    ),
     PointwiseMode.RELU_FWD: _exact(
-        _ONE, _relu, _CUDA_RELU, _CUDA_RELU_INT, flops=2, parameters=_RELU, kind="activation"
+        "lower + slope * (x - lower) for x < lower, else min(x, upper)",
+        _ONE,
+        _relu,
+        _CUDA_RELU,
+        _CUDA_RELU_INT,
+        flops=2,
+        parameters=_RELU,
+        kind="activation",
     ),
-    PointwiseMode.TANH_FWD: _activation(np.tanh, "tanhf({0})", 10),
-    PointwiseMode.SIGMOID_FWD: _activation(_sigmoid, _cuda_sigmoid("{0}"), 10),
-    PointwiseMode.ELU_FWD: _activation(_elu, "({0} < 0.0f ? {elu_alpha} * expm1f({0}) : {0})", 10, "elu_alpha"),
-    PointwiseMode.GELU_FWD: _activation(_gelu, "geluf({0})", 14),
-    PointwiseMode.SOFTPLUS_FWD: _activation(_softplus, _CUDA_SOFTPLUS, 16, "softplus_beta"),
-    PointwiseMode.SWISH_FWD: _activation(_swish, "gatedf({0}, {swish_beta} * {0})", 12, "swish_beta"),
-    PointwiseMode.GELU_APPROX_TANH_FWD: _activation(_gelu_tanh, f"gatedf({{0}}, {_cuda_tanh_argument('{0}')})", 16),
-    PointwiseMode.RELU_BWD: _backward(_relu_backward, _CUDA_RELU_BACKWARD, 3, *_RELU),
-    PointwiseMode.TANH_BWD: _backward(_tanh_backward, _cuda_product("(1.0f / coshf({1})) * (1.0f / coshf({1}))"), 12),
-    PointwiseMode.SIGMOID_BWD: _backward(_sigmoid_backward, _cuda_product(_cuda_slope("{1}")), 14),
+    PointwiseMode.TANH_FWD: _activation("tanh(x)", np.tanh, "tanhf({0})", 10),
+    PointwiseMode.SIGMOID_FWD: _activation("1 / (1 + exp(-x))", _sigmoid, _cuda_sigmoid("{0}"), 10),
+    PointwiseMode.ELU_FWD: _activation(
+        "x for x >= 0, else alpha * (exp(x) - 1)",
+        _elu,
+        "({0} < 0.0f ? {elu_alpha} * expm1f({0}) : {0})",
+        10,
+        "elu_alpha",
+    ),
+    PointwiseMode.GELU_FWD: _activation("x * (1 + erf(x / sqrt(2))) / 2", _gelu, "geluf({0})", 14),
+    PointwiseMode.SOFTPLUS_FWD: _activation(
+        "ln(1 + exp(beta * x)) / beta", _softplus, _CUDA_SOFTPLUS, 16, "softplus_beta"
+    ),
+    PointwiseMode.SWISH_FWD: _activation(
+        "x / (1 + exp(-beta * x))", _swish, "gatedf({0}, {swish_beta} * {0})", 12, "swish_beta"
+    ),
+    PointwiseMode.GELU_APPROX_TANH_FWD: _activation(
+        "x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) / 2",
+        _gelu_tanh,
+        f"gatedf({{0}}, {_cuda_tanh_argument('{0}')})",
+        16,
+    ),
+    PointwiseMode.RELU_BWD: _backward(
+        "dy * slope for x <= lower, 0 for x > upper, else dy", _relu_backward, _CUDA_RELU_BACKWARD, 3, *_RELU
+    ),
+    PointwiseMode.TANH_BWD: _backward(
+        "dy / cosh(x)^2", _tanh_backward, _cuda_product("(1.0f / coshf({1})) * (1.0f / coshf({1}))"), 12
+    ),
+    PointwiseMode.SIGMOID_BWD: _backward(
+        "dy * s(x) * s(-x) with s(x) = 1 / (1 + exp(-x))", _sigmoid_backward, _cuda_product(_cuda_slope("{1}")), 14
+    ),
     PointwiseMode.ELU_BWD: _backward(
-        _elu_backward, _cuda_product("({1} < 0.0f ? {elu_alpha} * expf({1}) : 1.0f)"), 10, "elu_alpha"
+        "dy for x >= 0, else dy * alpha * exp(x)",
+        _elu_backward,
+        _cuda_product("({1} < 0.0f ? {elu_alpha} * expf({1}) : 1.0f)"),
+        10,
+        "elu_alpha",
     ),
-    PointwiseMode.GELU_BWD: _backward(_gelu_backward, _cuda_product("geluslopef({1})"), 24),
+    PointwiseMode.GELU_BWD: _backward(
+        "dy * (cdf(x) + x * pdf(x)) with the standard normal distribution",
+        _gelu_backward,
+        _cuda_product("geluslopef({1})"),
+        24,
+    ),
     PointwiseMode.SOFTPLUS_BWD: _backward(
-        _softplus_backward, _cuda_product(_cuda_sigmoid("{softplus_beta} * {1}")), 12, "softplus_beta"
+        "dy / (1 + exp(-beta * x))",
+        _softplus_backward,
+        _cuda_product(_cuda_sigmoid("{softplus_beta} * {1}")),
+        12,
+        "softplus_beta",
     ),
     PointwiseMode.SWISH_BWD: _backward(
-        _swish_backward, _cuda_product("gateslopef({swish_beta} * {1}, {swish_beta} * {1})"), 18, "swish_beta"
+        "dy * (s(v) + v * s(v) * s(-v)) with v = beta * x and s(v) = 1 / (1 + exp(-v))",
+        _swish_backward,
+        _cuda_product("gateslopef({swish_beta} * {1}, {swish_beta} * {1})"),
+        18,
+        "swish_beta",
     ),
     PointwiseMode.GELU_APPROX_TANH_BWD: _backward(
-        _gelu_tanh_backward, _cuda_product(f"gateslopef({_CUDA_GELU_TANH_SLOPE}, {_cuda_tanh_argument('{1}')})"), 24
+        "dy * the derivative of GELU_APPROX_TANH_FWD at x",
+        _gelu_tanh_backward,
+        _cuda_product(f"gateslopef({_CUDA_GELU_TANH_SLOPE}, {_cuda_tanh_argument('{1}')})"),
+        24,
     ),
-    PointwiseMode.CMP_EQ: _comparison(np.equal, "=="),
-    PointwiseMode.CMP_NEQ: _comparison(np.not_equal, "!="),
-    PointwiseMode.CMP_GT: _comparison(np.greater, ">"),
-    PointwiseMode.CMP_GE: _comparison(np.greater_equal, ">="),
-    PointwiseMode.CMP_LT: _comparison(np.less, "<"),
-    PointwiseMode.CMP_LE: _comparison(np.less_equal, "<="),
-    PointwiseMode.LOGICAL_AND: _exact(_TWO, np.logical_and, "({0} != 0 && {1} != 0)", kind="logical"),
-    PointwiseMode.LOGICAL_OR: _exact(_TWO, np.logical_or, "({0} != 0 || {1} != 0)", kind="logical"),
-    PointwiseMode.LOGICAL_NOT: _exact(_ONE, np.logical_not, "({0} == 0)", kind="logical"),
-    PointwiseMode.GEN_INDEX: _exact(_ONE, _index, "{index}", parameters=("axis",), kind="index", flops=0),
-    PointwiseMode.BINARY_SELECT: _exact(("x", "b", "t"), _select, "({2} != 0 ? {0} : {1})", kind="select"),
+    PointwiseMode.CMP_EQ: _comparison("x == b", np.equal, "=="),
+    PointwiseMode.CMP_NEQ: _comparison("x != b", np.not_equal, "!="),
+    PointwiseMode.CMP_GT: _comparison("x > b", np.greater, ">"),
+    PointwiseMode.CMP_GE: _comparison("x >= b", np.greater_equal, ">="),
+    PointwiseMode.CMP_LT: _comparison("x < b", np.less, "<"),
+    PointwiseMode.CMP_LE: _comparison("x <= b", np.less_equal, "<="),
+    PointwiseMode.LOGICAL_AND: _exact("x and b", _TWO, np.logical_and, "({0} != 0 && {1} != 0)", kind="logical"),
+    PointwiseMode.LOGICAL_OR: _exact("x or b", _TWO, np.logical_or, "({0} != 0 || {1} != 0)", kind="logical"),
+    PointwiseMode.LOGICAL_NOT: _exact("not x", _ONE, np.logical_not, "({0} == 0)", kind="logical"),
+    PointwiseMode.GEN_INDEX: _exact(
+        "the index of the element along axis", _ONE, _index, "{index}", parameters=("axis",), kind="index", flops=0
+    ),
+    PointwiseMode.BINARY_SELECT: _exact(
+        "x where t is true, else b", ("x", "b", "t"), _select, "({2} != 0 ? {0} : {1})", kind="select"
+    ),
 }
 
 ACTIVATIONS = tuple(mode for mode, row in POINTWISE.items() if row.kind == "activation")

@@ -92,7 +92,7 @@ def _positive(field: str) -> Constraint:
         look=lambda r: tuple(map(str, getattr(r, field))),
         check=Equals("numbers above 0"),
         when=lambda r: any(f <= 0 for f in getattr(r, field)),
-        reason="the window has to hold something and to move",
+        reason="a window has at least one element, and a stride is at least one element",
         fix="use 1 for no change",
     )
 
@@ -119,7 +119,7 @@ class ResampleSpec(Spec):
                 attribute="spatial_dims",
                 look=lambda r: r.spatial_dims,
                 check=InRange(1, 3),
-                reason="it is the number of spatial axes, not their extents",
+                reason="spatial_dims is the number of spatial axes, not their extents",
                 fix="use 1, 2 or 3",
             ),
             Constraint(

@@ -41,7 +41,7 @@ class RngSpec(Spec):
                 look=lambda r: None,
                 check=Present(),
                 when=lambda r: bool(_missing(r)),
-                reason="the distribution is not determined without it",
+                reason="the distribution needs this parameter",
                 fix="set it",
             ),
             Constraint(
@@ -50,7 +50,7 @@ class RngSpec(Spec):
                 look=lambda r: tuple(getattr(r, name) for name in _unused(r)),
                 check=Equals("only the parameters of the distribution"),
                 when=lambda r: bool(_unused(r)),
-                reason="the distribution does not read it, and nothing is accepted and ignored",
+                reason="the distribution does not read it, and the library ignores no input",
                 fix="leave it unset",
             ),
         ),

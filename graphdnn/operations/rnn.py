@@ -113,7 +113,7 @@ def _needs_kept(prefix: str, *, gradients: bool) -> Constraint:
         look=lambda op: None,
         check=Equals("what the forward pass kept"),
         when=lambda op: bool(_missing(op, needed(op))),
-        reason="gates and masks are not computed again",
+        reason="the gradient reads the gates and the masks of the forward operation",
         fix="run the forward operation with these outputs first",
     )
 

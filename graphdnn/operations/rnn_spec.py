@@ -22,9 +22,10 @@ from graphdnn.spec import ElementType, Float, Int64, Int64s, Spec
 
 
 class Cell(IntEnum):
-    """What a step computes. Matrices have ids: of the input 0 to gates-1, of the state gates to 2*gates-1.
+    """What a step of a recurrent network computes.
 
-    LSTM: input, forget, new, output gate. GRU: reset, update, new gate, the reset gate multiplying after the matrix.
+    The input's matrices have the ids 0 to gates - 1, and the state's matrices the ids gates to 2 * gates - 1. LSTM:
+    input, forget, new and output gate. GRU: reset, update and new gate; the reset gate multiplies after the matrix.
     """
 
     RELU = 0
@@ -58,7 +59,22 @@ def _rises(sizes: Sequence[int]) -> bool:
 
 
 class RnnSpec(Spec):
-    """A stack of recurrent layers over a batch of sequences."""
+    """A stack of recurrent layers over a batch of sequences.
+
+    Args:
+        cell: ``RELU``, ``TANH``, ``LSTM`` or ``GRU``.
+        input_size: Values of one row of x.
+        hidden_size: Values of one state.
+        layers: The number of layers.
+        directions: 1, or 2 for sequences that are read forward and backward.
+        skip_input: True leaves out the input matrices of the first layer.
+        dropout: The probability that a value between layers is set to 0 in training.
+        batch_sizes: The number of sequences of each step. It never rises from step to step.
+        arithmetic: The type of sums and gates: FLOAT or DOUBLE.
+
+    Raises:
+        BadParam: A field is wrong. The error lists every problem.
+    """
 
     constraints: ClassVar[tuple[tuple[Constraint, ...], ...]] = (
         (
@@ -67,7 +83,7 @@ class RnnSpec(Spec):
                 attribute="input_size, hidden_size, layers",
                 look=lambda s: (s.input_size, s.hidden_size, s.layers),
                 check=Each(AtLeast(1)),
-                reason="they count values and layers",
+                reason="the sizes and the number of layers are counts",
                 fix="use positive numbers",
             ),
             Constraint(
@@ -99,7 +115,7 @@ class RnnSpec(Spec):
                 attribute="arithmetic",
                 look=lambda s: s.arithmetic,
                 check=OneOf(DataType.FLOAT, DataType.DOUBLE),
-                reason="gates are fractions, and sums over steps need the width",
+                reason="gates are not integers, and sums over many steps need the precision",
                 fix="use FLOAT, also for narrower data",
                 status=Status.NOT_SUPPORTED_DATA_TYPE,
             ),
@@ -139,6 +155,7 @@ class RnnSpec(Spec):
 
     @classmethod
     def kind(cls) -> str:
+        """The name of the specification in reports."""
         return "RNN"
 
     def __str__(self) -> str:
@@ -148,6 +165,7 @@ class RnnSpec(Spec):
 
     @property
     def gates(self) -> int:
+        """The number of gates of a cell."""
         return GATES[self.cell]
 
     @property
@@ -162,29 +180,46 @@ class RnnSpec(Spec):
 
     @property
     def pseudo_layers(self) -> int:
+        """The number of pairs of a layer and a direction."""
         return self.layers * self.directions
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Where the rows of each step begin, and the number of all rows."""
+        """The first row of each step, and the number of all rows."""
         return (0, *accumulate(self.batch_sizes))
 
     @property
     def rows(self) -> int:
+        """The number of rows of x and y: the sum of ``batch_sizes``."""
         return self.starts[-1]
 
     @property
     def states(self) -> tuple[int, int, int]:
-        """Extents of hx and its like."""
+        """The extents of hx, cx, hy and cy."""
         return self.pseudo_layers, self.batch_sizes[0], self.hidden_size
 
     # Weights: all matrices by pseudo-layer and id, then all biases in the same order.
 
     def fan_in(self, layer: int) -> int:
-        """Columns of the input's matrices."""
+        """The number of columns of a layer's input matrices.
+
+        Args:
+            layer: The index of the layer.
+
+        Returns:
+            The number of columns.
+        """
         return self.input_size if layer == 0 else self.width
 
     def has_input_matrices(self, layer: int) -> bool:
+        """Whether a layer has input matrices.
+
+        Args:
+            layer: The index of the layer.
+
+        Returns:
+            False for the first layer with ``skip_input``.
+        """
         return layer > 0 or not self.skip_input
 
     def _matrix_start(self, pseudo_layer: int) -> int:
@@ -196,15 +231,24 @@ class RnnSpec(Spec):
 
     @property
     def macs(self) -> int:
-        """Multiplications of a pass: each row goes through every matrix once."""
+        """Multiply-adds of a forward pass: each row goes through every matrix once."""
         return self.rows * self._matrix_start(self.pseudo_layers)
 
     @property
     def weight_count(self) -> int:
+        """The number of elements of the packed weights."""
         return self._matrix_start(self.pseudo_layers) + self.pseudo_layers * 2 * self.gates * self.hidden_size
 
     def matrix(self, pseudo_layer: int, id: int) -> Block:
-        """The matrix of an id."""
+        """The place of a matrix among the packed weights.
+
+        Args:
+            pseudo_layer: ``layer * directions + direction``.
+            id: The id of the matrix; see ``Cell``.
+
+        Returns:
+            Offset, rows and columns, in elements. The rows are 0 if there is no such matrix.
+        """
         layer, hidden = pseudo_layer // self.directions, self.hidden_size
         columns = self.fan_in(layer) * self.has_input_matrices(layer)
         start = self._matrix_start(pseudo_layer)
@@ -213,7 +257,15 @@ class RnnSpec(Spec):
         return Block(start + self.gates * hidden * columns + (id - self.gates) * hidden * hidden, hidden, hidden)
 
     def bias(self, pseudo_layer: int, id: int) -> Block:
-        """The bias of an id."""
+        """The place of a bias among the packed weights.
+
+        Args:
+            pseudo_layer: ``layer * directions + direction``.
+            id: The id of the matrix that the bias belongs to.
+
+        Returns:
+            Offset, rows and columns, in elements.
+        """
         start = self._matrix_start(self.pseudo_layers) + (pseudo_layer * 2 * self.gates + id) * self.hidden_size
         return Block(start, self.hidden_size, 1)
 
@@ -221,16 +273,17 @@ class RnnSpec(Spec):
 
     @property
     def kept_count(self) -> int:
-        """Elements that the forward pass keeps for the gradients."""
+        """The number of elements that the forward pass keeps for the gradients."""
         return self.rows * (self.pseudo_layers * KEPT[self.cell] * self.hidden_size + (self.layers - 1) * self.width)
 
     @property
     def gradient_count(self) -> int:
-        """Elements that the gradient of the data leaves for that of the weights."""
+        """The number of elements that the data gradient keeps for the weight gradient."""
         return self.rows * self.pseudo_layers * KEPT_GRADIENTS[self.cell] * self.hidden_size
 
     @property
     def draws_masks(self) -> bool:
+        """Whether training draws dropout masks."""
         return self.dropout > 0.0 and self.layers > 1
 
     @property

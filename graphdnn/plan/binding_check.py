@@ -26,7 +26,7 @@ _shape = attrgetter("shape")
 
 
 class BindingCheck:
-    """What a plan's arrays have to look like. ``strides``: for each array those that were found to be right, in bytes;
+    """What a plan's arrays have to look like. ``strides``: for each array the strides that were found right, in bytes;
     axes of one element may have any.
     """
 
@@ -46,7 +46,7 @@ class BindingCheck:
         self, bindings: Mapping[int, Any], last: BoundArrays, known: Callable[[Ids], BoundArrays | None]
     ) -> BoundArrays | None:
         """The set of arrays that is bound: the last one, or what ``known`` gives for their identities; None unless the
-        extents are those that are expected: nothing else of an array can be set.
+        extents are the expected ones: nothing else of an array can be set.
         """
         arrays = self._pick(bindings)
         if not _are_the_same(arrays, last):

@@ -39,7 +39,7 @@ MISSING = Rule(
 EXTRA = Rule(
     id="binding.extra",
     expected="only the uids {known}",
-    reason="the graph has no such bound tensor, and nothing is accepted and ignored",
+    reason="the graph has no such bound tensor, and the library ignores no input",
     fix="remove it; virtual tensors and constants are not bound",
 )
 NAMES = Rule(
@@ -89,7 +89,7 @@ SCALAR = Rule(
 SCALAR_VALUE = Rule(
     id="binding.scalar.value",
     expected="{expected}",
-    reason="the tensor is {data_type}, which has no place for this number",
+    reason="the tensor is {data_type}, and this type cannot hold the number",
     fix="pass a number of that type, or describe the tensor with a type that holds the number",
 )
 READ_ONLY = Rule(

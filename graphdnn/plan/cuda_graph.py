@@ -24,7 +24,7 @@ CAPTURING = Rule(
 
 
 class CapturedPlan:
-    """Launches the recorded work on the arrays that it was recorded with, which it keeps alive."""
+    """An execution that is recorded as a CUDA graph. It keeps the arrays of the recording alive."""
 
     __slots__ = ("_alive", "_graph", "name")
 
@@ -32,9 +32,13 @@ class CapturedPlan:
         self._graph, self._alive, self.name = graph, alive, name
 
     def launch(self, stream: Any = None) -> None:
-        """Put the graph into a stream, given as ``execute`` takes it; CuPy's current one for None. Asynchronous.
+        """Put the recorded work into a stream. The call does not wait for the work.
 
-        Raises ``CudaError``, also for what an earlier launch did wrong.
+        Args:
+            stream: A stream as ``execute`` takes it. None takes CuPy's current one.
+
+        Raises:
+            CudaError: The launch failed, or an earlier launch did.
         """
         try:
             self._graph.launch(stream if stream is None or hasattr(stream, "ptr") else _stream_of(stream))

@@ -27,7 +27,7 @@ from graphdnn.tensors import TensorSpec
 NO_CUPY = Rule(
     id="cuda.cupy",
     expected="the package CuPy",
-    reason="arrays, streams and memory on a device are CuPy's, and it does not import: {detail}",
+    reason="CuPy provides arrays, streams and memory on a device, and it cannot be imported: {detail}",
     fix="pip install 'graphdnn[cuda13]', or graphdnn[cuda12] for a driver of CUDA 12",
     status=Status.NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING,
 )

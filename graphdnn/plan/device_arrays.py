@@ -36,7 +36,7 @@ OTHER_DEVICE = Rule(
 NOT_ON_DEVICE = Rule(
     id="binding.address",
     expected="an address in an allocation of device {ordinal}",
-    reason="the driver knows no device memory at this address",
+    reason="the driver has no allocation at this address",
     fix="pass the address of memory that is still allocated, on this device",
     status=Status.BAD_PARAM,
 )

@@ -17,6 +17,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.host.memory import binding_layout
 from graphdnn.engines.memoization import memoize
+from graphdnn.engines.rewrite_step import RewriteStep
 from graphdnn.enums import BehaviorNote, NumericalNote
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
 
 
 class ExecutionPlan(AnalysisMethods):
-    """A graph with a decided engine for each fused operation, compiled. Reusable, and safe to share between threads."""
+    """A graph with one compiled engine for each fused operation. A plan can be executed often and shared between
+    threads.
+
+    Args:
+        config: The configuration.
+        compiled: Kernels to execute in place of the ones that the engines generate.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -64,26 +71,45 @@ class ExecutionPlan(AnalysisMethods):
 
     @classmethod
     def prepare(cls, device: DeviceSpec) -> None:
-        """Load what plans of this class take on a device, beforehand."""
+        """Load what plans on a device need before the first plan is built.
+
+        Args:
+            device: The profile of the device.
+        """
 
     def like(self, config: EngineConfig) -> ExecutionPlan:
-        """A plan of another configuration, in the same place."""
+        """A plan of another configuration in the same place.
+
+        Args:
+            config: The configuration.
+
+        Returns:
+            The plan.
+        """
         return type(self)(config)
 
     # What it is.
 
     @property
     def name(self) -> str:
+        """The engines of all kernels, with the knobs that differ from their defaults."""
         return self.config.name
 
     @property
     def fused_operations(self) -> tuple[tuple[str, ...], ...]:
-        """The operations of each kernel, in order."""
+        """The labels of the operations of each kernel, in order of execution."""
         return tuple(tuple(op.label() for op in fused.operations) for fused in self.config.fused)
 
     @property
+    def rewrites(self) -> tuple[RewriteStep | None, ...]:
+        """For each kernel the rewrite that its engine applies first; None where it computes the operations as they
+        are.
+        """
+        return tuple(choice.rewrite for choice in self.config.choices)
+
+    @property
     def source_lines(self) -> tuple[tuple[SourceLine, ...], ...]:
-        """For each kernel, which lines of its text begin which operation, with the uids of this plan."""
+        """For each kernel, the lines of its text where each operation begins."""
         from graphdnn.plan.source_lines import source_lines  # which loads what launches kernels
 
         pairs = zip(self.config.choices, self.compiled, strict=True)
@@ -91,10 +117,12 @@ class ExecutionPlan(AnalysisMethods):
 
     @property
     def numerical_notes(self) -> tuple[NumericalNote, ...]:
+        """The numerical notes of the engines."""
         return self.config.numerical_notes
 
     @property
     def behavior_notes(self) -> tuple[BehaviorNote, ...]:
+        """The behavior notes of the engines."""
         return self.config.behavior_notes
 
     def __repr__(self) -> str:
@@ -106,6 +134,7 @@ class ExecutionPlan(AnalysisMethods):
         for choice, kernel in zip(self.config.choices, self.compiled, strict=True):
             ops = " + ".join(op.label() for op in choice.task.op.operations)
             lines.append(f"  {kernel.name}: {ops}, predicted {choice.cost}")
+            lines += [] if choice.rewrite is None else [f"    {line}" for line in choice.rewrite.lines()]
         return "\n".join(lines)
 
     def __reduce__(self) -> NoReturn:
@@ -114,42 +143,93 @@ class ExecutionPlan(AnalysisMethods):
     # What it does.
 
     def execute(self, bindings: Mapping[int, Any], workspace: Any = None, stream: Any = None) -> None:
-        """Run on ``{uid: array}``; outputs are written in place.
+        """Run the plan on ``{uid: array}``; outputs are written in place.
 
-        Every bound tensor of the graph needs an array of its type, extents and strides (a by-value tensor takes
-        a number). ``workspace`` is a contiguous byte array of at least ``workspace_size``; None where that is 0.
-        Raises ``BadParam`` before anything is written.
+        Args:
+            bindings: An array with type, extents and strides of each bound tensor; a number for a by-value tensor.
+            workspace: A contiguous byte array of at least ``workspace_size`` bytes, or None if that is 0.
+            stream: A stream. None takes CuPy's current one. A plan on the host takes none.
+
+        Raises:
+            BadParam: An array or the workspace does not fit. Nothing is written then.
+            NotSupported: The device of the plan is not present.
+            ExecutionFailed: A kernel failed.
         """
         raise NotImplementedError
 
     def load(self) -> None:
-        """Meet the device now, not at the first execution. Raises ``NotSupported`` when it is not here."""
+        """Load the kernels on the device now, in place of at the first execution.
+
+        Raises:
+            NotSupported: The device is not present.
+        """
         raise NotImplementedError
 
     def capture(self, bindings: Mapping[int, Any], workspace: Any = None) -> Any:
-        """The execution on these arrays as a CUDA graph, to be launched again and again: ``CapturedPlan``."""
+        """Record the execution on these arrays as a CUDA graph.
+
+        Args:
+            bindings: ``{uid: array}``, as for ``execute``.
+            workspace: A contiguous byte array, or None to allocate one.
+
+        Returns:
+            A ``CapturedPlan``, which keeps the arrays alive.
+
+        Raises:
+            BadParam: An array does not fit, or the stream is being captured already.
+            NotSupported: The plan does not run on a CUDA device.
+        """
         raise NotImplementedError
 
     # Memory where the plan runs.
 
     def new_workspace(self) -> Any:
-        """A workspace of the right size, or None where none is needed."""
+        """A workspace of ``workspace_size`` bytes, or None if that is 0."""
         raise NotImplementedError
 
     def new_array(self, spec: TensorSpec) -> Any:
-        """An uninitialised array for a bound tensor, with its type, extents, strides and alignment."""
+        """An uninitialized array with type, extents, strides and alignment of a bound tensor.
+
+        Args:
+            spec: The description of the tensor.
+
+        Returns:
+            The array in the memory of the plan's device.
+        """
         raise NotImplementedError
 
     def to_device(self, bindings: Mapping[int, Any]) -> dict[int, Any]:
-        """Arrays in host memory, copied to where the plan runs; by-value numbers stay as they are."""
+        """Copy arrays from host memory to the memory of the plan's device. Numbers of by-value tensors stay as they
+        are.
+
+        Args:
+            bindings: ``{uid: array}`` in host memory.
+
+        Returns:
+            ``{uid: array}`` in the memory of the plan's device.
+        """
         raise NotImplementedError
 
     def to_host(self, bindings: Mapping[int, Any]) -> dict[int, Any]:
-        """Arrays of the plan, copied to host memory once the work in the current stream has finished."""
+        """Copy arrays of the plan to host memory, after the work in the current stream has finished.
+
+        Args:
+            bindings: ``{uid: array}`` in the memory of the plan's device.
+
+        Returns:
+            ``{uid: array}`` in host memory.
+        """
         raise NotImplementedError
 
     def queue(self, stream: Any = None) -> int:
-        """The number of a stream as ``execute`` takes it. Executions in one stream run one after another."""
+        """The number of a stream. Executions in one stream run one after another.
+
+        Args:
+            stream: A stream as ``execute`` takes it.
+
+        Returns:
+            The number.
+        """
         raise NotImplementedError
 
 

@@ -35,7 +35,19 @@ from graphdnn.problem.parser import parse
 
 
 def random_bindings(graph: OperationGraph | Graph, seed: int = 0, *, extreme: bool = False) -> dict[int, Any]:
-    """``graphdnn.analysis.random_operands.random_operands`` of a graph, or of one in the making."""
+    """Random arrays for every bound tensor of a graph.
+
+    Args:
+        graph: The graph, described or checked.
+        seed: The same seed draws the same numbers.
+        extreme: True draws integers from the full range of their type.
+
+    Returns:
+        ``{uid: array}`` with arrays in host memory.
+
+    Raises:
+        BadParam: The graph is invalid.
+    """
     return random_operands(graph.build_operation_graph() if isinstance(graph, Graph) else graph, seed, extreme=extreme)
 
 

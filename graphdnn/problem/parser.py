@@ -21,7 +21,18 @@ _IN_PYTHON = ("softmax", "log_softmax", "attention", "sdpa", "lstm", "gru", "rnn
 
 
 def parse(text: str) -> Graph:
-    """A graph, validated and not yet built. Raises ``BadParam`` with the column of what cannot be read."""
+    """Make a graph from a problem that is written as one line, for example ``conv x=f16[8,64,56,56] w=f16[64,64,3,3]
+    pad=1 + relu``.
+
+    Args:
+        text: The line.
+
+    Returns:
+        The graph, validated and not yet built.
+
+    Raises:
+        BadParam: The line cannot be read. The error names the column.
+    """
     head, *steps, exit = _split(text)
     operation, words = _words(head, text)
     compute, out = words.take("compute"), words.take("out")

@@ -24,19 +24,19 @@ SYNTAX = Rule(
 UNKNOWN = Rule(
     id="problem.word",
     expected="one of {known}",
-    reason="nothing here is called that",
+    reason="this name is unknown",
     fix="{meant}choose one of the names",
 )
 MISSING = Rule(
     id="problem.operand",
     expected="{expected}",
-    reason="{operation} cannot do without it",
+    reason="{operation} needs this operand",
     fix="add {expected}",
 )
 UNUSED = Rule(
     id="problem.unused",
     expected="only words that {operation} reads: {known}",
-    reason="{operation} does not read it, and nothing is accepted and ignored",
+    reason="{operation} does not read it, and the library ignores no input",
     fix="{meant}leave it out",
 )
 # Words of other libraries that have no counterpart, and what says the same here.

@@ -22,15 +22,15 @@ from graphdnn.rules import Rule
 PASSES = Rule(
     id="reduce.passes",
     expected="a graph that fails",
-    reason="the graph does not fail as it is, so nothing of it can be told apart",
-    fix="say what counts as failing: --still 'COMMAND {{}}', or --rule RULE",
+    reason="the graph does not fail, so no part of it can be the cause",
+    fix="name the failure with --still 'COMMAND {{}}' or --rule RULE",
 )
 FAMILIES: tuple[Callable[[OperationGraph], Iterator[Candidate]], ...] = (fewer, smaller, plainer, plainer_tensors)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that could go."""
+    """One successful step of a reduction."""
 
     what: str
     operations: int  # that are left
@@ -43,7 +43,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """What is left. ``is_minimal``: every candidate of it was tried; else the time ran out."""
+    """The result of a reduction. ``is_minimal`` is True if every further candidate was tried, and False if the time
+    ran out.
+    """
 
     graph: OperationGraph
     steps: tuple[Step, ...]
@@ -57,7 +59,20 @@ def reduce(
     seconds: float = 300.0,
     told: Callable[[Step], None] = lambda step: None,
 ) -> Reduced:
-    """The smallest graph found for which ``still_fails``; ``told`` hears each step. Raises when the graph passes."""
+    """Search the smallest graph that still fails.
+
+    Args:
+        graph: The graph that fails.
+        still_fails: Returns True for a graph that fails in the same way.
+        seconds: The time after which the search ends.
+        told: Called with each successful step.
+
+    Returns:
+        The smallest graph found, and the steps to it.
+
+    Raises:
+        BadParam: ``still_fails`` returns False for the graph itself.
+    """
     if not still_fails(graph):
         raise BadParam(PASSES.reject("reduce", "graph", graph.name or "unnamed"))
     search = _Search(graph, still_fails, time.monotonic() + seconds, told)

@@ -25,7 +25,7 @@ TIMED_OUT = 124  # as the shell's timeout says it
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a graph fails: refused or broken by rules, or with results that are wrong."""
+    """How a graph fails: the rules that refuse it or that an error names, or results that are wrong."""
 
     verdict: str  # "refused", "error", "mismatch"
     rules: frozenset[str] = frozenset()
@@ -37,9 +37,19 @@ class Failure:
 def symptom_of(
     graph: OperationGraph, device: DeviceSpec, seed: int = 0, choose: Choose | None = None
 ) -> Failure | None:
-    """What is wrong with a graph on a device: it is ranked, built, run on data from the seed, and verified.
+    """How a graph fails on a device. The graph is ranked, built, executed on random data and verified.
 
-    Raises ``NotSupported`` when the device is not here.
+    Args:
+        graph: The graph.
+        device: The profile of the device.
+        seed: The seed of the data.
+        choose: Picks a configuration from the ranking. None picks the best.
+
+    Returns:
+        The failure, or None.
+
+    Raises:
+        NotSupported: The device is not present.
     """
     try:
         ranking = rank(graph, device)
@@ -54,7 +64,17 @@ def symptom_of(
 
 
 def by_symptom(symptom: Failure, device: DeviceSpec, seed: int = 0, choose: Choose | None = None) -> Fails:
-    """The same verdict, by the same rules at least."""
+    """A predicate: a graph fails with the same verdict and at least the same rules.
+
+    Args:
+        symptom: The failure.
+        device: The profile of the device.
+        seed: The seed of the data.
+        choose: Picks a configuration from the ranking. None picks the best.
+
+    Returns:
+        The predicate, for ``reduce``.
+    """
 
     def fails(graph: OperationGraph) -> bool:
         found = symptom_of(graph, device, seed, choose)
@@ -64,7 +84,15 @@ def by_symptom(symptom: Failure, device: DeviceSpec, seed: int = 0, choose: Choo
 
 
 def by_rule(rule: str, device: DeviceSpec) -> Fails:
-    """The rule keeps an edge unfused, or an engine from a kernel, or refuses the whole."""
+    """A predicate: a rule keeps an edge unfused, excludes an engine, or refuses the graph.
+
+    Args:
+        rule: The id of the rule.
+        device: The profile of the device.
+
+    Returns:
+        The predicate, for ``reduce``.
+    """
     current = current_names(rule)
 
     def fails(graph: OperationGraph) -> bool:
@@ -83,10 +111,20 @@ def _rules_of(graph: OperationGraph, device: DeviceSpec) -> set[str]:
 
 
 def by_command(command: Sequence[str], graph: OperationGraph, seconds: float = 60.0) -> Fails:
-    """A command on a graph file ends with the code it has for ``graph``, which may not be 0.
+    """A predicate: a command on the graph's file ends with the same exit code as for ``graph``.
 
-    ``{}`` stands for the file; without it the file comes last. A command that takes longer than ``seconds`` is ended
-    and counts as 124.
+    A command that takes longer than ``seconds`` is ended and counts as exit code 124.
+
+    Args:
+        command: The words of the command. ``{}`` stands for the file; without it the file comes last.
+        graph: The graph that fails.
+        seconds: The time that one run of the command may take.
+
+    Returns:
+        The predicate, for ``reduce``.
+
+    Raises:
+        BadParam: The command succeeds on the graph.
     """
     wanted = _code(command, graph, seconds)
     return lambda candidate: wanted != 0 and _code(command, candidate, seconds) == wanted

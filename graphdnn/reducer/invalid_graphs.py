@@ -36,7 +36,20 @@ def draft_of(error: GraphdnnError) -> Draft | None:
 def reduce_refused(
     draft: Draft, rule: str | None = None, seconds: float = 300.0, told: Callable[[Step], None] = lambda step: None
 ) -> tuple[Draft, str]:
-    """The smallest draft found that ``rule`` refuses (by default the first that does), and the rule's id."""
+    """Search the smallest graph that a rule still refuses.
+
+    Args:
+        draft: The graph that is refused.
+        rule: The id of the rule. None takes the first rule that refuses.
+        seconds: The time after which the search ends.
+        told: Called with each successful step.
+
+    Returns:
+        The smallest draft found, and the id of the rule.
+
+    Raises:
+        BadParam: The rule does not refuse the graph.
+    """
     assembler, start = Assembler(), time.monotonic()
     rule = None if rule is None else current_names(rule)
     refusing = [problem.rule for problem in assembler.assemble(draft).problems]

@@ -15,12 +15,12 @@ from itertools import groupby
 from math import exp, inf, log
 from typing import Any
 
+from graphdnn.analysis.median_statistics import kendall_tau, spearman_rho
 from graphdnn.files import CONTENT, guarded, malformed
 from graphdnn.fusion import fuse
 from graphdnn.tuning.database.database import Database
 from graphdnn.tuning.database.record import Record
 from graphdnn.tuning.decisions import TIE
-from graphdnn.tuning.median_statistics import kendall_tau, spearman_rho
 from graphdnn.tuning.result import FORMAT
 
 ALL = "all"
@@ -37,7 +37,7 @@ class Case:
 
     @property
     def order(self) -> list[int]:
-        """Candidates by prediction; of equal ones those that were offered first."""
+        """Candidates by prediction; equal ones in the order in which they were offered."""
         return sorted(range(len(self.predicted)), key=lambda i: self.predicted[i])
 
     @property

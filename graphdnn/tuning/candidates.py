@@ -27,9 +27,9 @@ _HOPELESS = 4.0  # times the best prediction beyond which nothing is tried, once
 
 BARRED = Rule(
     id="tuning.deselected",
-    expected="names of which some configuration has none",
+    expected="names that leave some configuration",
     reason="every configuration that serves the graph was deselected by name",
-    fix="deselect less",
+    fix="deselect fewer engines",
     status=Status.NOT_SUPPORTED,
 )
 
@@ -48,7 +48,7 @@ class Candidates:
         self.first = first
         self.own_class: NumericClass = numeric_class(self.first)
         self._seen: set[Identity] = {identity(self.first)}
-        self._around: dict[Identity, list[EngineConfig]] = {}  # what is left of each one's neighbours
+        self._around: dict[Identity, list[EngineConfig]] = {}  # each one's neighbours that were not taken yet
         self._offered = [self.first]
         self.other_class: list[EngineConfig] = []
 
@@ -61,7 +61,7 @@ class Candidates:
         return config
 
     def upcoming(self, measured: Sequence[EngineConfig], count: int) -> list[EngineConfig]:
-        """Those that ``next`` would return one after another if nothing new were measured."""
+        """The candidates that ``next`` would return one after another if nothing new were measured."""
         return list(islice(self._following(measured), count))
 
     def _following(self, measured: Sequence[EngineConfig]) -> Iterator[EngineConfig]:

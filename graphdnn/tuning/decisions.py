@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from graphdnn.analysis.median_statistics import median_interval
 from graphdnn.engines import engines_of
-from graphdnn.tuning.median_statistics import median_interval
 from graphdnn.tuning.result import Trial, Verdict
 
 TIE = 0.02  # medians closer than this, with intervals that overlap, are a tie
@@ -19,7 +19,7 @@ _SHOWN = (
 def undecided(
     running: Sequence[Trial], fastest: Trial, rounds: Mapping[int, Mapping[int, float]], fewest: int, tie: float
 ) -> list[Trial]:
-    """The fastest, with those of which it is not clear whether they are slower, or as fast.
+    """The fastest, with the candidates that may be as fast.
 
     ``rounds``: seconds by a trial's place and a round. Times are compared round by round: a clock that drifts hits all.
     """
@@ -40,7 +40,7 @@ def undecided(
 
 
 def tied_with(first: Trial, leaders: Sequence[Trial], tie: float) -> list[Trial]:
-    """Those that are as fast as the fastest one, itself included."""
+    """The candidates that are as fast as the fastest one, itself included."""
     assert first.interval is not None
     limit = (1 + tie) * first.interval.median
     return [t for t in leaders if t.interval and t.interval.median <= limit and t.interval.overlaps(first.interval)]

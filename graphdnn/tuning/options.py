@@ -13,13 +13,13 @@ from graphdnn.rules import Rule
 LIMIT = Rule(
     id="tuning.limit",
     expected="{expected}",
-    reason="a tuning ends by these limits",
+    reason="these limits end a tuning",
     fix="leave {name} out, or give it as {expected}",
 )
 OPTION = Rule(
     id="tuning.option",
     expected="{expected}",
-    reason="a tuning works with it as it is",
+    reason="the option has another type or range",
     fix="leave {name} out, or give it as {expected}",
 )
 Row = tuple[Rule, str, Callable[[Any], bool]]  # what is expected, and whether a value is that

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from graphdnn.analysis.median_statistics import CONFIDENCE, Interval
 from graphdnn.analysis.oracle import counted
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
@@ -15,7 +16,6 @@ from graphdnn.files import choices_to_json
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
-from graphdnn.tuning.median_statistics import CONFIDENCE, Interval
 
 FORMAT, VERSION = "graphdnn.tuned", 1
 
@@ -45,7 +45,7 @@ class Verdict(str, Enum):
 
     @property
     def is_fault(self) -> bool:
-        """True for candidates that did something wrong."""
+        """Whether the candidate did something wrong."""
         return self in (
             Verdict.RAISED, Verdict.WRONG, Verdict.MEMORY, Verdict.TIMED_OUT, Verdict.CRASHED, Verdict.REFUSED,
         )  # fmt: skip
@@ -53,7 +53,7 @@ class Verdict(str, Enum):
 
 @dataclass(slots=True, eq=False)
 class Trial:
-    """One candidate."""
+    """One candidate of a tuning, and what became of it."""
 
     config: EngineConfig
     place: int  # in the order in which they were tried
@@ -66,18 +66,21 @@ class Trial:
 
     @property
     def name(self) -> str:
+        """The engines, with the knobs that differ from their defaults."""
         return self.config.name
 
     @property
     def predicted(self) -> float:
+        """The predicted time in seconds."""
         return self.config.predicted_seconds
 
     @property
     def median(self) -> float | None:
-        """Seconds; None where it was not timed."""
+        """The median of the measured times in seconds; None if the candidate was not timed."""
         return None if self.interval is None else self.interval.median
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with the fields of the trial."""
         interval = self.interval
         known = interval is not None and interval.high != float("inf")
         return {
@@ -129,11 +132,16 @@ class Tuned:
 
     @property
     def has_winner(self) -> bool:
+        """Whether a candidate computed the right results and was timed."""
         return bool(self.trials) and self.trials[0].verdict is Verdict.FASTEST
 
     @property
     def best(self) -> EngineConfig:
-        """Raises ``NotSupported`` when no candidate is left."""
+        """The configuration of the best candidate.
+
+        Raises:
+            NotSupported: No candidate is left.
+        """
         if not self.has_winner:
             why = "; ".join(f"{t.name}: {t.verdict.value}" for t in self.trials) or "there were no candidates"
             raise NotSupported(NONE_LEFT.reject("AUTOTUNE", "candidates", len(self.trials), why=why))
@@ -141,12 +149,16 @@ class Tuned:
 
     @property
     def plan(self) -> ExecutionPlan:
-        """A plan of the best candidate, built here."""
+        """A plan of the best candidate, built in this process.
+
+        Raises:
+            NotSupported: No candidate is left.
+        """
         return ExecutionPlan(self.best)
 
     @property
     def ties(self) -> tuple[Trial, ...]:
-        """Candidates as fast as the best one, as far as can be told."""
+        """The candidates whose times cannot be told from the best one's."""
         return tuple(t for t in self.trials if t.verdict is Verdict.TIED)
 
     def __iter__(self) -> Iterator[Trial]:
@@ -161,6 +173,7 @@ class Tuned:
         return as_text(self)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with every trial."""
         found = next(iter(self.trials), None)
         graph = None if found is None else found.config.fused.graph
         return {

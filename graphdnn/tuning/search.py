@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from graphdnn.analysis.median_statistics import FEWEST, median_interval
 from graphdnn.engines.operation_cost import bytes_moved, floor_seconds
 from graphdnn.heuristics import EngineConfig
 from graphdnn.tuning.candidates import Candidates
 from graphdnn.tuning.decisions import TIE, in_turn, shown_order, simplicity, tied_with, undecided
-from graphdnn.tuning.median_statistics import FEWEST, median_interval
 from graphdnn.tuning.progress_bar import Progress
 from graphdnn.tuning.result import Trial, Tuned, Verdict, time_text
 from graphdnn.tuning.time_accounting import TimeAccount
@@ -52,7 +52,7 @@ _VERDICTS = {"memory": Verdict.MEMORY, "refused": Verdict.REFUSED, "raised": Ver
 
 
 @dataclass(slots=True)
-class Limits:
+class TuningBudget:
     """What a tuning may take."""
 
     budget: float = 10.0  # seconds in all
@@ -66,7 +66,7 @@ class Search:
     """One tuning."""
 
     candidates: Candidates
-    limits: Limits
+    limits: TuningBudget
     reference: Reference
     spending: TimeAccount
     bench: Bench
@@ -290,7 +290,7 @@ class Search:
     # The race.
 
     def _near(self, times: float) -> list[Trial]:
-        """Those that took up to ``times`` as long as the fastest one at first, fastest first."""
+        """The candidates whose first time was at most ``times`` the fastest one's, fastest first."""
         found = sorted(self._impressions(), key=lambda t: self._estimates[t.place])
         return [t for t in found if self._estimates[t.place] <= times * self._estimates[found[0].place]]
 
@@ -298,7 +298,7 @@ class Search:
         return self._near(_LEAD)[:_LEADERS]
 
     def _race(self) -> list[Trial]:
-        """The leaders, timed round after round until the order is clear; those that are left.
+        """The leaders, timed round after round until the order is clear; returns the remaining ones.
 
         A leader that turns out slower than it first seemed brings back the ones that it kept out.
         """

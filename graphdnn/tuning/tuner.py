@@ -18,7 +18,7 @@ from graphdnn.tuning.database.database import Database
 from graphdnn.tuning.decisions import TIE
 from graphdnn.tuning.options import check
 from graphdnn.tuning.result import Tuned
-from graphdnn.tuning.search import Limits, Search
+from graphdnn.tuning.search import Search, TuningBudget
 from graphdnn.tuning.startup import begin, device_meant, means_gpu, uncollected
 from graphdnn.tuning.time_accounting import TimeAccount
 from graphdnn.tuning.verification.reference import Reference
@@ -48,17 +48,33 @@ def autotune(
     engines: tuple[Engine, ...] | None = None,
     initializer: str | None = None,
 ) -> Tuned:
-    """Candidates, each built, checked against the oracle and timed in a process of its own, best first.
+    """Measure configurations of a graph. Each is built, compared with the oracle and timed in a process of its own.
 
-    ``budget``: seconds in all; the first candidate is tried whatever it takes. ``any_class``: also configurations whose
-    errors are larger than those of the ranking's best (graphdnn.analysis.certificate.numeric_class). ``without``: words
-    that no configuration's name may have. ``memory``: bytes that the process may grow by on a host. ``tie``: medians
-    closer than this share of each other, with intervals that overlap, are a tie, and the simpler one wins.
-    ``database``: where the times are kept for ``build(graph, tuned=database)``,
-    beside earlier ones that were better unless ``replace_earlier``.
-    ``initializer``: see graphdnn/tuning/workers/measurement_worker.py; ``engines`` are then those that
-    it registers there. Raises ``NotSupported`` when no engine serves the graph, or the device is not here, and
-    ``ExecutionFailed`` when no process for the candidates starts.
+    Args:
+        graph: The operation graph, fused or not.
+        device: A profile, its name, or None for the default device.
+        budget: Seconds in all. The first candidate is tried whatever it takes.
+        mode: The heuristic mode whose configurations are tried.
+        filters: What configurations must not be or cost.
+        any_class: True also tries configurations with larger errors than the ranking's best.
+        without: Words that no configuration's name may contain.
+        seed: The seed of the data.
+        most: The most candidates.
+        candidate_seconds: The most seconds for one candidate.
+        memory: Bytes by which the process may grow on a host. None means no limit.
+        tie: Two medians closer than this share, with intervals that overlap, are a tie. The simpler configuration then
+            wins.
+        database: Where the measurements are kept, for ``build(graph, tuned=database)``.
+        replace_earlier: True discards earlier measurements of the same graph.
+        engines: Engines to try in place of the table's; ``initializer`` registers them in the process.
+        initializer: The name of a function that the process calls first.
+
+    Returns:
+        Every candidate, best first.
+
+    Raises:
+        NotSupported: No engine serves the graph, or the device is not present.
+        ExecutionFailed: The process of the candidates does not start.
     """
     check(
         budget=budget, candidate_seconds=candidate_seconds, most=most, memory=memory, tie=tie, seed=seed,
@@ -89,7 +105,7 @@ def autotune(
             process.tell(opening.message())
             reference = Reference(fused.graph, seed, is_beside, budget * (_BESIDE if is_beside else _BEFORE))
             try:
-                limits = Limits(budget, candidate_seconds, most, tie)
+                limits = TuningBudget(budget, candidate_seconds, most, tie)
                 bench = Bench(process, opening, candidate_seconds)
                 search = Search(candidates, limits, reference, spending, bench, ahead)
                 reference.start()  # which works beside this thread, and would slow down what comes before

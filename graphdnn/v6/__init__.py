@@ -1,4 +1,4 @@
-"""The legacy face: the calls of cuDNN 5.1, 6.0 and 7 by their C names, as operation graphs.
+"""The legacy API: the calls of cuDNN 5.1, 6.0 and 7 by their C names, as operation graphs.
 
 ``from graphdnn.v6 import *`` gives all 171 functions, every enum (with and without ``_t``) and every
 enumerator. Parameters come in C's order without the output pointers; results are returned. What is

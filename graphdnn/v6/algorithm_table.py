@@ -40,7 +40,7 @@ BWD_DATA_ALGO_1 | 3 | same | HFD | packed | packed | dilation:6.0
 BWD_DATA_ALGO_FFT_TILING | 3 | same | HFD | HW | CHW | filter<=16 stride=1 dilation=1 pad<filter
 """
 
-# Products with what taps read, none of which is written down: whichever is predicted to be the fastest.
+# Matrix products that write no patches to memory: the one that is predicted to be the fastest.
 _IMPLICIT = (
     "cuda_hopper_gemm", "cuda_hopper_halo", "cuda_hopper_halo_wgrad", "cuda_hopper_bf16x3", "cuda_hopper_bf16x3_wgrad",
     "cuda_direct", "cuda_direct_wgrad", "cuda_direct_stem", "cuda_direct_stem_fp32",
@@ -62,7 +62,7 @@ DEVICE_ENGINES: dict[str, tuple[tuple[str, ...], ...]] = {
     "3": (("cuda_explicit_gemm",),),
 }
 
-# On the host all are blocks of a matrix product; those that bring their memory are products without a workspace.
+# On the host all are blocks of a matrix product; an algorithm that has no workspace is a product without one.
 HOST_ENGINES = (("numpy_blocked",), ("numpy",))
 HOST_ENGINES_WITHOUT_WORKSPACE = HOST_ENGINES[::-1]
 # These ask for no workspace, so that one is left for callers who have none. Where a GPU has no plan without one (copies

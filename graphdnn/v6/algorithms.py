@@ -98,7 +98,7 @@ def rows() -> dict[tuple[str, int], Row]:
 
 
 def members(kind: type[IntEnum]) -> tuple[IntEnum, ...]:
-    """The algorithms of a direction, those that no release implemented included."""
+    """All algorithms of a direction, even if no release implemented them."""
     return tuple(a for a in kind if not a.name.endswith("_COUNT"))
 
 
@@ -114,7 +114,7 @@ def determinism(algorithm: IntEnum) -> cudnnDeterminism_t:
 
 
 def engines_of(algorithm: IntEnum, place: str) -> tuple[tuple[str, ...], ...]:
-    """Names of the engines that compute an algorithm on devices of a kind, those that are preferred first."""
+    """Names of the engines that compute an algorithm on devices of a kind, preferred engines first."""
     if place == "cpu":
         return HOST_ENGINES_WITHOUT_WORKSPACE if brings_memory(algorithm) else HOST_ENGINES
     return DEVICE_ENGINES[_last_words(algorithm)]
@@ -199,7 +199,7 @@ LIMITS: tuple[Constraint, ...] = (
         check=lambda q: OneOf(*(r.algorithm.name for r in rows().values() if r.spatial == q.spatial
                                 and type(r.algorithm) is type(q.algorithm))),
         when=lambda q: _is_special(q.algorithm) and _of(q) is None,
-        reason="no release had this transform for so many spatial axes",
+        reason="no release had this transform for this number of spatial axes",
         fix="use an algorithm of matrix products (GEMM, ALGO_0, ALGO_1)",
         status=Status.NOT_SUPPORTED,
     ),
@@ -209,20 +209,20 @@ LIMITS: tuple[Constraint, ...] = (
         look=_short,
         check=Equals("an algorithm of matrix products"),
         when=lambda q: _is_special(q.algorithm) and q.types[1] is D.CUDNN_DATA_INT32,
-        reason="sums of integers are exact, and transforms round",
+        reason="sums of integers have to be exact, and transforms round",
         fix="use CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM",
         status=Status.NOT_SUPPORTED,
     ),
     _limit("filters", "wDesc.dims", lambda q: q.sides, lambda q: OneOf(*((n,) * q.spatial for n in _found(q).filters)),
            "the transform is made for these filters", "use such a filter"),
     _limit("longest", "wDesc.dims", lambda q: q.sides, _longest_side,
-           "tiles of the transform hold no longer filter", "use a shorter filter"),
+           "the filter is longer than a tile of the transform", "use a shorter filter"),
     _limit("line", "xDesc.dims, yDesc.dims", lambda q: (q.x.dims[2:], q.y.dims[2:]), _line,
            "this transform runs along one axis", "reshape the images to one row"),
     _limit("padded", "xDesc.dims", _padded, lambda q: Each(AtMost(_found(q).padded)),
            "the whole padded image is transformed", "cut the image"),
     _limit("covers_padding", "convDesc.pad", lambda q: q.conv.padding,
-           _padding, "the transform reads no position that lies in the padding alone", "use less padding"),
+           _padding, "every tile of the transform has to read at least one element of the image", "use less padding"),
     _limit("unit_stride", "convDesc.stride", lambda q: q.conv.stride, Each(Equals(1)),
            "the transform computes every position", "use stride 1"),
     _limit("unit_dilation", "convDesc.dilation", lambda q: q.conv.dilation, Each(Equals(1)),
@@ -275,7 +275,7 @@ def _formats_fit(q: ConvolutionQuery) -> bool:
     return row.nhwc and packed and _CONFIGURATIONS.get(q.types) in ("H", "F")
 
 
-_LEAVE = "use another algorithm or another type, or leave the profile: without it whatever can be computed is"
+_LEAVE = "use another algorithm or another type, or leave the profile: without the profile every case is computed"
 
 
 def _floating(q: ConvolutionQuery) -> bool:

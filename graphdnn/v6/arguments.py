@@ -178,12 +178,11 @@ def _enum(where: str, name: str, enum: type[IntEnum]) -> Reader:
 
 def _integer(where: str, name: str) -> Reader:
     def read(value: Any) -> int:
-        if type(value) is int:
-            return value
-        if isinstance(value, (np.integer, IntEnum)):
-            return int(value)
-        if isinstance(value, ctypes._SimpleCData) and isinstance(value.value, int):
-            return value.value
+        found = value.value if isinstance(value, ctypes._SimpleCData) else value
+        if type(found) is int or isinstance(found, (np.integer, IntEnum)):
+            if _is_of_c(int(found)):
+                return int(found)
+            raise CudnnError(NUMBER.reject(where, name, found, expected="an integer of 64 bits"))
         raise CudnnError(NUMBER.reject(where, name, value, expected="an integer"))
 
     return read
@@ -208,9 +207,16 @@ def _integers(where: str, name: str) -> Reader:
         found = _entries(value)
         if found is None or not all(isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in found):
             raise CudnnError(NUMBER.reject(where, name, value, expected="an array of integers"))
+        if not all(_is_of_c(int(v)) for v in found):
+            raise CudnnError(NUMBER.reject(where, name, value, expected="integers of 64 bits"))
         return tuple(int(v) for v in found)
 
     return read
+
+
+def _is_of_c(value: int) -> bool:
+    """No type of C holds more; and Python does not print integers of any length."""
+    return -(2**63) <= value < 2**64
 
 
 def _entries(value: Any) -> tuple[Any, ...] | None:

@@ -11,6 +11,7 @@ from typing import Any
 from graphdnn.enums import Status
 from graphdnn.errors import GraphdnnError
 from graphdnn.v6.arguments import readers_of
+from graphdnn.v6.call_docstrings import c_form, docstring
 from graphdnn.v6.enums import cudnnStatus_t
 from graphdnn.v6.errors import CudnnError
 from graphdnn.v6.functions import PLAIN, Function
@@ -30,9 +31,10 @@ _thread = _Thread()
 
 @contextmanager
 def returning_status() -> Iterator[None]:
-    """Inside, every call of this thread returns its status as C does, or ``(status, result, ...)``, and raises nothing.
+    """Return statuses as C does, for the calls of this thread inside a ``with`` block.
 
-    A failed call's results are None. ``cudnnGetVersion`` and the like return their value, as in C.
+    A call then returns its status, or ``(status, result, ...)``, and raises nothing. The results of a failed call are
+    None. ``cudnnGetVersion``, ``cudnnGetErrorString`` and ``cudnnGetCudartVersion`` return their value, as in C.
     """
     before = _thread.returns_status
     _thread.returns_status = True
@@ -79,20 +81,15 @@ def by_count(call: Call, other: Call, count: int) -> Call:
         return (other if len(args) + len(named) == count else call)(*args, **named)
 
     either.__name__ = either.__qualname__ = call.__name__
-    either.__doc__ = f"{call.__doc__}\n\nWith {count} arguments: {other.__doc__}"
+    either.__doc__ = f"{call.__doc__}\nWith {count} arguments the call is ``{other.__name__}``.\n"
     return either
 
 
 def _finished(call: Call, row: Function, names: tuple[str, ...]) -> Call:
     call.__name__ = call.__qualname__ = row.name
     call.__signature__ = _signature(row)  # type: ignore[attr-defined]
-    call.__doc__ = _written(row)
+    call.__doc__ = docstring(row)
     return call
-
-
-def _written(row: Function) -> str:
-    """``cudnnCreateTensorDescriptor() -> tensorDesc``"""
-    return f"{row.name}({', '.join(p.name for p in row.inputs)}) -> {', '.join(p.name for p in row.results) or 'None'}"
 
 
 def _signature(row: Function) -> Signature:
@@ -115,11 +112,11 @@ def _in_order(
     if len(args) > len(names) or unknown or named.keys() & values.keys():
         given = f"{len(args)} by position" + (f", by name {', '.join(sorted(named))}" if named else "")
         results = "; results are returned, not written through pointers" if row.results else ""
-        raise TypeError(f"{_written(row)}: arguments given: {given}{results}")
+        raise TypeError(f"{c_form(row)}: arguments given: {given}{results}")
     values |= named
     missing = [n for n in names[:required] if n not in values]
     if missing:
-        raise TypeError(f"{_written(row)}: {len(values)} arguments given, missing: {', '.join(missing)}")
+        raise TypeError(f"{c_form(row)}: {len(values)} arguments given, missing: {', '.join(missing)}")
     return tuple(values[n] for n in names if n in values)
 
 

@@ -35,10 +35,11 @@ def legacy_status(status: Status) -> cudnnStatus_t:
 
 
 class CudnnError(GraphdnnError):
-    """``status``: the legacy code. ``rejections``: why, each with the attribute, its value and what would do."""
+    """A legacy call had another status than ``CUDNN_STATUS_SUCCESS``. ``rejections`` lists every reason."""
 
     @property
     def status(self) -> cudnnStatus_t:  # type: ignore[override]  # the legacy numbers are another enum
+        """The legacy status, a member of ``cudnnStatus_t``."""
         return legacy_status(self.rejections[0].status)
 
 

@@ -83,7 +83,7 @@ def _call(target: str, method: str, positional: Sequence[str], **named: Any) -> 
 
 
 def _targets(names: Names, op: Operation, results: Sequence[str]) -> str:
-    """The variables of a method that gives several results; ``_`` for those that the operation does not have."""
+    """The variables of a method that gives several results; ``_`` for a result that the operation does not have."""
     outputs = op.outputs()
     return ", ".join(names.name(outputs[port]) if port in outputs else "_" for port in results)
 

@@ -25,7 +25,7 @@ _LOOKED_AT = 64  # configurations, for a named engine; graphs of several kernels
 
 Draw = Callable[[Draft], None]  # writes the operations of a call
 Names = tuple[tuple[str, ...], ...]
-Engines = Callable[[str], Names]  # of a kind of device: the names of those that should serve a call, in this order
+Engines = Callable[[str], Names]  # kind of device -> names of the engines that should serve a call, in order
 
 _kept: OrderedDict[Hashable, PreparedCall] = OrderedDict()
 

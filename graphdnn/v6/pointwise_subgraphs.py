@@ -28,7 +28,7 @@ def instead_of_nan(draft: Draft, math: DataType, x: TensorSpec, other: TensorSpe
 
 def repeated(draft: Draft, math: DataType, value: TensorSpec, like: TensorSpec, alpha: float = 1.0,
              out: TensorSpec | None = None) -> TensorSpec:  # fmt: skip
-    """``alpha * value`` with the extents of ``like``, of which only the extents are read."""
+    """``alpha * value`` with the extents of ``like``. Only the extents of ``like`` are read."""
     zero = draft.pointwise(P.GEN_INDEX, math, like, axis=0)
     return draft.pointwise(P.ADD, math, value, zero, out=out, alpha1=alpha, alpha2=0.0)
 

@@ -31,7 +31,7 @@ class PreparedCall:
         self.places = tuple(
             Place(slot, is_output=slot.spec.uid in graph.producer)
             for slot in draft.slots
-            if slot.spec.uid in graph.tensors  # a tensor of which nothing is read is not bound
+            if slot.spec.uid in graph.tensors  # a tensor that nothing reads is not bound
         )
 
     def __call__(self, data: Sequence[Any], workspace: Any = None, workspace_bytes: int = 0) -> None:

@@ -133,9 +133,16 @@ class Recording:
 
 @contextmanager
 def record() -> Iterator[Recording]:
-    """Inside, calls of this thread that compute run as ever, and are recorded.
+    """Record the calls of this thread that compute something inside a ``with`` block.
 
-    A call that fails is not recorded; the calls before it are, and stay so when its exception leaves the block.
+    The calls run as they do outside. A call that fails is not recorded; earlier calls stay recorded.
+
+    Returns:
+        A context manager that gives a ``Recording`` with ``replay()``, ``graphs``, ``fused``, ``explain()`` and
+        ``migration()``.
+
+    Raises:
+        CudnnError: The block is inside another recording.
     """
     recording = Recording()
     with listening(recording) as before:

@@ -70,7 +70,7 @@ def step(where: str, name: str, value: Tensor) -> list[Rejection]:
 
 
 def sequence(where: str, name: str, length: int, given: Sequence[Tensor]) -> Sequence[Tensor]:
-    """The steps that an array of descriptors describes. Raises for those that do not go together."""
+    """The steps that an array of descriptors describes. Raises if they do not fit together."""
     entries(where, 1, seqLength=length)
     counted(where, length, **{name: range(len(given))})
     steps = given[:length]

@@ -34,7 +34,7 @@ PRECISION = Rule(
     id="v6.rnn.precision",
     expected="{expected}",
     reason="the network was set to compute in {math}: HALF data takes HALF or FLOAT, FLOAT takes FLOAT, DOUBLE DOUBLE",
-    fix="set the network's dataType, or the descriptors, so that they go together",
+    fix="set the network's dataType, or the descriptors, so that they agree",
     status=Status.NOT_SUPPORTED,
 )
 PERSISTENT = Rule(
@@ -66,7 +66,7 @@ OUTSIDE = Rule(
 ALIGNMENT = Rule(
     id="v6.rnn.weights.alignment",
     expected="a multiple of {size}",
-    reason="elements are read whole",
+    reason="elements are read at aligned addresses",
     fix="allocate the weights as an array of their type",
 )
 FLOAT_ONLY = Rule(

@@ -89,7 +89,12 @@ class Coverage:
 
 
 def coverage() -> tuple[Coverage, ...]:
-    """All functions in the manual's order: implemented or not, as what, and compared with what on NumPy."""
+    """What each of the 171 functions becomes, in the order of the manual.
+
+    Returns:
+        One ``Coverage`` for each function, with its release, its section in the manual, the operations that it becomes,
+        and the reference that its values were compared with.
+    """
     lines = []
     for row in functions().values():
         found = implementation_of(row)

@@ -9,7 +9,7 @@ UNEXPECTED = Rule(
     id="v6.unexpected",
     expected="no failure inside the library",
     reason="{detail}",
-    fix="report it, it is a defect of graphdnn unless memory ran out",
+    fix="report it: unless memory ran out, it is a defect of graphdnn",
     status=Status.INTERNAL_ERROR,
 )
 FAILED = Rule(
@@ -37,7 +37,7 @@ KIND = Rule(
 DESTROYED = Rule(
     id="v6.destroyed",
     expected="{expected} that still exists",
-    reason="it was destroyed; in C this would be a dangling pointer",
+    reason="the object was destroyed; in C this would be a dangling pointer",
     fix="destroy it after its last use",
 )
 UNSET = Rule(
@@ -103,7 +103,7 @@ MEMORY_LAYOUT = Rule(
 MEMORY_ORDER = Rule(
     id="v6.memory.order",
     expected="an array whose axes lie in memory as the descriptor's {dims} with byte strides {strides}",
-    reason="an array stands for its memory: the call would compute with other elements than this array shows",
+    reason="an array stands for its memory, and the descriptor would read the elements in another order than the array",
     fix="set the format or the strides of the array's layout, copy the array into the descriptor's, or pass its ravel()"
     " where only the memory counts",
 )
@@ -126,7 +126,7 @@ STREAM_KIND = Rule(
 POSITIVE = Rule(
     id="v6.extent",
     expected="{expected}",
-    reason="the entry counts elements or steps",
+    reason="the entry is a number of elements or of steps",
     fix="use {expected}",
 )
 RANK = Rule(
@@ -200,7 +200,7 @@ COMPUTE_TYPE = Rule(
     id="v6.compute_type",
     expected="{expected}",
     reason="the compute type follows from the data: DOUBLE for DOUBLE, FLOAT for the rest",
-    fix="set the descriptor's compute type so",
+    fix="set the descriptor's compute type to the expected one",
     status=Status.NOT_SUPPORTED,
 )
 ALGORITHM = Rule(
@@ -225,8 +225,8 @@ INDICES = Rule(
 BUFFER = Rule(
     id="v6.buffer",
     expected="at least {size} bytes",
-    reason="the call writes that much into it; nothing was written",
-    fix="allocate what the query for its size says",
+    reason="the call writes this number of bytes; nothing was written",
+    fix="allocate the size that the query call returns",
     status=Status.INVALID_VALUE,
 )
 FLOATING = Rule(

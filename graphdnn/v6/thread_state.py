@@ -85,11 +85,19 @@ def _last(where: str) -> Call:
 
 
 def last_graph() -> OperationGraph:
-    """The operation graph of the last call that computed something."""
+    """The operation graph of this thread's last call that computed something.
+
+    Raises:
+        CudnnError: No call of this thread has computed anything.
+    """
     return _last("last_graph").plan.config.fused.graph
 
 
 def explain() -> str:
-    """Graph, fused operations and ranking of the last call that computed something, as text."""
+    """The graph, the fused operations and the ranking of this thread's last call that computed something, as text.
+
+    Raises:
+        CudnnError: No call of this thread has computed anything.
+    """
     last = _last("explain")
     return f"{last_graph()}\n\n{last.plan.config.fused}\n\n{last.ranking}"

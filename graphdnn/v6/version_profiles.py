@@ -224,14 +224,14 @@ INTEGERS = Rule(
 INNERMOST = Rule(
     id="v6.profile.pooling.stride",
     expected="1 along the last axis",
-    reason="the manuals ask for rows that lie close",
+    reason="the manuals require contiguous rows",
     fix="use NCHW, or leave the profile",
     status=_N,
 )
 BIAS = Rule(
     id="v6.profile.bias",
     expected="{expected}",
-    reason="the release read the bias so",
+    reason="the release read the bias with this type and these extents",
     fix="convert the bias, or leave the profile",
     status=_N,
 )
@@ -239,9 +239,13 @@ BIAS = Rule(
 
 @contextmanager
 def profile(release: str) -> Iterator[None]:
-    """Inside, calls of this thread refuse what this release refused. ``release``: "5.1", "6.0", "7.0" or "7.5".
+    """Refuse what a release of cuDNN refused, for the calls of this thread inside a ``with`` block.
 
-    Raises ``CudnnError`` for another one.
+    Args:
+        release: "5.1", "6.0", "7.0" or "7.5".
+
+    Raises:
+        CudnnError: There is no profile of this release.
     """
     if release not in RELEASES:
         raise CudnnError(UNKNOWN.reject("profile", "release", release))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from random_problems.families import Case, draw
 
 import graphdnn
 from graphdnn import BadParam, Graph, HeurMode, NotSupported, OperationGraph, build, graph_to_json, rank
-from graphdnn.analysis.cuts import Cut, RunCost, Verdict, cuts_of
+from graphdnn.analysis.cuts import Cut, RunCost, Verdict, cuts_of, timing
+from graphdnn.analysis.median_statistics import Interval
 from graphdnn.analysis.random_operands import random_operands
 from graphdnn.cli.commands.cuts import as_text
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.enums import PointwiseMode
-from graphdnn.fusion import Limits
+from graphdnn.fusion import FusionLimits
 from graphdnn.problem import parse
 
 LAYER = "conv x=f16[64,128,28,28]nhwc w=f16[128,128,3,3] pad=1 + bias + relu"
@@ -269,9 +271,29 @@ def test_verdict() -> None:
     assert Verdict(0.0, 0.0, 0.1, False).gain == 0
 
 
+def test_a_difference_within_the_intervals_is_neutral() -> None:
+    def word(whole: float, split: float) -> str:
+        return Verdict(whole, split, 0.1, True, uncertainty=0.2).word
+
+    assert [word(1.0, 1.35), word(1.0, 1.25), word(1.25, 1.0), word(1.35, 1.0)] == [
+        "pays",
+        "neutral",
+        "neutral",
+        "hurts",
+    ]
+    assert str(Verdict(1.0, 1.35, 0.1, True, 0.2)) == "pays (+35% +/- 20%)"
+
+
+@dataclass
+class Samples:
+    interval: Interval
+
+
 def test_prices_add_up() -> None:
-    total = RunCost(1.0, 10, 1, 2, 3.0) + RunCost(2.0, 20, 3, 4, 5.0)
+    first, second = Samples(Interval(3.0, 2.5, 3.1)), Samples(Interval(5.0, 4.0, 6.0))
+    total = RunCost(1.0, 10, 1, 2, (first,)) + RunCost(2.0, 20, 3, 4, (second,))
     assert (total.predicted, total.bytes, total.kernels, total.launches, total.seconds) == (3.0, 30, 4, 6, 8.0)
+    assert total.uncertainty == pytest.approx(0.3 + 1.0)
     assert (total + RunCost(1.0, 0, 1, 1)).seconds == 4.0  # nothing is measured unless all of it is
 
 
@@ -290,8 +312,8 @@ def test_filters_and_names_hold_for_the_parts() -> None:
 
 def test_a_plan_is_asked_for_its_cuts() -> None:
     graph = graph_of(SMALL)
-    plan = build(graph, limits=Limits.of(bound=2))
-    assert plan.cuts().to_json() == cuts_of(graph, limits=Limits.of(bound=2)).to_json()
+    plan = build(graph, limits=FusionLimits.of(bound=2))
+    assert plan.cuts().to_json() == cuts_of(graph, limits=FusionLimits.of(bound=2)).to_json()
     assert plan.cuts(measure=True).whole.measured is not None
 
 
@@ -303,6 +325,25 @@ def test_measured_on_the_host() -> None:
         assert cut.verdict.margin == 0.5
         assert cut.split.seconds == pytest.approx(cut.before.fused.measured + cut.after.fused.measured)  # type: ignore[operator]
         assert cut.after.unfused.measured is not None
+
+
+def test_plans_that_are_measured_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that slows down slows all of them: the verdict of equal work stays neutral."""
+    calls: list[int] = []
+    monkeypatch.setattr(timing.Timed, "sample", lambda one: (calls.append(id(one)), one.samples.append(len(calls))))
+    cuts_of(graph_of(SMALL), measure=True)
+    plans = len(set(calls))
+    assert plans > 2
+    assert len(calls) == timing.MOST_ROUNDS * plans
+    assert all(calls[i] == calls[i % plans] for i in range(len(calls)))
+
+
+def test_measuring_ends_when_there_are_enough_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter(range(10**6))
+    monkeypatch.setattr(timing, "perf_counter", lambda: float(next(seconds)))
+    cuts = cuts_of(graph_of(SMALL), measure=True)
+    assert cuts.whole.timed is not None
+    assert {len(one.samples) for one in cuts.whole.timed} == {timing.FEWEST}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("margin", [-0.1, float("nan"), float("inf"), "0.1", True])

@@ -105,6 +105,16 @@ def test_names_are_no_markup() -> None:
     assert hostile in " ".join(seen.words)
 
 
+def test_a_rewrite_is_shown_with_its_launches() -> None:
+    graph = parse("conv x=f16[8,64,20,20] w=f16[64,8,3,3] pad=1 + bias").build_operation_graph()
+    ranking = rank(graph, "h200")
+    assert ranking.best.name == "cuda_layout_transform"
+    words = _Page(page(contents_of(ranking))).words
+    assert "rewrite" in words
+    for line in str(ranking.best.choices[0].rewrite).splitlines():
+        assert line in words
+
+
 def test_measured_times_are_shown() -> None:
     graph = parse(TEXTS[0])
     contents = contents_of(rank(graph.build_operation_graph(), "cpu"), bindings=random_bindings(graph), repeats=3)
@@ -156,6 +166,11 @@ def test_without_a_compiler_the_page_has_a_ranking(
     assert main(["report", TEXTS[0], "--device", "h200", "-o", str(file)]) == Exit.NOT_EXECUTED
     assert file.exists()
     assert "graphdnn[nvrtc]" in capsys.readouterr().err
+    beside = comparison_page(contents, contents)
+    assert "least time" not in beside, "nothing is known of the kernels"
+    assert contents.configs[0].name in beside
+    assert "graphdnn[nvrtc]" in beside
+    assert "no engine serves" not in beside
 
 
 def test_charts_beside_each_other_have_one_scale() -> None:

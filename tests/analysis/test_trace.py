@@ -18,12 +18,12 @@ from graphdnn.cli import main
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.device.profiles import device_spec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines import Engine, Kernel, Knobs, Task
+from graphdnn.engines import ENGINE_BY_NAME, Engine, Kernel, Knobs, Task
 from graphdnn.engines.host.kernel import Call, compile_on_host
 from graphdnn.engines.host.semantics import SEMANTICS
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
 from graphdnn.errors import BadParam, NotInitialized, NotSupported
-from graphdnn.fusion.limits import Limits
+from graphdnn.fusion.limits import FusionLimits
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
 from graphdnn.operations import PointwiseOperation
@@ -96,6 +96,20 @@ def test_seeing_changes_no_number_on_a_device(text: str) -> None:
     assert {t.tensor.uid for t in trace.tensors if t.tensor.is_virtual} == {
         u for u, t in graph.tensors.items() if t.is_virtual
     }
+
+
+@emulated
+def test_a_rewritten_kernel_is_noted() -> None:
+    graph = parse("conv x=f16[1,16,4,4]nhwc w=f16[16,16,2,2]nhwc stride=2").build_operation_graph()
+    fused, engine = fuse(graph), ENGINE_BY_NAME["cuda_space_to_depth"]
+    choice = Choice(Task(fused.operations[0], device_spec("h200")), engine, engine.defaults())
+    plan = DevicePlan(EngineConfig(fused, device_spec("h200"), (choice,)), EmulatedRuntime())
+    trace = plan.trace(random_operands(graph))
+    assert trace.ok
+    assert trace.notes == (
+        "conv_fprop: rewrite: space_to_depth (windows do not overlap) -> conv_fprop of [2, 32, 2, 2] and"
+        " [16, 32, 2, 1] by cuda_hopper_weight_stationary, weight_stationary_2x64x8",
+    )
 
 
 @emulated
@@ -181,7 +195,7 @@ def test_an_edited_text_is_told_apart() -> None:
 
 def test_limits_of_a_plan_are_kept() -> None:
     graph = parse(CONV).build_operation_graph()
-    fused = fuse(graph, Limits(bound=2))
+    fused = fuse(graph, FusionLimits(bound=2))
     assert len(fused) == 2
     trace = ExecutionPlan(Ranking(fused, device_spec("cpu")).best).trace(random_operands(graph))
     assert trace.has_same_bits
@@ -190,7 +204,7 @@ def test_limits_of_a_plan_are_kept() -> None:
 
 def test_what_feeds_an_anchor_can_be_forced_into_its_kernel() -> None:
     graph = prologue()
-    fused = fuse(graph, Limits(force=(tuple(sorted(graph.producer)),)))
+    fused = fuse(graph, FusionLimits(force=(tuple(sorted(graph.producer)),)))
     trace = ExecutionPlan(Ranking(fused, device_spec("cpu")).best).trace(random_operands(graph))
     assert trace.has_same_bits
     assert trace.notes

@@ -15,6 +15,7 @@ from command_line import answer
 from emulator.runtime import EmulatedRuntime
 from file_mutations import assert_checked, damaged
 from legal_problems import operation
+from threadpoolctl import threadpool_limits
 
 import graphdnn
 from graphdnn import OperationGraph, Ranking, __version__, build, device_spec, fuse, graph_to_json, rank
@@ -212,6 +213,22 @@ def test_what_is_not_as_it_was(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     assert "not the recorded plan: FILE" in out
     Path(path).write_text(text.replace("conv_fprop", "conv_dgrad"), encoding="utf-8")
     assert "file.hash" in answer(capsys, "replay", path, code=Exit.USAGE)[1]
+
+
+MATMUL = "matmul a=f32[1,64,4096] b=f32[1,4096,64]"
+
+
+def test_other_bits_name_the_number_of_blas_threads(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The number is recorded. It is a note only where the bits are others."""
+    with threadpool_limits(limits=1, user_api="blas"):
+        answer(capsys, "run", MATMUL, "--save", str(tmp_path))
+        path = kept(tmp_path)
+        assert json.loads(Path(path).read_text("utf-8"))["environment"]["BLAS threads"] == "1"
+        altered(path, lambda data: data["environment"].update({"BLAS threads": "7"}))
+        assert "BLAS threads" not in answer(capsys, "replay", path)[0]
+        altered(path, lambda data: data["outputs"].update({"3": "0" * 64}))
+        out, _ = answer(capsys, "replay", path, code=Exit.CHECK_FAILED)
+    assert "recorded with BLAS threads 7, run with 1" in out
 
 
 def test_folders_that_cannot_be_written(

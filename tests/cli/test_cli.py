@@ -287,7 +287,7 @@ def test_explain_names_what_was_not_fused_and_who_declined(capsys: pytest.Captur
     out, _ = answer(capsys, "explain", str(path))
     for fact in ("not fused", "fuse.after_exit", "required", "declined", "numpy_blocked.operation", "all"):
         assert fact in out
-    assert f"what would help: graphdnn repair {path}" in out
+    assert f"edits that help: graphdnn repair {path}" in out
     data = json.loads(answer(capsys, "explain", str(path), "--json")[0])
     assert {stop["rule"] for stop in data["fused"]["stopped_by"]} >= {"fuse.after_exit"}
     assert [floor["operation"] for floor in data["floors"]] == [0, 1]

@@ -23,7 +23,7 @@ BEFORE = f"""
 import ctypes
 import numpy as np
 from backend_calls import *
-from test_backend_rules import execute, matmul_arrays, matmul_plan
+from backend_calls import execute, matmul_arrays, matmul_plan
 from backend_descriptors import made
 from graphdnn import v6, build
 from graphdnn.problem import parse

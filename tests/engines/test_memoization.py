@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from graphdnn.engines import memoization
-from graphdnn.engines.memoization import memoize, memoize_by_identity
+from graphdnn.engines.memoization import memoize, memoize_by_identity, memoize_for_task
 
 Decorator = Callable[[Callable[[Any], Any]], Callable[[Any], Any]]
 both = pytest.mark.parametrize("once", [memoize, memoize_by_identity])
@@ -65,3 +65,46 @@ def test_equal_subjects_are_told_apart_by_identity() -> None:
 
     assert [length(first), length(second), length(first)] == [1, 1, 1]
     assert asked == [id(first), id(second)]
+
+
+class Device(Subject):
+    """In place of a device."""
+
+
+class Asked:
+    """A task, as each ranking makes it anew."""
+
+    def __init__(self, op: Subject, device: Device) -> None:
+        self.op, self.device = op, device
+
+
+def test_tasks_of_one_operation_and_device_are_one() -> None:
+    asked: list[tuple[int, int]] = []
+
+    @memoize_for_task
+    def both_values(task: Asked) -> tuple[int, int]:
+        """The values of both."""
+        asked.append((task.op.value, task.device.value))
+        return task.op.value, task.device.value
+
+    ops, devices = [Subject(i) for i in range(3)], [Device(i) for i in range(2)]
+    wanted = [(op.value, device.value) for op in ops for device in devices]
+    for _ in range(3):
+        assert [both_values(Asked(op, device)) for op in ops for device in devices] == wanted
+    assert asked == wanted
+    assert (both_values.__name__, both_values.__doc__) == ("both_values", "The values of both.")
+
+
+def test_few_tasks_are_kept() -> None:
+    living: weakref.WeakSet[Subject] = weakref.WeakSet()
+    device = Device(0)
+
+    @memoize_for_task
+    def value(task: Asked) -> int:
+        return task.op.value
+
+    for i in range(20 * memoization._KEPT):
+        op = Subject(i)
+        living.add(op)
+        assert value(Asked(op, device)) == i
+        assert len(living) <= memoization._KEPT + 1

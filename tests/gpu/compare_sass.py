@@ -4,8 +4,9 @@
     python tests/gpu/compare_sass.py collect after.json       # at the second commit
     python tests/gpu/compare_sass.py compare before.json after.json
 
-``collect`` compiles every kernel of the compile tests for compute capability 9.0, or for another ``--device``, and
-writes a digest of each kernel's instructions; ``--engine WORD`` restricts it. Keys are engine numbers, knob values and launch positions, so engine
+``collect`` compiles every kernel of the compile tests and of NAMED, the problems that reach rare kernels, for compute
+capability 9.0, or for another ``--device``, and writes a digest of each kernel's instructions. Together the problems reach
+every entry of kernel text (tests/engines/cuda/test_compared_kernels.py). ``--engine WORD`` restricts the engines. Keys are engine numbers, knob values and launch positions, so engine
 names, kernel names and file names may change between two runs. ``compare`` prints each difference and exits with 1 if
 there is one.
 """
@@ -27,14 +28,18 @@ from compiled_problems import CASES, EXTENSIONS, TEXTS, prepared_problem
 from cuda_comparison import compiled
 from emulator.libraries import host_libraries
 from random_problems.configurations import configurations
+from random_problems.families import Case
+from random_problems.named_problems import NAMED, Named
+from random_problems.run_and_compare import Prepared
 
 from graphdnn.cuda.nvrtc import arch_of
-from graphdnn.device.profiles import device_spec
+from graphdnn.device.profiles import DeviceSpec, device_spec
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.errors import NotSupported
+from graphdnn.heuristics import EngineConfig
 
 KNOB_SETTINGS = 1  # of each engine, besides its defaults
-_PROBLEMS = (*TEXTS, *EXTENSIONS, *CASES)
+PROBLEMS: tuple[str | Case | Named, ...] = (*TEXTS, *EXTENSIONS, *CASES, *NAMED)
 
 
 def instruction_digests(cubin: bytes) -> list[str]:
@@ -53,14 +58,21 @@ def instruction_digests(cubin: bytes) -> list[str]:
     return sorted(digests)
 
 
-def _kernels_of(index: int, device_name: str, engines: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
-    device, problem = device_spec(device_name), _PROBLEMS[index]
-    arch = arch_of(device.compute_capability)
-    prepared = prepared_problem(problem)
+def configurations_of(problem: str | Case | Named, device: DeviceSpec) -> list[EngineConfig]:
+    """The configurations of a problem whose kernels are compared; none if no engine of the device supports it."""
     try:
-        configs = list(configurations(prepared.fused, device, 0, broad=1, knob_settings=KNOB_SETTINGS))
+        if isinstance(problem, Named):
+            return list(problem.configurations(Prepared.of(problem.problem()).fused, device))
+        return list(configurations(prepared_problem(problem).fused, device, 0, broad=1, knob_settings=KNOB_SETTINGS))
     except NotSupported:
-        return
+        return []
+
+
+def _kernels_of(index: int, device_name: str, engines: tuple[str, ...]) -> Iterator[tuple[str, list[str]]]:
+    device, problem = device_spec(device_name), PROBLEMS[index]
+    arch = arch_of(device.compute_capability)
+    label = f"named {problem.text}" if isinstance(problem, Named) else problem  # without the engine's name
+    configs = configurations_of(problem, device)
     for choice in (choice for config in configs for choice in config.choices):
         if engines and not any(word in choice.engine.name for word in engines):
             continue
@@ -68,7 +80,7 @@ def _kernels_of(index: int, device_name: str, engines: tuple[str, ...]) -> Itera
         knobs = ",".join(f"{int(knob)}={value}" for knob, value in sorted(choice.knobs.items()))
         launches = [s for s in kernel.steps if isinstance(s, Launch)] if isinstance(kernel, DeviceKernel) else []
         for position, launch in enumerate(launches):
-            key = f"{problem} | kernel {choice.task.op.index} | engine {choice.engine.id} [{knobs}] | launch {position}"
+            key = f"{label} | kernel {choice.task.op.index} | engine {choice.engine.id} [{knobs}] | launch {position}"
             yield key, instruction_digests(compiled(launch.text, arch).cubin)
 
 
@@ -80,12 +92,12 @@ def _collect(index: int, device: str, engines: tuple[str, ...]) -> dict[str, lis
 def collect(path: Path, device: str, jobs: int, engines: tuple[str, ...]) -> None:
     kernels: dict[str, list[str]] = {}
     with ProcessPoolExecutor(jobs) as pool:
-        count = len(_PROBLEMS)
-        for found in pool.map(_collect, range(count), [device] * count, [engines] * count):
-            kernels.update(found)
+        count = len(PROBLEMS)
+        for digests in pool.map(_collect, range(count), [device] * count, [engines] * count):
+            kernels.update(digests)
     path.write_text(json.dumps(kernels, indent=0), encoding="utf-8")
     print(
-        f"{len(kernels)} launches of {len(_PROBLEMS)} problems, {len({tuple(k) for k in kernels.values()})} distinct kernels"
+        f"{len(kernels)} launches of {len(PROBLEMS)} problems, {len({tuple(k) for k in kernels.values()})} distinct kernels"
     )
 
 

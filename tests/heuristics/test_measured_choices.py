@@ -12,6 +12,7 @@ from collections.abc import Callable
 from math import exp, log
 
 import pytest
+from fit_predictions import MODELS
 from gpu.measured import Row, rows
 
 _TILED = re.compile(r"cuda_hopper_\w+ ([^=,]+?)(?:p\d+c?)?$")
@@ -64,3 +65,9 @@ def test_candidates_are_the_tiles_that_they_are_named_after() -> None:
             if named and f"_{named[1]}x" not in (made := one.engine.compile(row.task, one.knobs).name):
                 other.append((row.problem, one.engine.name, one.label, made))
     assert not other
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fitted_constants_exist(name: str) -> None:
+    """A constant that is renamed in a cost model is renamed in ``fit_predictions.py`` as well."""
+    assert all(isinstance(MODELS[name][constant], float | int) for constant in MODELS[name].constants)

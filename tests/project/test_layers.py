@@ -34,9 +34,9 @@ LAYERS = (
     ("heuristics",),
     ("plan",),
     ("pipeline", "files"),
-    ("analysis.data_ranges",),
+    ("analysis.data_ranges", "analysis.median_statistics"),
     ("analysis.random_operands", "analysis.oracle"),
-    ("analysis.plan_inputs",),
+    ("analysis.plan_inputs", "analysis.rewrite_notes"),
     ("analysis", "analysis.diagnostics", "analysis.kernels", "analysis.trace", "analysis.certificate"),
     ("analysis.repairs", "analysis.cuts", "tuning"),  # what would be better
     ("analysis.report",),

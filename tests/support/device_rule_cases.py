@@ -47,6 +47,7 @@ from hopper_rule_cases import (
     limb_wgrad_cases,
 )
 from legal_problems import IMAGE, operation, tensor
+from rewrite_cases import broken_rewrite
 
 from graphdnn import build, device_spec, fuse
 from graphdnn.engines import ENGINES
@@ -191,6 +192,7 @@ DEVICE_RULE_CASES: dict[str, Case] = {
         for rule, case in apart_cases(engine)
     },
     **{f"cuda_stride_fold.{rule}": case for rule, case in paired_cases()},
+    "engine.rewrite": broken_rewrite(),
     **{
         f"{engine}.{rule}": case
         for engine in ("cuda_depthwise", "cuda_depthwise_wgrad")

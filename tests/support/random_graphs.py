@@ -155,7 +155,7 @@ class Drawing:
         return self.graph.slice(x, [slice(0, d) for d in dims[:2]] + inner)
 
     def joined(self, x: Tensor) -> Tensor | None:
-        """Of one type: data movement does not convert."""
+        """Of one type: data movement does not convert element types."""
         other = self.known(x, lambda dims: [dims[0], *dims[2:]]) if self.is_one_type else None
         return None if other is None else self.graph.concatenate([x, other], 1)
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from graphdnn import Filters, HeurMode, OperationGraph, device_spec, fuse
+from graphdnn.analysis.median_statistics import Interval
 from graphdnn.heuristics import Ranking
 from graphdnn.problem import parse
 from graphdnn.tuning import Database, Trial, Tuned, Verdict
 from graphdnn.tuning.candidates import Candidates, candidates_of
 from graphdnn.tuning.database.record import Record
-from graphdnn.tuning.median_statistics import Interval
 from graphdnn.tuning.result import Spent
 
 CONV = "conv x=f32[1,4,8,8] w=f32[4,4,3,3] pad=1 + relu"

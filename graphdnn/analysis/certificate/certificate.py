@@ -14,7 +14,7 @@ from graphdnn.tensors import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class OperationBound:
-    """What one operation adds, without data: so many units of what it computes."""
+    """The error that one operation adds, without data, in units of the value that it computes."""
 
     operation: str
     arithmetic: str
@@ -28,6 +28,7 @@ class OperationBound:
 
     @property
     def is_exact(self) -> bool:
+        """Whether the operation does not round."""
         return self.worst == 0 and self.stored == 0
 
     def __str__(self) -> str:
@@ -40,6 +41,7 @@ class OperationBound:
         return f"{self.operation}: {self.worst:.3g}{random} times {self.relative_to}, {how}{stored}"
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with the fields of the bound."""
         return {
             "operation": self.operation, "arithmetic": self.arithmetic, "terms": self.terms,
             "worst": _plain(self.worst), "statistical": _plain(self.statistical), "relative_to": self.relative_to,
@@ -49,7 +51,7 @@ class OperationBound:
 
 @dataclass(frozen=True, slots=True)
 class OutputBound:
-    """The largest error of a bound output, absolute; and what was observed, element by element."""
+    """The largest absolute error of an output, and the observed error of each element."""
 
     tensor: TensorSpec
     worst: float | None  # None: neither ranges nor data were given; infinite: no bound holds
@@ -62,11 +64,12 @@ class OutputBound:
 
     @property
     def is_exact(self) -> bool:
+        """Whether the output has no error."""
         return self.worst == 0
 
     @property
     def holds(self) -> bool:
-        """False where an observed error is larger than the bound of its element."""
+        """Whether every observed error is within the bound of its element."""
         return self.closest is None or self.closest <= 1
 
     def __str__(self) -> str:
@@ -84,6 +87,7 @@ class OutputBound:
         return f"{self.tensor.label()}: {bound}{random}{seen}{ratio}{allowed}" + ("" if self.holds else ": BROKEN")
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with the fields of the bound."""
         return {
             "uid": self.tensor.uid, "name": self.tensor.name, "worst": _plain(self.worst),
             "statistical": _plain(self.statistical), "observed": _plain(self.observed),
@@ -99,7 +103,7 @@ def _plain(number: float | None) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Certificate:
-    """``operations`` hold for any data, ``outputs`` for the ranges or the data that were given."""
+    """Error bounds of a plan. ``operations`` hold for any data, ``outputs`` for the given ranges or data."""
 
     plan: str
     device: str
@@ -112,16 +116,17 @@ class Certificate:
 
     @property
     def is_exact(self) -> bool:
+        """Whether no output has an error."""
         return self.numeric_class.is_exact
 
     @property
     def holds(self) -> bool:
-        """No observed error is larger than its bound. True where nothing was observed."""
+        """Whether every observed error is within its bound. True if nothing was observed."""
         return all(output.holds for output in self.outputs)
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What would turn every overflow that may happen into a proof."""
+        """What to do so that every possible overflow is excluded by proof."""
         return tuple(dict.fromkeys(proof.advice for proof in self.integers if proof.advice))
 
     def __str__(self) -> str:
@@ -143,6 +148,7 @@ class Certificate:
                 yield from (f"  {entry}" for entry in entries)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with every bound."""
         return {
             "plan": self.plan, "device": self.device, "basis": self.basis, "is_exact": self.is_exact,
             "holds": self.holds, "numeric_class": self.numeric_class.to_json(),

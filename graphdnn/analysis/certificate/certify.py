@@ -28,6 +28,7 @@ from graphdnn.analysis.certificate.roundoff import (
 from graphdnn.analysis.certificate.summation import summation
 from graphdnn.analysis.oracle import allowances, evaluate
 from graphdnn.analysis.plan_inputs import host_inputs
+from graphdnn.analysis.rewrite_notes import rewrite_notes
 from graphdnn.dtypes import BOOLEANS, ELEMENTS, FLOATS, Array
 from graphdnn.engines.host.memory import empty, load
 from graphdnn.engines.operation_cost import reduction_length
@@ -58,7 +59,7 @@ from graphdnn.tensors import TensorSpec
 RANGE = Rule(
     id="certificate.range",
     expected="(low, high) with low <= high, for the uid of an input",
-    reason="a bound is worked out from where the inputs lie: {reason}",
+    reason="a bound is computed from the ranges of the inputs: {reason}",
     fix="give a range for the uid of every floating input, or data",
 )
 
@@ -68,9 +69,22 @@ Ranges = Mapping[int, tuple[float, float]]
 def of_plan(
     plan: ExecutionPlan, bindings: Mapping[int, Any] | None = None, ranges: Ranges | None = None
 ) -> Certificate:
-    """With ``bindings`` the bounds are those of this data, and the plan is run on it where its device is here; with
-    ``ranges`` ({uid: (low, high)} of inputs) they hold for all such data. Without either, only what holds for any data
-    is said: what each operation adds, relative to what it computes. Raises ``BadParam`` for what is no range.
+    """Error bounds of a plan.
+
+    With ``bindings`` the bounds hold for this data, and the plan is executed on it if its device is present. With
+    ``ranges`` they hold for all data in the ranges. Without both, the certificate states what each operation adds to
+    the error, relative to what it computes.
+
+    Args:
+        plan: The plan.
+        bindings: ``{uid: array}`` of the inputs.
+        ranges: ``{uid: (low, high)}`` of the inputs.
+
+    Returns:
+        The certificate.
+
+    Raises:
+        BadParam: A range or an array is invalid.
     """
     config, graph = plan.config, plan.config.fused.graph
     given = _checked(graph, ranges or {})
@@ -93,7 +107,7 @@ def of_plan(
         outputs=outputs,
         integers=integers,
         basis="data" if bindings is not None else "ranges" if given else "types",
-        notes=(*notes, *_orders(config), *_statistics(outputs)),
+        notes=(*notes, *rewrite_notes(config), *_orders(config), *_statistics(outputs)),
     )
 
 

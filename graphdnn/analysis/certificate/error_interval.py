@@ -27,7 +27,7 @@ class ErrorInterval:
 
     @classmethod
     def between(cls, low: float, high: float, error: float = 0.0) -> ErrorInterval:
-        """Of a tensor of which only a range is known."""
+        """The interval of a tensor whose range alone is known."""
         return cls(*(np.asarray(v, np.float64) for v in (low, high, error)))
 
     @property

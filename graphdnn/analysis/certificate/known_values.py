@@ -24,7 +24,7 @@ class Known:
 
     values: Mapping[int, Array] | None
     before: Mapping[int, Array] = field(default_factory=dict)  # of outputs that a beta reads
-    is_statistical: bool = False  # bounds that are hardly ever passed, in place of those that never are
+    is_statistical: bool = False  # bounds that hold almost always, in place of bounds that always hold
     totals: dict[int, Array] = field(default_factory=dict)  # of sums of exact operands, which another walk may share
     numbers: Numbers = field(default_factory=dict)  # of tensors that carry the same values
 

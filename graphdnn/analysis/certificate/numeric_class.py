@@ -51,7 +51,7 @@ _SHORTER = {
 
 @dataclass(frozen=True, slots=True)
 class OperationClass:
-    """The roundings of one operation. Two that are equal have the same error bound."""
+    """The roundings of one operation. Equal entries have equal error bounds."""
 
     operation: str  # "conv_fprop", "add"
     operands: tuple[str, ...]  # element types
@@ -60,10 +60,17 @@ class OperationClass:
     method: str  # "exact", "copied", "rounded" or "summed", or an algorithm of larger errors
     shorter: tuple[str, ...] = ()  # where the arithmetic has fewer digits than its type
     growth: float = 1.0  # rounding errors beside those of a plain sum, as the engine states
-    is_stable: bool = True  # the same bits on every run
+    is_stable: bool = True  # the same bits on every run, with as many BLAS threads
 
     def can_replace(self, other: OperationClass) -> bool:
-        """True when its errors are in no way larger than the other one's."""
+        """Whether no error is larger than in the other entry.
+
+        Args:
+            other: The other entry.
+
+        Returns:
+            True or False.
+        """
         alike = ("operation", "operands", "results", "arithmetic")
         return (
             all(getattr(self, name) == getattr(other, name) for name in alike)
@@ -80,28 +87,43 @@ class OperationClass:
         return f"{self.operation} {types}: {self.method} in {self.arithmetic}" + "".join(f", {n}" for n in notes)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with the fields of the entry."""
         entry = asdict(self)
         return entry | {name: list(entry[name]) for name in ("operands", "results", "shorter")}
 
 
 @dataclass(frozen=True, slots=True)
 class NumericClass:
-    """One entry for each operation of a graph, in its order."""
+    """The roundings of a plan, with one entry for each operation of the graph."""
 
     operations: tuple[OperationClass, ...]
 
     @property
     def is_exact(self) -> bool:
-        """True when no operation rounds: every plan of the class computes the same bits."""
+        """Whether no operation rounds. All plans of such a class compute the same bits."""
         return all(entry.method in (EXACT, COPIED) for entry in self.operations)
 
     def can_replace(self, other: NumericClass) -> bool:
-        """True when a plan of this class may stand in for one of the other: no error bound is larger."""
+        """Whether a plan of this class can replace a plan of the other class: no error bound is larger.
+
+        Args:
+            other: The other class.
+
+        Returns:
+            True or False.
+        """
         pairs = zip(self.operations, other.operations, strict=False)
         return len(self.operations) == len(other.operations) and all(a.can_replace(b) for a, b in pairs)
 
     def differences(self, other: NumericClass) -> list[str]:
-        """What the other one has differently, a line for each operation; empty for equal classes."""
+        """The differences between two classes.
+
+        Args:
+            other: The other class.
+
+        Returns:
+            A line for each operation that differs; none for equal classes.
+        """
         if len(self.operations) != len(other.operations):
             return [f"{len(self.operations)} operations, then {len(other.operations)}"]
         pairs = enumerate(zip(self.operations, other.operations, strict=True))
@@ -111,18 +133,36 @@ class NumericClass:
         return "\n".join(dict.fromkeys(map(str, self.operations)))
 
     def to_json(self) -> list[dict[str, Any]]:
+        """Plain data with one entry for each operation."""
         return [entry.to_json() for entry in self.operations]
 
     @classmethod
     def from_json(cls, data: Any) -> NumericClass:
-        """Raises ``ValueError`` for what ``to_json`` does not write."""
+        """Read what ``to_json`` wrote.
+
+        Args:
+            data: The plain data.
+
+        Returns:
+            The class.
+
+        Raises:
+            ValueError: The data has another form.
+        """
         if not isinstance(data, list):
             raise ValueError("a numeric class is a list of operations")
         return cls(tuple(map(_entry, data)))
 
 
 def numeric_class(config: EngineConfig) -> NumericClass:
-    """The class of a configuration; nothing is compiled and no device is looked for."""
+    """The numeric class of a configuration. Nothing is compiled, and no device is needed.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        The class.
+    """
     mains = {id(choice.task.op.main): choice for choice in config.choices}
     return NumericClass(tuple(_class_of(op, mains.get(id(op))) for op in config.fused.graph.operations))
 

@@ -39,7 +39,7 @@ _R = ReductionOperator
 
 @dataclass(frozen=True, slots=True)
 class OverflowProof:
-    """What is known of the sums of one integer operation."""
+    """What is known of the sums of one integer operation: the largest magnitude, and whether the type holds it."""
 
     operation: str
     arithmetic: DataType
@@ -52,7 +52,7 @@ class OverflowProof:
 
     @property
     def advice(self) -> str:
-        """What to do where it is not proved; empty where it is."""
+        """What to do if the absence of an overflow is not proved; else empty."""
         if self.is_proved:
             return ""
         if self.arithmetic is DataType.INT64:
@@ -67,6 +67,7 @@ class OverflowProof:
         return f"{said}: no overflow" if self.is_proved else f"{said}: NOT proved, they may wrap; {self.advice}"
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with the fields of the proof."""
         return {
             "operation": self.operation, "arithmetic": self.arithmetic.name, "length": self.length,
             "largest": str(self.largest), "limit": str(self.limit), "is_proved": self.is_proved,

@@ -57,7 +57,7 @@ def _clipped(boxes: Sequence[ErrorInterval], most: Array, parameters: Parameters
 
 
 def _rounded_clips(parameters: Parameters) -> list[float]:
-    """Those that no narrow arithmetic has exactly."""
+    """The constants that no narrow arithmetic has exactly."""
     clips = (float(parameters[name]) for name in ("relu_lower_clip", "relu_upper_clip"))
     return [clip for clip in clips if isfinite(clip) and float(np.float32(clip)) != clip]
 

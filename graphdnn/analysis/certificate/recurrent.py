@@ -8,9 +8,9 @@ and adds the roundings of a library's function. New states are products and sums
     f^ c^ - f c = f^ (c^ - c) + c (f^ - f)
 
 and are rounded to the type of y. ``Deviation`` carries all of it to the next step; ``Linear`` carries what steps before
-were off as a product of their matrices, for up to ``BLOCK`` steps, with what is left of second order. Of both bounds
-the smaller one holds. States of all cells but ReLU stay below 1, or below their first values, and cells grow by at
-most 1 a step: no error is larger than the sum of both.
+were off as a product of their matrices, for up to ``BLOCK`` steps, with the remaining terms of second order. The
+smaller of both bounds holds. States of all cells but ReLU stay below 1, or below their first values, and cells grow by
+at most 1 a step: no error is larger than the sum of both.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _Layer:
             self.start, (self.h,) = start_at(self.h)
 
     def rounded(self, x: StateError, units: float) -> StateError:
-        """What is left of a formula's roundings, each of at most its magnitude."""
+        """The remaining roundings of a formula, each of at most its magnitude."""
         return x.plus(units * self.arithmetic.u * x.reach + units * self.arithmetic.floor)
 
     def sigmoid(self, x: StateError) -> StateError:

@@ -132,7 +132,7 @@ class StateError:
         return StateError(self.value, self.off.plus(error), _linear(parts, lambda: self.rest.plus(error)))
 
     def times(self, factor: Array, error: Any = 0.0) -> StateError:
-        """By known factors, of which those that are computed with may be off."""
+        """By known factors. The factors that the plan computes with may be off."""
         parts = [] if self.linear is None else [self.linear.by * factor[..., None]]
         off = self.off.scaled(np.abs(factor) + error)
         more = self.off.scaled(np.broadcast_to(error, factor.shape))
@@ -191,7 +191,7 @@ def start_at(*states: StateError) -> tuple[Deviation, list[StateError]]:
 
 
 def go_on(start: Deviation, *states: StateError) -> tuple[Deviation, list[StateError]]:
-    """What is left of a step is a start of its own for the steps behind it."""
+    """The remaining error of a step is a new start for the steps behind it."""
     rests = np.concatenate([x.rest.each for x in states], axis=1)
     found, place = [], 0
     for x in states:

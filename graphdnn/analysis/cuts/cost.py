@@ -12,7 +12,7 @@ from graphdnn.engines.operation_cost import bytes_moved
 from graphdnn.engines.renames import matches_name
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
-from graphdnn.fusion import FusedGraph, FusedOp, Limits, fuse
+from graphdnn.fusion import FusedGraph, FusedOp, FusionLimits, fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Filters, Ranking
 from graphdnn.plan import ExecutionPlan
@@ -22,7 +22,7 @@ BARRED = Rule(
     id="cuts.engines",
     expected="an engine whose name has none of {words}",
     reason="every engine that serves this part of the graph was deselected by name",
-    fix="deselect less",
+    fix="deselect fewer engines",
     status=Status.NOT_SUPPORTED,
 )
 
@@ -34,7 +34,7 @@ class CostEvaluator:
     """
 
     def __init__(
-        self, device: DeviceSpec, filters: Filters, without: Sequence[str], limits: Limits, *, measure: bool
+        self, device: DeviceSpec, filters: Filters, without: Sequence[str], limits: FusionLimits, *, measure: bool
     ) -> None:
         self.device, self._filters, self._without, self._limits = device, filters, without, limits
         self._bench = Bench() if measure else None
@@ -46,7 +46,12 @@ class CostEvaluator:
         predicted = total(map(self.of_kernel, fused))
         if self._bench is None:
             return predicted
-        return replace(predicted, measured=self._bench.seconds(ExecutionPlan(self._best(fused))))
+        return replace(predicted, timed=(self._bench.enter(ExecutionPlan(self._best(fused))),))
+
+    def measure(self) -> None:
+        """Fill in the times of all costs, if they are to be measured."""
+        if self._bench is not None:
+            self._bench.measure()
 
     def fused(self, part: OperationGraph) -> FusedGraph:
         return fuse(part, self._limits.within(part))

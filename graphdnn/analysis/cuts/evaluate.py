@@ -13,7 +13,7 @@ from graphdnn.analysis.cuts.subgraphs import SubgraphBuilder, connected
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.device_selection import device_spec
 from graphdnn.errors import BadParam
-from graphdnn.fusion import NO_LIMITS, FusedGraph, Limits, fuse
+from graphdnn.fusion import NO_LIMITS, FusedGraph, FusionLimits, fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Filters
 from graphdnn.plan import ExecutionPlan
@@ -22,8 +22,8 @@ from graphdnn.rules import Rule
 MARGIN = Rule(
     id="cuts.margin",
     expected="a share of at least 0",
-    reason="times that differ by less than this share of the faster one are called neutral",
-    fix="leave it out, or give it like 0.1",
+    reason="two times are called neutral if they differ by less than this share of the faster time",
+    fix="leave it out, or pass a number such as 0.1",
 )
 FUSED_AGAIN = 64  # operations; of larger graphs only the kernels near a cut are looked at again
 PREDICTED_MARGIN, MEASURED_MARGIN = 0.1, 0.05  # differences below this share say nothing
@@ -37,32 +37,57 @@ def cuts_of(
     margin: float | None = None,
     filters: Filters | None = None,
     without: Sequence[str] = (),
-    limits: Limits = NO_LIMITS,
+    limits: FusionLimits = NO_LIMITS,
 ) -> Cuts:
-    """Every cut in execution order, with what both sides and the whole take on a device.
+    """Every cut of a graph in order of execution, with the time of both sides and of the whole.
 
-    ``measure`` executes the whole and all sides, which needs the device. ``without``: words that no engine's name has.
-    Raises ``NotSupported`` when the device is not here, or when no engine serves an operation.
+    Args:
+        graph: The operation graph.
+        device: A profile, its name, or None for the default device.
+        measure: True executes the whole graph and all sides. That needs the device.
+        margin: The share of the time below which a difference counts as none. None takes the default.
+        filters: What configurations must not be or cost.
+        without: Words that no engine's name may contain.
+        limits: Kernels that the fusion is forced or forbidden to make.
+
+    Returns:
+        The cuts.
+
+    Raises:
+        NotSupported: No engine serves an operation, or the device is not present and ``measure`` is set.
     """
     spec, fused = device_spec(device), fuse(graph, limits)
     if margin is None:
         margin = MEASURED_MARGIN if measure else PREDICTED_MARGIN
     elif isinstance(margin, bool) or not isinstance(margin, (int, float)) or not 0 <= margin < inf:
         raise BadParam(MARGIN.reject("CUTS", "margin", margin))
-    survey = _Survey(
-        fused, CostEvaluator(spec, filters or Filters(), without, limits, measure=measure), measure=measure
-    )
+    costs = CostEvaluator(spec, filters or Filters(), without, limits, measure=measure)
+    survey = _Survey(fused, costs, measure=measure)
 
     def cut(place: Place) -> Cut:
         tensors = tuple(graph.tensors[uid] for uid in place.uids)
         before, after = (survey.side(members, place.uids) for members in (place.before, place.after))
         return Cut(tensors, split_here(graph, place, limits), before, after, survey.whole, margin)
 
-    return Cuts(graph, spec, survey.whole, margin, tuple(map(cut, places(fused))))
+    cuts = Cuts(graph, spec, survey.whole, margin, tuple(map(cut, places(fused))))
+    costs.measure()
+    return cuts
 
 
 def of_plan(plan: ExecutionPlan, *, measure: bool = False, margin: float | None = None) -> Cuts:
-    """The cuts of a plan's graph on its device, with the limits of its fusion."""
+    """The cuts of a plan's graph on its device, with the limits of its fusion.
+
+    Args:
+        plan: The plan.
+        measure: True executes the whole graph and all sides. That needs the device.
+        margin: The share of the time below which a difference counts as none. None takes the default.
+
+    Returns:
+        The cuts.
+
+    Raises:
+        NotSupported: The device is not present and ``measure`` is set.
+    """
     config = plan.config
     notes = Filters(allowed_numerical_notes=frozenset(config.numerical_notes))
     graph, limits = config.fused.graph, config.fused.limits

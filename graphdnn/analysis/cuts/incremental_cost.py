@@ -17,7 +17,7 @@ _STEPS = 2
 
 
 class IncrementalCost:
-    """Prices of the sides of cuts, from the kernels of the whole and those that are made anew."""
+    """Costs of the sides of cuts, from the kernels of the whole and from new kernels."""
 
     def __init__(self, fused: FusedGraph, carver: SubgraphBuilder, prices: CostEvaluator) -> None:
         graph = fused.graph

@@ -1,4 +1,4 @@
-"""What a graph and its parts take, measured where their device is: medians of several executions."""
+"""What a graph and its parts take, measured where their device is: medians with intervals."""
 
 from __future__ import annotations
 
@@ -8,40 +8,71 @@ from typing import Any
 
 import numpy as np
 
+from graphdnn.analysis.median_statistics import FEWEST, Interval, median_interval
 from graphdnn.dtypes import ELEMENTS, FLOATS, Array, cast
 from graphdnn.engines.host.memory import empty, store
 from graphdnn.plan import ExecutionPlan
 from graphdnn.tensors import TensorSpec
 
-REPEAT = 20
+MOST_ROUNDS = 20
+SECONDS = 1.5  # after that long a round is the last, once there are enough samples for an interval
+_CALLS = 5  # of one round on a device, which tells the time of each
 _DRAWN = 65_537  # values that large tensors repeat: drawing takes longer than all executions would
 
 
+class Timed:
+    """A plan and its times."""
+
+    __slots__ = ("bindings", "plan", "samples", "workspace")
+
+    def __init__(self, plan: ExecutionPlan, bindings: dict[int, Any]) -> None:
+        self.plan, self.bindings, self.workspace = plan, bindings, plan.new_workspace()
+        self.samples: list[float] = []
+
+    @property
+    def interval(self) -> Interval:
+        return median_interval(self.samples)
+
+    def call(self) -> None:
+        self.plan.execute(self.bindings, self.workspace)
+
+    def sample(self) -> None:
+        timings = getattr(self.plan, "timings", None)  # a device tells its own time
+        if timings is not None:
+            self.samples.append(float(median(timings(self.call, _CALLS))))
+            return
+        start = perf_counter()
+        self.call()
+        self.samples.append(perf_counter() - start)
+
+
 class Bench:
-    """Times plans that share tensors. A part finds what another one has written, so parts are timed in their order."""
+    """Times plans that share tensors. Plans take turns, so that a machine that slows down slows all of them.
+
+    A part reads what another one has written, so the plans are executed in their order.
+    """
 
     def __init__(self) -> None:
         self._arrays: dict[int, Any] = {}
         self._rng = np.random.default_rng(0)
+        self._timed: list[Timed] = []
 
-    def seconds(self, plan: ExecutionPlan) -> float:
-        """The median after one more execution. Raises ``NotSupported`` when the plan's device is not here."""
+    def enter(self, plan: ExecutionPlan) -> Timed:
+        """Times of a plan, for ``measure`` to fill in. Raises ``NotSupported`` when the plan's device is not here."""
         plan.load()
-        bindings, workspace = self._bindings(plan), plan.new_workspace()
-        plan.execute(bindings, workspace)
-        times: list[float] = []
+        timed = Timed(plan, self._bindings(plan))
+        timed.call()
+        self._timed.append(timed)
+        return timed
 
-        def call() -> None:
-            start = perf_counter()
-            plan.execute(bindings, workspace)
-            times.append(perf_counter() - start)
-
-        timings = getattr(plan, "timings", None)  # a device tells its own time
-        if timings is not None:
-            return float(median(timings(call, REPEAT)))
-        for _ in range(REPEAT):
-            call()
-        return median(times)
+    def measure(self) -> None:
+        """Execute all plans in rounds: enough for intervals, and more while there is time."""
+        start = perf_counter()
+        for done in range(MOST_ROUNDS):
+            if done >= FEWEST and perf_counter() - start > SECONDS:
+                break
+            for timed in self._timed:
+                timed.sample()
 
     def _bindings(self, plan: ExecutionPlan) -> dict[int, Any]:
         graph = plan.config.fused.graph

@@ -13,7 +13,7 @@ from graphdnn.enums import Status
 # What an entry is about, and what the word stands for in the documentation.
 KINDS: dict[str, str] = {
     "edge": "two operations that stayed in kernels of their own",
-    "pattern": "a chain that was not taken as one kernel, or an engine written for another kind of operation",
+    "pattern": "a chain of operations that did not become one kernel, or an engine for another kind of operation",
     "engine": "an engine that could not serve a fused operation",
     "filter": "an engine that serves it and that notes, determinism, workspace or its name excluded",
     "knob": "a knob, or knob values of an engine that serves it with others",
@@ -121,6 +121,6 @@ SUBJECT_FIELDS: tuple[tuple[str, str, str], ...] = (
 )
 LEDGER_FIELDS: tuple[tuple[str, str, str], ...] = (
     ("format", "string", "graphdnn.ledger"),
-    ("version", "integer", "1; another number means other things by the same words"),
+    ("version", "integer", "1; another number means that the fields have another meaning"),
     ("entries", "array of object", "one for each refusal"),
 )

@@ -14,7 +14,7 @@ FORMAT, VERSION = "graphdnn.ledger", 1
 
 
 class DiagnosticList:
-    """Entries in the order in which they were found."""
+    """Refusals in the order in which they were found."""
 
     __slots__ = ("entries",)
 
@@ -50,11 +50,20 @@ class DiagnosticList:
         operation: str | int | None = None,
         uid: int | None = None,
     ) -> DiagnosticList:
-        """The entries that agree with everything given.
+        """The refusals that agree with every argument.
 
-        ``engine`` is a name or an id; ``rule`` an id, or the part of one before a dot; ``operation`` the index of a
-        fused operation, or an operation's label or name. Raises ``BadParam`` for an engine, a kind or a rule that there
-        is not: nothing of it could have been refused.
+        Args:
+            engine: The name or the id of an engine.
+            kind: "edge", "pattern", "engine", "filter", "knob" or "value".
+            rule: The id of a rule, or the part of an id before a dot.
+            operation: The index of a fused operation, or the label or the name of an operation.
+            uid: The uid of a tensor.
+
+        Returns:
+            The selected refusals.
+
+        Raises:
+            BadParam: There is no such engine, kind or rule, so nothing could have been refused for it.
         """
         check_names(engine, kind, rule)
         engine = current_name(engine) if isinstance(engine, str) else engine
@@ -71,7 +80,7 @@ class DiagnosticList:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Ids of the rules, each once, in order."""
+        """The ids of the rules, each once, in order."""
         return tuple(dict.fromkeys(e.rule for e in self.entries))
 
     def __repr__(self) -> str:
@@ -82,6 +91,7 @@ class DiagnosticList:
         return "\n".join(map(str, self.entries)) or "nothing was refused"
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data: the entries and their fields."""
         return {"format": FORMAT, "version": VERSION, "entries": [e.to_json() for e in self.entries]}
 
 

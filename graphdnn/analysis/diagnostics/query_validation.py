@@ -15,7 +15,7 @@ from graphdnn.rules import RULES, Rule
 UNKNOWN = Rule(
     id="ledger.unknown",
     expected="one of {known}",
-    reason="there is no such {what}, so an empty answer would say nothing",
+    reason="there is no such {what}, so nothing could have been refused for it",
     fix="choose one of the names, or leave it out",
 )
 _NEAREST = 12  # rules that are named

@@ -25,6 +25,9 @@ def page(kernel: KernelView) -> str:
 
 def _about(kernel: KernelView) -> Iterator[Row]:
     yield "engine", f"{kernel.engine} on {kernel.device.name}"
+    for line in () if kernel.rewrite is None else kernel.rewrite.lines():
+        head, _, rest = line.strip().partition(": ")
+        yield head, rest
     for i, op in enumerate(kernel.operations):
         yield "operations" if i == 0 else "", f"[{i}] {op.line()}"
     gone = ", ".join(f"{t.label()} as {t.data_type.name}" for t in kernel.op.internal)

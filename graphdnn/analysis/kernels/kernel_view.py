@@ -17,6 +17,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import Kernel
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.operation_cost import bytes_moved, floor_seconds, flops
+from graphdnn.engines.rewrite_step import RewriteStep
 from graphdnn.errors import GraphdnnError, Rejection
 from graphdnn.fusion import FusedOp
 from graphdnn.heuristics import Choice
@@ -160,53 +161,66 @@ class KernelView:
 
     @property
     def name(self) -> str:
+        """The name of the kernel."""
         return self.compiled.name
 
     @property
     def engine(self) -> str:
-        """With the knobs that differ from their defaults."""
+        """The engine with the knobs that differ from their defaults."""
         return self.choice.name
 
     @property
+    def rewrite(self) -> RewriteStep | None:
+        """The rewrite that the engine applies before another engine computes the operations; None where there is
+        none.
+        """
+        return self.choice.rewrite
+
+    @property
     def device(self) -> DeviceSpec:
+        """The device of the plan."""
         return self.choice.task.device
 
     @property
     def op(self) -> FusedOp:
+        """The fused operation that became the kernel."""
         return self.choice.task.op
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """In the order of execution; ``// operation N`` in the text counts them."""
+        """The operations in order of execution. ``// operation N`` in the text counts them."""
         return self.op.operations
 
     @property
     def vanished(self) -> tuple[int, ...]:
-        """Uids of tensors that this kernel keeps in registers: they have no memory."""
+        """The uids of tensors that the kernel keeps in registers. They have no memory."""
         return tuple(t.uid for t in self.op.internal)
 
     @property
     def reads(self) -> tuple[int, ...]:
+        """The uids of tensors that the kernel reads from memory."""
         return tuple(t.uid for t in self.op.inputs)
 
     @property
     def writes(self) -> tuple[int, ...]:
+        """The uids of tensors that the kernel writes to memory."""
         return tuple(t.uid for t in self.op.outputs)
 
     @property
     def is_on_host(self) -> bool:
+        """Whether the kernel runs on the host."""
         return isinstance(self.compiled, Kernel)
 
     # Text.
 
     @property
     def texts(self) -> tuple[KernelText, ...]:
-        """Each text that is launched, once; empty on the host and where a library does all the work."""
+        """Each text that is launched, once. There is none on the host, or if a library does all the work."""
         return tuple(dict.fromkeys(step.text for step in self.launches if step.text is not None))
 
     @property
     def source(self) -> str:
-        """The text of every kernel that is launched; on the host the NumPy functions that are called."""
+        """The text of every kernel that is launched; on the host, the NumPy functions that are called."""
         if isinstance(self.compiled, Kernel):
             from graphdnn.analysis.kernels.host_source import host_source
 
@@ -215,7 +229,7 @@ class KernelView:
 
     @property
     def source_lines(self) -> tuple[SourceLine, ...]:
-        """Which lines of the texts begin which operation."""
+        """The lines of the texts where each operation begins."""
         from graphdnn.plan.source_lines import source_lines
 
         return source_lines(self.op, self.compiled)
@@ -224,7 +238,7 @@ class KernelView:
 
     @property
     def launches(self) -> tuple[LaunchView, ...]:
-        """In the order of the stream; empty on the host."""
+        """The launches in the order of the stream; none on the host."""
         if isinstance(self.compiled, Kernel):
             return ()
         from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
@@ -238,7 +252,7 @@ class KernelView:
 
     @property
     def main(self) -> LaunchView | None:
-        """The launch whose text has the kernel's last operations and the most of them; None on the host."""
+        """The launch whose text has the last operations of the kernel, and the most of them; None on the host."""
         launches = [launch for launch in self.launches if not launch.is_library]
         counts = {launch.name: 0 for launch in launches}
         for line in self.source_lines:
@@ -247,30 +261,33 @@ class KernelView:
 
     @property
     def options(self) -> tuple[str, ...]:
+        """The options of the compiler."""
         main = self.main
         return () if main is None else main.options
 
     @property
     def architecture(self) -> str:
-        """``sm_90a``; the device's name on the host."""
+        """The architecture of the code, for example ``sm_90a``; on the host, the name of the device."""
         return self.device.name if self.is_on_host else arch_of(self.device.compute_capability, self.device.name)
 
     @property
     def registers(self) -> int:
-        """Of a thread of the launch that takes the most; so ``shared`` and the spills. 0 on the host."""
+        """The most registers of a thread in any launch; 0 on the host."""
         return max((r.registers for r in self._resources), default=0)
 
     @property
     def shared(self) -> int:
+        """The most bytes of shared memory of a block in any launch; 0 on the host."""
         return max((launch.shared for launch in self.launches), default=0)
 
     @property
     def spills(self) -> int:
-        """Bytes stored and loaded for want of registers."""
+        """The most bytes that a thread stores and loads for lack of registers; 0 on the host."""
         return max((r.spill_stores + r.spill_loads for r in self._resources), default=0)
 
     @property
     def stack(self) -> int:
+        """The most bytes of stack of a thread; 0 on the host."""
         return max((r.stack for r in self._resources), default=0)
 
     @property
@@ -279,13 +296,13 @@ class KernelView:
 
     @property
     def occupancy(self) -> Occupancy | None:
-        """Of the main launch."""
+        """The occupancy of the main launch; None on the host."""
         main = self.main
         return None if main is None else main.occupancy
 
     @property
     def cubin_hash(self) -> str:
-        """SHA-256 over the cubins of all launches; empty on the host."""
+        """SHA-256 of the cubins of all launches; empty on the host."""
         found = [launch.cubin_hash for launch in self.launches]
         return found[0] if len(found) == 1 else hashlib.sha256("".join(found).encode()).hexdigest() if found else ""
 
@@ -293,33 +310,43 @@ class KernelView:
 
     @property
     def bytes(self) -> int:
-        """That have to cross memory at least once."""
+        """Bytes that have to cross memory at least once."""
         return bytes_moved(self.op)
 
     @property
     def flops(self) -> int:
+        """The number of arithmetic operations; a multiply-add counts as two."""
         return sum(map(flops, self.operations))
 
     @property
     def floor_seconds(self) -> float:
-        """What neither arithmetic nor memory at their peaks could beat."""
+        """The least time, in seconds, that the peaks of arithmetic and memory allow."""
         return floor_seconds(self.op, self.device)
 
     @property
     def bound_by(self) -> str:
+        """What sets the least time: arithmetic or memory."""
         return "memory" if self.floor_seconds <= self.bytes / self.device.bandwidth else "arithmetic"
 
     @property
     def predicted_seconds(self) -> float:
+        """The predicted time, in seconds."""
         return self.choice.cost.seconds
 
     @property
     def is_view(self) -> bool:
-        """True where nothing runs: the result is the operand's memory under other strides."""
+        """Whether nothing runs, because the result is the operand's memory under other strides."""
         return self.predicted_seconds == 0
 
     def roofline_share(self, seconds: float | None = None) -> float:
-        """The least time over ``seconds``, or over the prediction where nothing was measured; 1 for a view."""
+        """The least time divided by the time of the kernel.
+
+        Args:
+            seconds: The measured time. None takes the predicted one.
+
+        Returns:
+            A share from 0 to 1; 1 for a view.
+        """
         taken = self.predicted_seconds if seconds is None else seconds
         return self.floor_seconds / taken if taken else 1.0
 
@@ -332,12 +359,14 @@ class KernelView:
         return page(self)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with everything that the view shows."""
         return {
             "index": self.index, "name": self.name, "engine": self.engine, "device": self.device.name,
             "architecture": self.architecture, "operations": [op.label() for op in self.operations],
             "reads": list(self.reads), "writes": list(self.writes), "vanished": list(self.vanished),
             "launches": [launch.to_json() for launch in self.launches],
             "source_lines": [line.to_json() for line in self.source_lines],
+            "rewrite": None if self.rewrite is None else self.rewrite.to_json(),
             "bytes": self.bytes, "flops": self.flops, "floor_us": self.floor_seconds * 1e6, "bound_by": self.bound_by,
             "predicted_us": self.predicted_seconds * 1e6, "roofline_share": self.roofline_share(),
         }  # fmt: skip

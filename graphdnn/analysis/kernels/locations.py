@@ -17,8 +17,8 @@ from graphdnn.tensors import TensorSpec
 SUBJECT = Rule(
     id="kernels.subject",
     expected="a uid or name of a tensor, or a label, name or kind of an operation: {known}",
-    reason="nothing in the plan's graph is called that",
-    fix="look at plan.kernels for what there is",
+    reason="no tensor and no operation of the plan has this name",
+    fix="plan.kernels lists the kernels",
 )
 
 
@@ -34,7 +34,7 @@ class Place:
 
     @property
     def is_vanished(self) -> bool:
-        """True for a tensor that the kernel keeps in registers."""
+        """Whether the kernel keeps the tensor in registers."""
         return self.tensor is not None and self.tensor.uid in self.kernel.vanished
 
     def __str__(self) -> str:
@@ -49,6 +49,7 @@ class Place:
         return f"<Place {self}>"
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with the fields of the place."""
         return {
             "kernel": self.kernel.index, "operation": self.operation.label(), "role": self.role,
             "tensor": None if self.tensor is None else self.tensor.uid, "is_vanished": self.is_vanished,

@@ -21,7 +21,7 @@ INDEX = Rule(
     id="kernels.index",
     expected="{expected}",
     reason="{reason}",
-    fix="look at plan.kernels for what there is",
+    fix="plan.kernels lists the kernels",
 )
 TEXT = Rule(
     id="kernels.text",

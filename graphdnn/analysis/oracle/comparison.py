@@ -209,7 +209,7 @@ def _float_difference(spec: TensorSpec, actual: Array, wanted: Array, swing: Arr
 
 
 def _largest(apart: Array, swing: Array | None) -> float:
-    """Of all differences, those that a close decision explains left out."""
+    """All differences except the ones that a close decision explains."""
     if swing is not None:
         apart = np.maximum(apart - swing * (1 + 1e-9), 0.0)
     return float(apart.max(initial=0.0))

@@ -1,4 +1,4 @@
-"""Edits of flags, of what is set and not read, and of which tensor a port means."""
+"""Edits of flags, of attributes that are set and not read, and of the tensors that ports name."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Case:
 
     @cached_property
     def beside(self) -> dict[Key, list[Key]]:
-        """For each tensor those that an operation has together with it."""
+        """For each tensor the tensors that an operation has together with it."""
         found: dict[Key, dict[Key, None]] = {}
         for mine in self.ports:
             for key in mine.values():

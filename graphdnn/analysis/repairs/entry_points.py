@@ -14,7 +14,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.device_selection import device_spec
 from graphdnn.enums import HeurMode
 from graphdnn.errors import GraphdnnError
-from graphdnn.fusion import NO_LIMITS, Limits
+from graphdnn.fusion import NO_LIMITS, FusionLimits
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
 from graphdnn.operations import Operation
@@ -27,7 +27,7 @@ def of_draft(
     device: DeviceSpec | str | None = None,
     mode: HeurMode = HeurMode.A,
     filters: Filters | None = None,
-    limits: Limits = NO_LIMITS,
+    limits: FusionLimits = NO_LIMITS,
 ) -> Repairs:
     return repairs_of(draft, Target(device_spec(device), mode, filters or Filters(), limits))
 
@@ -37,26 +37,67 @@ def of_graph(
     device: DeviceSpec | str | None = None,
     mode: HeurMode = HeurMode.A,
     filters: Filters | None = None,
-    limits: Limits = NO_LIMITS,
+    limits: FusionLimits = NO_LIMITS,
 ) -> Repairs:
-    """Edits with which the graph fuses further, or an engine serves it that is predicted to be faster."""
+    """Repairs that fuse a graph further, or that give it a faster engine.
+
+    Args:
+        graph: The operation graph.
+        device: A profile, its name, or None for the default device.
+        mode: The heuristic mode.
+        filters: What configurations must not be or cost.
+        limits: Kernels that the fusion is forced or forbidden to make.
+
+    Returns:
+        The repairs, smallest first.
+
+    Raises:
+        NotSupported: No fusion satisfies the limits.
+    """
     return of_draft(Draft.of_graph(graph), device, mode, filters, limits)
 
 
 def of_plan(plan: ExecutionPlan) -> Repairs:
-    """For the device and under the filters that the plan was ranked with."""
+    """Repairs for the graph of a plan, on its device and with its filters.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        The repairs, smallest first.
+    """
     config = plan.config
     fused, mode = config.fused, HeurMode.A if config.mode is None else config.mode
     return of_graph(fused.graph, config.device, mode, config.filters, fused.limits)
 
 
 def of_data(data: Mapping[str, Any], device: DeviceSpec | str | None = None, mode: HeurMode = HeurMode.A) -> Repairs:
-    """For the entries of a graph file, legal or not. Raises ``MalformedFile`` for what is not even written as one."""
+    """Repairs for the content of a graph file, legal or not.
+
+    Args:
+        data: The parsed file.
+        device: A profile, its name, or None for the default device.
+        mode: The heuristic mode.
+
+    Returns:
+        The repairs, smallest first.
+
+    Raises:
+        MalformedFile: The content has not even the form of a graph.
+    """
     return of_draft(Draft.of_data(data), device, mode)
 
 
 def of_error(error: GraphdnnError, device: DeviceSpec | str | None = None) -> Repairs:
-    """Edits with which what was refused is legal; none where the error is not about a graph or an operation."""
+    """Repairs for what an error refused.
+
+    Args:
+        error: The error.
+        device: A profile, its name, or None for the default device.
+
+    Returns:
+        The repairs, smallest first; none if the error is not about a graph or an operation.
+    """
     subject = error.subject
     if isinstance(subject, Ranking):
         fused = subject.fused

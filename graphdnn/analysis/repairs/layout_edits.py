@@ -41,7 +41,7 @@ def _beside(case: Case, key: Key) -> list[Key]:
 
 
 def _completed(dims: list[int], strides: list[int]) -> list[int] | None:
-    """Strides of which one is left out or not positive, with one that fits between the others, best without gaps."""
+    """Strides with one missing or not positive entry, which becomes a stride that fits, best without gaps."""
     if len(strides) == len(dims) - 1:
         options = [[*strides[:place], 0, *strides[place:]] for place in range(len(dims))]
     else:

@@ -19,7 +19,7 @@ FORMAT, VERSION = "graphdnn.repairs", 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repair:
-    """One suggestion. ``graph`` is the changed graph, legal and ranked."""
+    """One suggested edit. ``graph`` is the edited graph; it is legal and was ranked."""
 
     edit: str  # id of the row of the table, or two of them
     words: str
@@ -37,16 +37,29 @@ class Repair:
         cls, edit: Edit, draft: Draft, graph: OperationGraph, mends: tuple[str, ...], before: float | None,
         after: float | None,
     ) -> Repair:  # fmt: skip
+        """Make a repair from an edit that was tried.
+
+        Args:
+            edit: The edit.
+            draft: The graph before the edit.
+            graph: The graph after the edit.
+            mends: The ids of the rules that no longer refuse.
+            before: The predicted seconds before the edit, or None.
+            after: The predicted seconds after the edit, or None.
+
+        Returns:
+            The repair.
+        """
         return cls(edit.row, edit.words, changes(draft, edit.draft), tuple(dict.fromkeys(mends)), before, after, graph)
 
     @property
     def size(self) -> int:
-        """Tensors and operations that it touches."""
+        """The number of tensors and operations that the edit touches."""
         return len({line.split(": ", 1)[0] for line in self.changes})
 
     @property
     def gain(self) -> str:
-        """``makes it legal``, or the predicted times."""
+        """``makes it legal``, or the predicted times before and after."""
         if self.seconds_before is None or self.seconds is None:
             predicted = "" if self.seconds is None else f", predicted {self.seconds * 1e6:.1f} us"
             return f"makes it legal{predicted}"
@@ -58,6 +71,7 @@ class Repair:
         return "\n".join([*lines, f"  mends {', '.join(self.mends)}"] if self.mends else lines)
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with the edit, its effect and the edited graph."""
         return {
             "edit": self.edit,
             "words": self.words,
@@ -70,7 +84,7 @@ class Repair:
 
 
 class Repairs(Sequence[Repair]):
-    """Suggestions, smallest first; each was checked: the changed graph is legal and does what is said of it."""
+    """Suggested edits, smallest first. Each was tried: the edited graph is legal and has the stated effect."""
 
     __slots__ = ("_found", "device", "draft", "is_whole", "problems")
 
@@ -82,7 +96,7 @@ class Repairs(Sequence[Repair]):
         self.is_whole = True  # False where the draft is one operation of a graph that was never there
 
     def of_a_part(self) -> Repairs:
-        """The same, for an operation that was refused before there was a graph."""
+        """The same repairs for an operation that was refused before there was a graph."""
         self.is_whole = False
         self._found = tuple(replace(repair, seconds=None) for repair in self._found)  # of types that may still be open
         return self
@@ -107,6 +121,7 @@ class Repairs(Sequence[Repair]):
         return "\n".join(lines) or "nothing to repair was found"
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with every repair."""
         return {
             "format": FORMAT,
             "version": VERSION,

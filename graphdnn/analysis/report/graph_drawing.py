@@ -1,6 +1,6 @@
 """A graph drawn in layers, from top to bottom: operations as boxes, tensors as lines, kernels as frames.
 
-A node stands one layer below the last of those that it waits for. Within a layer nodes stand in the order of the
+A node stands one layer below the last node that it waits for. Within a layer nodes stand in the order of the
 middle of what feeds them, which keeps most lines from crossing. Colours come from the page's style.
 """
 

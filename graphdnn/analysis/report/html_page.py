@@ -22,7 +22,15 @@ def _style() -> str:
 
 
 def page(contents: Contents, version: str = "") -> str:
-    """The report of one graph on one device; ``version`` of the library, for the end of the page."""
+    """The report of one graph on one device as one HTML page.
+
+    Args:
+        contents: The contents.
+        version: The version of the library, for the end of the page.
+
+    Returns:
+        The text of the page.
+    """
     sections: list[Markup] = [
         _graph(contents), kernels_section(contents.kernels), roofline_section(contents.kernels, contents.measured),
         _times(contents), _ranking(contents), refusals_section(contents.ledger), repairs_section(contents.repairs),
@@ -47,20 +55,22 @@ def _header(contents: Contents) -> Markup:
     counts = plural(len(fused.graph.operations), "operation"), plural(len(fused), "kernel")
     tiles = [(f"{counts[0]} in {counts[1]}", "fused"), (device.name, "device")]
     if contents.not_compiled is not None:
-        reason = contents.not_compiled.rejections[0]
         tiles.append((seconds(contents.predicted_seconds or 0.0), "predicted"))
-        tiles.append(("not compiled", f"{reason.where}: expected {reason.expected}; {reason.fix}"))
+        tiles.append(("not compiled", contents.missing))
     elif contents.plan is None:
         tiles.append(("none", "no engine serves this graph: see the refusals"))
     else:
         predicted = contents.plan.config.predicted_seconds
-        tiles.append((seconds(predicted), f"predicted; {seconds(contents.floor_seconds)} at the least"))
+        tiles.append((seconds(predicted), f"predicted; {seconds(contents.floor_seconds or 0.0)} at the least"))
         tiles.append((size(contents.plan.workspace_size), "workspace"))
     tiles += [(seconds(t.middle), f"measured: {t.name}") for t in contents.timings[-1:]]
     shown = joined(element("div", element("b", value), element("span", name), class_="tile") for value, name in tiles)
-    name = "" if contents.plan is None else contents.plan.name
     return joined(
-        [element("h1", contents.title), element("p", element("code", name)), element("div", shown, class_="tiles")]
+        [
+            element("h1", contents.title),
+            element("p", element("code", contents.plan_name)),
+            element("div", shown, class_="tiles"),
+        ]
     )
 
 
@@ -130,14 +140,24 @@ def _class_of(contents: Contents) -> Markup:
 
 
 def comparison_page(left: Contents, right: Contents, version: str = "") -> str:
-    """Two reports beside each other, what differs first."""
+    """Two reports on one HTML page, with the differences first.
+
+    Args:
+        left: The contents of the left report.
+        right: The contents of the right report.
+        version: The version of the library, for the end of the page.
+
+    Returns:
+        The text of the page.
+    """
     pairs = (left, right)
     rows = [
         ("device", *(c.ranking.device.name for c in pairs)),
         ("kernels", *(len(c.ranking.fused) for c in pairs)),
-        ("plan", *("none" if c.plan is None else c.plan.name for c in pairs)),
+        ("plan", *(c.plan_name or "none: no engine serves this graph" for c in pairs)),
+        ("not compiled", *(c.missing for c in pairs)),
         ("predicted", *("" if c.predicted_seconds is None else seconds(c.predicted_seconds) for c in pairs)),
-        ("least time", *(seconds(c.floor_seconds) for c in pairs)),
+        ("least time", *("" if c.floor_seconds is None else seconds(c.floor_seconds) for c in pairs)),
         ("measured", *(seconds(c.timings[-1].middle) if c.timings else "" for c in pairs)),
         ("workspace", *("" if c.plan is None else size(c.plan.workspace_size) for c in pairs)),
         ("rules that refused", *(len(c.ledger.rules) for c in pairs)),

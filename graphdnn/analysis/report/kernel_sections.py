@@ -36,6 +36,8 @@ def _kernel(kernel: KernelView, texts: dict[str, int]) -> Markup:
         ("operations", joined(element("div", _described(kernel, i)) for i in range(len(kernel.operations)))),
         ("never in memory", ", ".join(f"{t.label()} as {t.data_type.name}" for t in kernel.op.internal)),
     ]
+    if kernel.rewrite is not None:
+        pairs.insert(1, ("rewrite", joined(element("div", line) for line in kernel.rewrite.lines())))
     pairs += [("work", "none: a view of the operand's memory")] if kernel.is_view else [
         ("work", f"{count(kernel.flops)}op, {size(kernel.bytes)} that have to move"),
         ("least time", f"{seconds(kernel.floor_seconds)}, bound by {kernel.bound_by}"),

@@ -37,21 +37,26 @@ class Timing:
 
     @property
     def middle(self) -> float:
+        """The median in seconds."""
         return median(self.seconds)
 
     @property
     def low(self) -> float:
+        """The shortest time in seconds."""
         return min(self.seconds)
 
     @property
     def high(self) -> float:
+        """The longest time in seconds."""
         return max(self.seconds)
 
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """What a page shows. ``plan`` is None if no engine serves the graph, or if this machine cannot compile the plan:
-    ``not_compiled`` is then the error that says what is missing.
+    """What a report shows.
+
+    ``plan`` is None if no engine serves the graph, or if this machine cannot compile the plan. ``not_compiled`` is
+    then the error.
     """
 
     title: str
@@ -67,10 +72,12 @@ class Contents:
 
     @cached_property
     def kernels(self) -> tuple[KernelView, ...]:
+        """The kernels of the plan."""
         return () if self.plan is None else tuple(kernels_of(self.plan))
 
     @cached_property
     def ledger(self) -> DiagnosticList:
+        """The refusals of the ranking."""
         return of_ranking(self.ranking)
 
     @cached_property
@@ -83,30 +90,53 @@ class Contents:
 
     @cached_property
     def certificate(self) -> Certificate | None:
+        """The error bounds of the plan; None without a plan, or for a large graph."""
         if self.plan is None or len(self.ranking.fused.graph.operations) > MOST_CERTIFIED:
             return None
         return certificate_of(self.plan)
 
     @cached_property
     def cuts(self) -> Cuts | None:
+        """The cuts of the plan's graph; None without a plan, or for a large graph."""
         if self.plan is None or len(self.ranking.fused.graph.operations) > MOST_REPAIRED:
             return None
         return cuts_of(self.plan)
 
     @property
     def predicted_seconds(self) -> float | None:
+        """The predicted time in seconds, or None if no engine serves the graph."""
         if self.plan is not None:
             return self.plan.config.predicted_seconds
         return None if self.not_compiled is None else self.configs[0].predicted_seconds
 
     @property
     def measured(self) -> Mapping[int, float]:
-        """Seconds by the index of a kernel. Whole executions are timed, so it is known where there is one kernel."""
+        """Seconds by the index of a kernel. They are known if the plan has one kernel, because whole executions are
+        timed.
+        """
         return {0: self.timings[-1].middle} if self.timings and len(self.kernels) == 1 else {}
 
     @property
-    def floor_seconds(self) -> float:
-        return sum(kernel.floor_seconds for kernel in self.kernels)
+    def floor_seconds(self) -> float | None:
+        """The least time, in seconds, that the peaks of arithmetic and memory allow; None without a plan."""
+        return None if self.plan is None else sum(kernel.floor_seconds for kernel in self.kernels)
+
+    @property
+    def missing(self) -> str:
+        """What this machine lacks to compile the plan, and the remedy; empty if the plan was compiled."""
+        if self.not_compiled is None:
+            return ""
+        reason = self.not_compiled.rejections[0]
+        return f"{reason.where}: expected {reason.expected}; {reason.fix}"
+
+    @property
+    def plan_name(self) -> str:
+        """The name of the plan, or of the best configuration if the plan was not compiled; empty if no engine serves
+        the graph.
+        """
+        if self.plan is not None:
+            return self.plan.name
+        return "" if self.not_compiled is None else self.configs[0].name
 
 
 def contents_of(
@@ -117,7 +147,22 @@ def contents_of(
     repeats: int = 0,
     timings: Sequence[Timing] = (),
 ) -> Contents:
-    """``plan``: the ranking's best unless given. With ``bindings`` and ``repeats`` it is executed and timed."""
+    """Collect the contents of a report.
+
+    Args:
+        ranking: The ranking of the graph.
+        plan: A plan. None builds the ranking's best configuration.
+        title: The title of the page.
+        bindings: ``{uid: array}`` to execute the plan on.
+        repeats: How often the plan is executed and timed.
+        timings: Measured times to show as well.
+
+    Returns:
+        The contents.
+
+    Raises:
+        BadParam: An array does not fit.
+    """
     not_compiled = None
     if plan is None and next(iter(ranking), None) is not None:
         try:

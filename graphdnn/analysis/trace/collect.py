@@ -9,6 +9,7 @@ import numpy as np
 
 from graphdnn.analysis.oracle import bounds, compare_values, evaluate
 from graphdnn.analysis.plan_inputs import host_inputs
+from graphdnn.analysis.rewrite_notes import rewrite_notes
 from graphdnn.analysis.trace.materialize import visible
 from graphdnn.analysis.trace.trace import Trace, Traced
 from graphdnn.dtypes import FLOATS, Array
@@ -18,10 +19,18 @@ from graphdnn.tensors import TensorSpec
 
 
 def of_plan(plan: ExecutionPlan, bindings: Mapping[int, Any]) -> Trace:
-    """Every value that the operations of a plan write. ``bindings`` need no outputs, but those that a beta reads.
+    """Every value that the operations of a plan write. The arrays of the outputs are not changed.
 
-    The arrays of the outputs are left as they are. Raises ``BadParam`` as ``execute`` does, and ``NotSupported``
-    when the plan's device is not here.
+    Args:
+        plan: The plan.
+        bindings: ``{uid: array}`` of the inputs, and of an output that a beta reads.
+
+    Returns:
+        The trace.
+
+    Raises:
+        BadParam: An array does not fit.
+        NotSupported: The device of the plan is not present.
     """
     seen = visible(plan.config)
     plan.load()
@@ -59,7 +68,7 @@ def of_plan(plan: ExecutionPlan, bindings: Mapping[int, Any]) -> Trace:
     own_graph = plan.config.fused.graph
     # What is in memory here is in the plan's graph as well: the same values and bounds are for both.
     compared = tuple(compare_values(own_graph, values, within, own))
-    return Trace(tuple(traced), same, (*seen.notes, *_edited(plan)), compared)
+    return Trace(tuple(traced), same, (*seen.notes, *rewrite_notes(seen.config), *_edited(plan)), compared)
 
 
 def _edited(plan: ExecutionPlan) -> Iterator[str]:

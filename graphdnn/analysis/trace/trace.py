@@ -13,7 +13,7 @@ from graphdnn.tensors import TensorSpec
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traced:
-    """A tensor that an operation wrote, beside what the oracle says of it."""
+    """A tensor that an operation wrote, and the value that the oracle computes for it."""
 
     tensor: TensorSpec  # as the graph has it, virtual or not
     operation: str  # that writes it
@@ -28,11 +28,12 @@ class Traced:
 
     @property
     def ok(self) -> bool:
+        """Whether the tensor is within its bound."""
         return self.comparison.ok
 
     @property
     def at(self) -> tuple[Any, Any]:
-        """The value and the reference of the element that is farthest off."""
+        """The value and the reference value of the element with the largest error."""
         return self.values[self.index].item(), self.wanted[self.index].item()
 
     def __str__(self) -> str:
@@ -46,6 +47,7 @@ class Traced:
         return f"{where}: {at}; {bound}, {counted}: {verdict}{why}"
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with the fields of the record."""
         value, wanted = self.at
         return {
             "uid": self.tensor.uid, "name": self.tensor.name, "is_virtual": self.tensor.is_virtual,
@@ -66,7 +68,7 @@ def _plain(number: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace(Mapping[int, Array]):
-    """``{uid: array}`` of every tensor that an operation writes, in the order of execution."""
+    """``{uid: array}`` of every tensor that an operation writes, in order of execution."""
 
     tensors: tuple[Traced, ...]
     has_same_bits: bool  # the outputs are those of the plan itself, bit for bit
@@ -75,20 +77,31 @@ class Trace(Mapping[int, Array]):
 
     @property
     def first_difference(self) -> Traced | None:
-        """The first tensor that is farther from the oracle than its bound; others may follow from it."""
+        """The first tensor that differs from the oracle by more than its bound. Others may follow from it."""
         return next((t for t in self.tensors if not t.ok), None)
 
     @property
     def ok(self) -> bool:
+        """Whether every tensor is within its bound."""
         return self.first_difference is None and self.wrong_output is None
 
     @property
     def wrong_output(self) -> Comparison | None:
-        """The first result of the plan itself that is farther from the oracle than its bound."""
+        """The first output of the plan itself that differs from the oracle by more than its bound."""
         return next((c for c in self.outputs if not c.ok), None)
 
     def traced(self, uid: int) -> Traced:
-        """Everything known of one tensor. Raises ``KeyError``."""
+        """Everything that is known of one tensor.
+
+        Args:
+            uid: The uid of the tensor.
+
+        Returns:
+            The record of the tensor.
+
+        Raises:
+            KeyError: No operation writes this tensor.
+        """
         return self._by_uid[uid]
 
     @property
@@ -115,6 +128,7 @@ class Trace(Mapping[int, Array]):
         return "\n".join([*lines, *self.notes])
 
     def to_json(self) -> dict[str, Any]:
+        """Plain data with every tensor."""
         first = self.first_difference
         return {
             "tensors": [t.to_json() for t in self.tensors],

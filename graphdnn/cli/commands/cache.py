@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MIB",
         help=f"prune: size that may stay (default {limit})",
     )
-    parser.add_argument("--days", type=amount, metavar="DAYS", help="prune: remove what was not used for so long")
+    parser.add_argument(
+        "--days", type=amount, metavar="DAYS", help="prune: remove kernels that were not used for this number of days"
+    )
     parser.add_argument("--all", action="store_true", help="prune: remove everything")
 
 

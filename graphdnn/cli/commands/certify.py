@@ -1,4 +1,4 @@
-"""certify: show how far a plan's results may be from the exact ones, and how far they are"""
+"""certify: show proven bounds of a plan's errors, and the observed errors"""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help=HELP)
     add_device_and_mode(parser)
     parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
-    parser.add_argument("--seed", type=natural, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument("--seed", type=natural, metavar="N", help="seed of the random data (default: 0)")
     parser.add_argument(
         "--range", action="append", default=[], metavar="NAME=LOW,HIGH", help="bounds for all data in these ranges"
     )
-    parser.add_argument("--types", action="store_true", help="only what holds for any data; nothing is run")
+    parser.add_argument("--types", action="store_true", help="only bounds that hold for any data; nothing is executed")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 
 

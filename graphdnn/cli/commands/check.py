@@ -1,4 +1,4 @@
-"""check: hold a lock file against this version; say what moved, in which class, and why"""
+"""check: compare a lock file with this version; say what changed, in which class, and why"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from graphdnn.text_format import plural
 ABSENT = Rule(
     id="cli.check.absent",
     expected="a graph of the lock file",
-    reason="no entry of the file has this graph's key or name",
+    reason="no entry of the lock file has the key or the name of this graph",
     fix="lock it as well: graphdnn lock ... GRAPH",
 )
 
@@ -30,13 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("lock", metavar="LOCKFILE", nargs="?", default=str(DEFAULT), help=f"default: {DEFAULT}")
     parser.add_argument("graphs", metavar="GRAPH", nargs="*", help=f"only these entries; {HELP}")
     add_allow(parser)
-    parser.add_argument("--update", action="store_true", help="write the file anew, with everything as it is now")
+    parser.add_argument("--update", action="store_true", help="write the file again, with everything as it is now")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 
 
 def add_allow(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--allow", action="append", default=[], choices=CLASSES, help="movements of this class are shown and accepted"
+        "--allow", action="append", default=[], choices=CLASSES, help="show changes of this class, and accept them"
     )
 
 

@@ -1,4 +1,4 @@
-"""compile: compile every kernel of the best plan, with or without the device, and show what each one takes"""
+"""compile: compile every kernel of the best plan, with or without the device, and show its resources"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help=HELP)
     add_device_and_mode(parser)
     parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
-    parser.add_argument("--fresh", action="store_true", help="compile again what the kernel cache has")
+    parser.add_argument("--fresh", action="store_true", help="compile kernels again that are in the kernel cache")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
     add_limits(parser)
 

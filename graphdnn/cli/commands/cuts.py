@@ -23,7 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help=HELP)
     add_device(parser)
     parser.add_argument("--measure", action="store_true", help="execute the whole and all parts on the device")
-    parser.add_argument("--margin", type=share, metavar="SHARE", help="a difference that says nothing, e.g. 0.05")
+    parser.add_argument(
+        "--margin",
+        type=share,
+        metavar="SHARE",
+        help="the share of the time below which a difference counts as none, e.g. 0.05",
+    )
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
     add_limits(parser)
 

@@ -1,4 +1,4 @@
-"""db: what was tuned: list, show, merge, verify and prune the database; how well the cost models rank"""
+"""db: list, show, merge, verify and prune the tuning database; say how well the cost models rank"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KEY = Rule(
 FILES = Rule(
     id="cli.db.files",
     expected="{expected}",
-    reason="the action works on what is named after it",
+    reason="the action needs the files that follow it",
     fix="graphdnn db --help lists the actions",
 )
 _LONGEST_NAME = 48
@@ -47,9 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS, help="; ".join(f"{name}: {about}" for name, about in ABOUT.items()))
     parser.add_argument("names", nargs="*", metavar="NAME", help="show: a key; merge, calibration: files")
     parser.add_argument("--db", type=Path, metavar="FILE", help="the database (default: beside the kernel cache)")
-    parser.add_argument("--days", type=amount, metavar="DAYS", help="prune: what was measured longer ago")
+    parser.add_argument("--days", type=amount, metavar="DAYS", help="prune: remove times that are older")
     parser.add_argument(
-        "--stale", action="store_true", help="prune: what another version, driver or kernel text was measured with"
+        "--stale",
+        action="store_true",
+        help="prune: remove times that were measured with another version, driver or kernel text",
     )
     parser.add_argument("--all", action="store_true", help="prune: everything")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")

@@ -1,4 +1,4 @@
-"""device: show what is known of a device, and write it to a file for those who do not have it"""
+"""device: show the profile of a device, and write it to a file for machines without the device"""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from graphdnn.text_format import count, indented, seconds, size, table
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("device", metavar="NAME", nargs="?", help=DEVICE_HELP)
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it to a file, for --device FILE")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write the profile to a file, for --device FILE"
+    )
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 
 

@@ -1,4 +1,4 @@
-"""explain: show what becomes of a graph: kernels, least times, engines, and every reason"""
+"""explain: show the kernels of a graph, their least times, their engines, and the reason of every refusal"""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> Exit:
     made = shown(ranking, config, source=arguments.source)
     print(json.dumps(made, indent=1) if arguments.json else made)
     if not arguments.json and arguments.graph != "-":
-        print(f"\nwhat would help: {_repair_command(arguments)}")
+        print(f"\nedits that help: {_repair_command(arguments)}")
     return Exit.OK if config or any(True for _ in islice(ranking, 1)) else Exit.NOT_SUPPORTED
 
 
@@ -61,7 +61,7 @@ def _repair_command(arguments: argparse.Namespace) -> str:
 def as_text(ranking: Ranking, planned: EngineConfig | None = None, *, source: bool = False) -> str:
     """Everything, in sections; the kernels are those of a plan file's configuration where there is one."""
     best = planned or next(iter(ranking), None)
-    sections = [fused_text(ranking.fused), floor_text(ranking.fused, ranking.device, best), ranking_text(ranking)]
+    sections = [fused_text(ranking.fused, best), floor_text(ranking.fused, ranking.device, best), ranking_text(ranking)]
     sections += [] if planned is None else [planned_text(ranking, planned)]
     sections += [text] if (text := tuned_text(ranking)) else []
     sections += [kernels_text(best)] if best else []
@@ -93,12 +93,15 @@ def as_json(ranking: Ranking, planned: EngineConfig | None = None, *, source: bo
     }
 
 
-def fused_text(fused: FusedGraph) -> str:
-    """The kernels, and each edge between them with its rule."""
+def fused_text(fused: FusedGraph, best: EngineConfig | None = None) -> str:
+    """The kernels, with the rewrites that the best configuration applies, and each edge between them with its rule."""
     graph, name = fused.graph, f" '{escaped(fused.graph.name)}'" if fused.graph.name else ""
     lines = [f"graph{name}: {plural(len(graph.operations), 'operation')} in {plural(len(fused), 'kernel')}"]
     lines += [f"limits: {fused.limits}"] if fused.limits else []
-    lines += [indented(str(op)) for op in fused]
+    for i, op in enumerate(fused):
+        rewrite = best.choices[i].rewrite if best else None
+        lines.append(indented(str(op)))
+        lines += [] if rewrite is None else [indented(str(rewrite), " " * 6)]
     refusals = of_fused(fused)
     if refusals:
         lines.append("\nnot fused")

@@ -1,4 +1,4 @@
-"""import: read problems in other libraries' words: benchdnn, MIOpenDriver, cuDNN frontend JSON"""
+"""import: read problems in the formats of other libraries: benchdnn, MIOpenDriver, cuDNN frontend JSON"""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ from graphdnn.importers import FORMATS, Imported, Problem, read
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="FILE", help="a file, - for stdin, or a line itself")
-    parser.add_argument("--format", choices=tuple(FORMATS), help="what it is written in (default: as it looks)")
+    parser.add_argument("--format", choices=tuple(FORMATS), help="the format of the file (default: it is detected)")
     parser.add_argument(
-        "--layout", choices=("nchw", "nhwc"), default="nchw", help="where the source leaves it open (default: nchw)"
+        "--layout",
+        choices=("nchw", "nhwc"),
+        default="nchw",
+        help="the layout if the source does not state it (default: nchw)",
     )
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write there, for graphdnn lock --from FILE")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write the problems to a file, for graphdnn lock --from FILE"
+    )
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 
 

@@ -19,6 +19,7 @@ from graphdnn.engines.renames import current_name
 from graphdnn.errors import MalformedFile, NotSupported
 from graphdnn.files import LARGEST_FILE
 from graphdnn.plan import ExecutionPlan
+from graphdnn.problem.printer import print_problem
 from graphdnn.rules import Rule
 from graphdnn.text_format import seconds, size, table
 
@@ -40,10 +41,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the text to a file")
     parser.add_argument(
+        "--standalone",
+        type=Path,
+        metavar="FILE.cu",
+        help="write a program that nvcc compiles: it launches the kernel, compares it with plain loops, and times it",
+    )
+    parser.add_argument(
         "--replace", type=Path, metavar="FILE", help="compile this text in place of the kernel's own, and run it"
     )
     parser.add_argument("--verify", action="store_true", help="with --replace: compare the results with the oracle")
-    parser.add_argument("--seed", type=natural, metavar="N", help="with --replace: of the random data (default: 0)")
+    parser.add_argument(
+        "--seed", type=natural, metavar="N", help="with --replace: seed of the random data (default: 0)"
+    )
     parser.add_argument("--repeat", type=positive, metavar="N", help="with --replace: timed runs (default: 5)")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 
@@ -59,6 +68,15 @@ def run(arguments: argparse.Namespace) -> Exit:
     kernel = kernel_at(plan, arguments.index)
     if arguments.output is not None:
         save(arguments.output, kernel.source if kernel.is_on_host else text_of(kernel, arguments.text).text)
+    if arguments.standalone is not None:
+        from graphdnn import __version__
+        from graphdnn.analysis.kernels.standalone import compile_options, standalone
+
+        problem = print_problem(plan.config.fused.graph) or ""
+        save(arguments.standalone, standalone(kernel, __version__, problem))
+        options = " ".join(compile_options(kernel))
+        print(f"nvcc {options} {arguments.standalone} -o {arguments.standalone.with_suffix('')}")
+        return Exit.OK
     if arguments.replace is not None:
         return _replace(plan, kernel, arguments)
     print(json.dumps(_json(kernel), indent=1) if arguments.json else str(kernel))

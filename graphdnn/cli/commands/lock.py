@@ -1,4 +1,4 @@
-"""lock: pin fused sets, engines, knobs, kernel texts and numeric classes of a set of graphs in a file"""
+"""lock: write the fused operations, engines, knobs, kernel texts and numeric classes of graphs to a file"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphdnn.text_format import plural, seconds, table
 EMPTY = Rule(
     id="cli.lock.empty",
     expected="at least one graph",
-    reason="a lock of nothing holds for everything",
+    reason="a lock without graphs checks nothing",
     fix="name graph files or problem texts, or a file with one text a line after --from",
 )
 DEFAULT = Path("graphdnn.lock")
@@ -29,7 +29,7 @@ DEFAULT = Path("graphdnn.lock")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graphs", metavar="GRAPH", nargs="*", help=HELP)
     parser.add_argument(
-        "--from", dest="lists", metavar="FILE", action="append", default=[], help="a file with one problem text a line"
+        "--from", dest="lists", metavar="FILE", action="append", default=[], help="a file with one problem in each line"
     )
     add_device(parser)
     parser.add_argument(

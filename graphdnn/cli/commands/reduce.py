@@ -1,4 +1,4 @@
-"""reduce: shrink a failing graph: operations, extents, attributes, types, layouts, as far as it still fails"""
+"""reduce: search the smallest graph that still fails: fewer operations, smaller extents, plainer attributes"""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ COMMAND = Rule(
     id="cli.reduce.command",
     expected="a command that runs",
     reason="{detail}",
-    fix="write it as in a shell, {{}} for the graph's file; sh -c '...' for what needs a shell",
+    fix="write the command as in a shell, with {{}} for the graph's file; use sh -c '...' for pipes and redirections",
 )
 _SECONDS = 300
 _TIMEOUT = 60
@@ -60,18 +60,23 @@ _TIMEOUT = 60
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help=f"{HELP}, or a bundle")
     parser.add_argument(
-        "--still", metavar="COMMAND", help="fails while this ends with the code it has now; {} is the graph's file"
+        "--still",
+        metavar="COMMAND",
+        help="a graph fails if this command ends with the exit code of the whole graph; {} is the graph's file",
     )
     parser.add_argument(
-        "--rule", type=current_names, metavar="ID", help="fails while this rule stops an edge, declines or refuses"
+        "--rule",
+        type=current_names,
+        metavar="ID",
+        help="a graph fails if this rule refuses an edge, an engine or the graph",
     )
     add_device(parser)
     parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
-    parser.add_argument("--seed", type=natural, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument("--seed", type=natural, metavar="N", help="seed of the random data (default: 0)")
     parser.add_argument(
         "--seconds", type=positive, default=_SECONDS, metavar="N", help=f"time for all of it (default: {_SECONDS})"
     )
-    parser.add_argument("--timeout", type=positive, metavar="N", help="for one command (default: 60 s)")
+    parser.add_argument("--timeout", type=positive, metavar="N", help="seconds for one command (default: 60)")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the graph as JSON")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 

@@ -26,7 +26,7 @@ CHOICE = Rule(
 )
 PARTIAL = Rule(
     id="cli.repair.partial",
-    expected="a graph file, or a text of which all operations can be read",
+    expected="a graph file, or a text with operations that can all be read",
     reason="the text ends at the operation that was refused, so there is no whole graph to write",
     fix="change the text as suggested",
 )
@@ -41,10 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         nargs="?",
         const=1,
-        help="write the graph as suggestion N changes it (default: 1)",
+        help="apply suggestion N and write the graph (default: 1)",
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, help="where the changed graph goes (default: stdout)"
+        "-o", "--output", metavar="FILE", type=Path, help="the file for the changed graph (default: stdout)"
     )
     parser.add_argument("--json", action="store_true", help="print the suggestions as JSON, with the changed graphs")
 

@@ -1,4 +1,4 @@
-"""replay: run a bundle again: the same plan on the same data, compared with the oracle and with what was recorded"""
+"""replay: run a bundle again, with the same plan and data; compare it with the oracle and the recorded run"""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="PROBLEM", help=HELP)
     add_device_and_mode(parser)
     parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the random data (default: 0)")
     parser.add_argument("--no-verify", action="store_true", help="do not compare with the oracle")
     parser.add_argument("--repeat", type=positive, default=5, metavar="N", help="timed runs (default: 5)")
     parser.add_argument("--save-graph", type=Path, metavar="FILE", help="write the graph as JSON")
@@ -142,6 +142,7 @@ def as_text(outcome: Outcome, repeat: str = "") -> str:
     rows = [("graph", f"{graph.name or 'unnamed'}: {made}"), ("device", plan.config.device.name)]
     for i, choice in enumerate(plan.config.choices):
         rows.append(("plan" if i == 0 else "", f"{choice.name}: {' + '.join(plan.fused_operations[i])}"))
+        rows += [] if choice.rewrite is None else [("", line) for line in choice.rewrite.lines()]
     rows += [
         ("workspace", size(plan.workspace_size)),
         ("time", f"{seconds(typical)}, median of {len(outcome.times)} ({count(outcome.work / typical)}op/s); "
@@ -167,6 +168,7 @@ def as_json(outcome: Outcome, repeat: str = "") -> dict[str, Any]:
         "device": plan.config.device.name,
         "engines": [choice.name for choice in plan.config.choices],
         "kernels": [list(labels) for labels in plan.fused_operations],
+        "rewrites": [None if rewrite is None else rewrite.to_json() for rewrite in plan.rewrites],
         "workspace_size": plan.workspace_size,
         "flops": outcome.work,
         "predicted_us": plan.config.predicted_seconds * 1e6,

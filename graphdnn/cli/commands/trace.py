@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("graph", metavar="GRAPH", help=HELP)
     add_device_and_mode(parser)
     parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the random data (default: 0)")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 
 

@@ -1,4 +1,4 @@
-"""tune: try configurations on the device that is here, and say which is the fastest"""
+"""tune: measure configurations on the device of this machine, and say which one is the fastest"""
 
 from __future__ import annotations
 
@@ -27,23 +27,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=MODES,
         default="B",
         type=str.upper,
-        help="what is tried; A: engines; B: engines and their knobs (default: B)",
+        help="candidates; A: engines; B: engines and their knobs (default: B)",
     )
     parser.add_argument("--budget", type=seconds, default=10.0, metavar="S", help="seconds in all (default: 10)")
-    parser.add_argument("--most", type=positive, default=64, metavar="N", help="candidates at most (default: 64)")
+    parser.add_argument("--most", type=positive, default=64, metavar="N", help="the most candidates (default: 64)")
     parser.add_argument(
         "--limit", type=seconds, default=20.0, metavar="S", help="seconds that a candidate may take (default: 20)"
     )
     parser.add_argument(
         "--any-class", action="store_true", help="also candidates with larger errors than the ranking's best"
     )
-    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="of the random data (default: 0)")
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the random data (default: 0)")
     parser.add_argument(
         "--db", type=Path, metavar="FILE", help="keep the times in this database (default: beside the kernel cache)"
     )
     parser.add_argument("--no-db", action="store_true", help="keep nothing")
-    parser.add_argument("--replace", action="store_true", help="replace earlier times, also better ones")
-    parser.add_argument("--save-plan", type=Path, metavar="FILE", help="write the plan of the fastest as JSON")
+    parser.add_argument("--replace", action="store_true", help="replace earlier times, even better ones")
+    parser.add_argument(
+        "--save-plan", type=Path, metavar="FILE", help="write the plan of the fastest configuration as JSON"
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_limits(parser)
 

@@ -22,14 +22,7 @@ from graphdnn.engines.cuda.recurrent import (
 )
 from graphdnn.engines.cuda.reduction import reduction, statistics
 from graphdnn.engines.cuda.resample import nested_averages, resample_backward, resample_forward
-from graphdnn.engines.cuda.rewrites import (
-    fp8_upcast,
-    group_packing,
-    layout_transform,
-    materialized_prologue,
-    space_to_depth,
-    stride_fold,
-)
+from graphdnn.engines.cuda.rewrites.table import REWRITE_ENGINES
 from graphdnn.engines.cuda.rng import rng
 from graphdnn.engines.cuda.simt import implicit_gemm, matmul_simt
 from graphdnn.engines.cuda.sm80 import mma_gemm, mma_skinny
@@ -70,14 +63,7 @@ CUDA_ENGINES: tuple[Engine, ...] = (
     stem_wgrad.ENGINE,
     mma_gemm.ENGINE,
     mma_gemm.ENGINE_TF32,
-    fp8_upcast.ENGINE,
-    materialized_prologue.ENGINE,
-    layout_transform.ENGINE,
-    group_packing.ENGINE,
-    space_to_depth.ENGINE,
-    space_to_depth.ENGINE_TF32,
-    space_to_depth.ENGINE_FLOAT,
-    stride_fold.ENGINE,
+    *REWRITE_ENGINES,
     implicit_gemm.ENGINE,
     winograd_2x2.ENGINE,
     winograd_4x4.ENGINE,

@@ -79,7 +79,7 @@ class _Axis:
         return (self._residue(residue, self.first_tap(residue)) for residue in range(self.count))
 
     def reached(self) -> Iterator[_AxisResidue]:
-        """Those that a tap reaches, in the order of their positions."""
+        """The residues that a tap reaches, in the order of their positions."""
         firsts = min(self.step, self.taps)
         if firsts < self.count:
             found = ((tap * self.dilation - self.pre) % self.stride for tap in range(firsts))
@@ -125,7 +125,7 @@ def residues_of(problem: ConvProblem) -> Iterator[Residue]:
 
 
 def reached_residues(problem: ConvProblem) -> Iterator[Residue]:
-    """Those that a tap reaches, as they are asked for. Every other position of dx is 0."""
+    """The positions that a tap reaches, one after another. Every other position of dx is 0."""
     axes = _axes(problem)
     return (_joined(problem, axes, residues) for residues in _combined(axes, _Axis.reached))
 

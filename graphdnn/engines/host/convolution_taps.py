@@ -93,5 +93,5 @@ def _inside(problem: ConvProblem, axis: int, tap: int) -> tuple[slice, slice]:
 
 
 def _matrices(array: Array) -> Array:
-    """[n, g, channels, positions]."""
-    return array.reshape(*array.shape[:3], -1)
+    """[n, g, channels, positions], contiguous: BLAS adds in an order that depends on the layout of its operands."""
+    return np.ascontiguousarray(array.reshape(*array.shape[:3], -1))

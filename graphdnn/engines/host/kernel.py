@@ -26,7 +26,7 @@ class Call:
     """Arguments of one evaluation: operands, output views and old outputs by port, and scratch bytes."""
 
     operands: Mapping[str, Array]
-    outputs: Mapping[str, Array]  # where results go, for those that may be written directly
+    outputs: Mapping[str, Array]  # where results go that may be written directly
     old: Mapping[str, Array]  # what the outputs held, where beta reads them
     scratch: Array | None
 

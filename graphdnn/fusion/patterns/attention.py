@@ -170,7 +170,8 @@ ATTENTION_GUARDS: tuple[Constraint, ...] = (
         look=_types,
         check=Empty("q and k, p and v of one 16-bit type each, the softmax in FLOAT without factors"),
         when=lambda inside: inside.is_first and bool(_types(inside)),
-        reason="tensor cores multiply 16-bit floats and add in fp32; other types would be rounded where none is stated",
+        reason="tensor cores multiply 16-bit floats and add in fp32; with other types the kernel would round where the "
+        "graph does not",
         fix="give the softmax's result the type of v, its other virtual tensors FLOAT, and compute in FLOAT",
     ),
     Constraint(
@@ -188,7 +189,7 @@ ATTENTION_GUARDS: tuple[Constraint, ...] = (
         look=_heads,
         check=AtMost(_LARGEST),
         when=lambda inside: inside.is_first and _heads(inside) > _LARGEST,
-        reason="the results of a warp's rows stay in registers while the keys pass",
+        reason="the results of a warp's rows stay in registers while the kernel reads the keys",
         fix="divide a head's columns among several, or keep the kernels apart",
     ),
     Constraint(
@@ -197,7 +198,7 @@ ATTENTION_GUARDS: tuple[Constraint, ...] = (
         look=_layout,
         check=Empty(f"{_PACK} neighbours along the head, a multiple of them, rows at multiples of 16 bytes"),
         when=lambda inside: inside.is_first and bool(_layout(inside)),
-        reason="q, k and v reach shared memory 16 bytes at a time, as they lie",
+        reason="q, k and v are copied to shared memory 16 bytes at a time, without a change of their order",
         fix="lay the elements of a head next to each other, and pad heads to a multiple of 8",
     ),
     Constraint(
@@ -206,8 +207,8 @@ ATTENTION_GUARDS: tuple[Constraint, ...] = (
         look=lambda inside: "an operand that is computed after a reader of a result",
         check=Equals("operands that are computed first"),
         when=lambda inside: inside.is_first and inside.is_late,
-        reason="the kernel might wait for itself",
-        fix="add the operations that the kernel reads from before those that read its results",
+        reason="the kernel could depend on its own result",
+        fix="first add the operations that the kernel reads from, then the operations that read its results",
     ),
     *LIMIT_GUARDS,
 )

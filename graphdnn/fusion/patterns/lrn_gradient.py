@@ -59,7 +59,7 @@ def _chain(graph: OperationGraph, index: int, last: ResampleForward) -> tuple[Ch
     if not _moves_alike(first, last):
         return None
     behind, members = {anchor}, {anchor, index}
-    for step in sorted(steps):  # those that wait for the first average
+    for step in sorted(steps):  # steps that wait for the first average
         if behind.intersection(_producers(graph, step)):
             behind.add(step)
     for step in sorted(steps, reverse=True):

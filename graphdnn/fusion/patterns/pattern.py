@@ -66,7 +66,7 @@ CHAIN_GUARDS: tuple[Constraint, ...] = (
         look=lambda link: f"a sum of extents {link.sum.extents}",
         check=lambda link: Equals(f"a sum of extents {link.rows}"),
         when=lambda link: link.sum is not None and link.sum.extents != link.rows,
-        reason="a row's threads find its maximum and its sum together",
+        reason="one group of threads computes the maximum and the sum of a row",
         fix="reduce the maximum and the sum over the same axes",
     ),
     Constraint(
@@ -93,7 +93,8 @@ CHAIN_GUARDS: tuple[Constraint, ...] = (
         look=lambda link: link.length,
         check=AtMost(_LONGEST),
         when=lambda link: link.length > _LONGEST,
-        reason="a gradient's row that no block holds is read twice either way; a sum alone spreads it over many",
+        reason="no block can hold a row of this length, so the gradient reads the row twice in any case; a separate "
+        "sum uses more blocks",
         fix="nothing to do: the sum and what follows it are kernels of their own",
     ),
     *LIMIT_GUARDS,

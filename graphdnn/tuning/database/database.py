@@ -33,7 +33,7 @@ from graphdnn.tuning.result import Tuned, Verdict
 KIND = Rule(
     id="tuning.database.kind",
     expected="a Database, its file, or True for the one beside the kernel cache",
-    reason="times are read from it, and kept in it",
+    reason="the database holds the measured times",
     fix="pass one of these, or leave it out",
 )
 _REFUSED = (sqlite_file.FOREIGN.id, sqlite_file.NEWER.id)
@@ -55,7 +55,7 @@ class Problem:
 
 
 class Database:
-    """A file of records, or memory where there is no file. Threads share one; processes open their own."""
+    """Measurements in an SQLite file, or in memory without a file. Threads share one; a process opens its own."""
 
     def __init__(self, path: Path | str | None = None) -> None:
         """``path`` None: beside the kernel cache (GRAPHDNN_CACHE_DIR).
@@ -76,7 +76,14 @@ class Database:
 
     @classmethod
     def on(cls, connection: sqlite_file.Connection) -> Database:
-        """On a connection that is there."""
+        """A database on an open connection.
+
+        Args:
+            connection: The connection.
+
+        Returns:
+            The database.
+        """
         made = cls.__new__(cls)
         made._guard, made._connection, made.path, made.damaged = threading.RLock(), connection, None, []
         made.unwritable = made.unread = None
@@ -91,6 +98,7 @@ class Database:
         self.unread: Rejection | None = found.unread  # why what the file holds is not known here
 
     def close(self) -> None:
+        """Close the connection."""
         with self._guard, suppress(sqlite3.Error):
             self._connection.close()
 
@@ -103,9 +111,16 @@ class Database:
     # Writing.
 
     def add(self, tuned: Tuned, *, replace_earlier: bool = False) -> Record | None:
-        """Every candidate that was timed, beside what is known of the same problem and setup: of a configuration the
-        better time stays, and what turned out to be wrong goes. Returns the record that is still ahead of this
-        tuning's winner, if there is one. ``replace_earlier``: all of that goes.
+        """Add every timed candidate of a tuning to earlier measurements of the same problem and environment.
+
+        The better time of a configuration stays, and configurations that computed wrong results are removed.
+
+        Args:
+            tuned: The result of a tuning.
+            replace_earlier: True discards the earlier measurements.
+
+        Returns:
+            The earlier record that is still faster than this tuning's winner, or None.
         """
         config = tuned.best
         fused, key = config.fused, problem_key(config.fused)
@@ -139,9 +154,15 @@ class Database:
         problems: Iterable[tuple[Problem, str]],
         faulty: frozenset[tuple[ChoiceEntry, ...]] = frozenset(),
     ) -> list[tuple[Sequence[Record], Sequence[Record]]]:
-        """Records beside what is known: of a configuration the better time stays, and what is ``faulty`` goes. For each
-        tuning what was known, and what is now; empty where nothing could be written. What other processes write
-        comes before or after all of it.
+        """Add records to earlier ones in one transaction. The better time of a configuration stays.
+
+        Args:
+            records: The records.
+            problems: The problems of the records, each with the text of its graph.
+            faulty: The choices of configurations that computed wrong results; their records are removed.
+
+        Returns:
+            For each tuning the earlier records and the present ones; empty if nothing could be written.
         """
         problems = tuple(problems)
         groups: dict[tuple[str, TuningEnvironment], list[Record]] = {}
@@ -159,7 +180,12 @@ class Database:
         return found if self._kept(self._written(combined)) else []
 
     def put(self, records: Iterable[Record], problems: Iterable[tuple[Problem, str]]) -> None:
-        """Records of whole tunings in one transaction; each tuning replaces the one of its key."""
+        """Write the records of whole tunings in one transaction. Each tuning replaces the one with its key.
+
+        Args:
+            records: The records.
+            problems: The problems of the records, each with the text of its graph.
+        """
         records, problems = tuple(records), tuple(problems)
         self._kept(self._written(lambda: self._put(records, problems)))
 
@@ -223,7 +249,14 @@ class Database:
         self._connection.executemany(f"INSERT OR REPLACE INTO times ({_NAMES}) VALUES ({_MARKS})", rows)
 
     def remove(self, keys: Iterable[tuple[str, TuningEnvironment]]) -> None:
-        """Whole tunings, and graphs that nothing is known of any more. Raises ``BadParam`` where they cannot go."""
+        """Remove whole tunings, and graphs without tunings.
+
+        Args:
+            keys: Pairs of a problem's key and an environment.
+
+        Raises:
+            BadParam: The file cannot be written.
+        """
         keys = tuple(keys)
 
         def removed() -> None:
@@ -234,8 +267,14 @@ class Database:
         self._changed(removed)
 
     def remove_damaged(self) -> int:
-        """Entries and graphs that cannot be used; how many there were. A file that SQLite finds damaged is set aside,
-        and what can be read of it is kept. Raises ``BadParam`` where that cannot be done.
+        """Remove records and graphs that cannot be used. If SQLite finds the file damaged, it is set aside and its
+        readable part is kept.
+
+        Returns:
+            The number of removed records and graphs.
+
+        Raises:
+            BadParam: The file cannot be written.
         """
         count = 0
         problems = self.integrity()
@@ -271,33 +310,64 @@ class Database:
     # Reading.
 
     def records(self) -> list[Record]:
-        """All that are sound, tuning by tuning, the fastest first; ``damaged`` gets the others.
-
-        An index may be damaged where its table is not, so the table itself is read.
-        """
+        """All sound records, tuning by tuning, the fastest first. ``damaged`` has the others."""
         return self._sound("NOT INDEXED ORDER BY problem, device, driver, version, texts, place")
 
     def find(self, fused: FusedGraph, device: DeviceSpec) -> list[Record]:
-        """What is known of a graph on a device, by this driver, version and text; the fastest first."""
+        """The records of a graph on a device, by this driver and this version of the library, the fastest first.
+
+        Args:
+            fused: The fused graph.
+            device: The profile of the device.
+
+        Returns:
+            The records.
+        """
         return self.of(problem_key(fused).text, setup_of(device))
 
     def of(self, problem: str, setup: TuningEnvironment) -> list[Record]:
+        """The records of one tuning, the fastest first.
+
+        Args:
+            problem: The key of the problem.
+            setup: The environment of the tuning.
+
+        Returns:
+            The records.
+        """
         return self._sound(f"WHERE {_GROUP} ORDER BY place", _group(problem, setup))
 
     def ranking(self, fused: FusedGraph, device: DeviceSpec, mode: HeurMode, filters: Filters) -> Ranking:
-        """The recorded winner first, where there is one that this version has and the filters let through."""
+        """A ranking that begins with the recorded winner, if this version has its engines and the filters accept it.
+
+        Args:
+            fused: The fused graph.
+            device: The profile of the device.
+            mode: The heuristic mode.
+            filters: What configurations must not be or cost.
+
+        Returns:
+            The ranking.
+        """
         from graphdnn.tuning.database.recorded_ranking import RecordedRanking
 
         return RecordedRanking(self, fused, device, mode, filters)
 
     def problems(self) -> dict[str, Problem]:
-        """Every tuned graph by its key."""
+        """Every tuned problem by its key."""
         with self._guard:
             rows = self._select("SELECT key, name, kernels FROM problems")
         return {key: Problem(key, name, kernels) for key, name, kernels in rows if _are_texts(key, name, kernels)}
 
     def graph(self, key: str) -> OperationGraph | None:
-        """A tuned graph; None when it is not there, or not sound."""
+        """The graph of a tuned problem.
+
+        Args:
+            key: The key of the problem.
+
+        Returns:
+            The graph; None if it is missing or damaged.
+        """
         text = self.graph_text(key)
         try:
             return None if text is None else graph_from_json(text)
@@ -306,15 +376,31 @@ class Database:
             return None
 
     def graph_text(self, key: str) -> str | None:
+        """The text of a tuned graph.
+
+        Args:
+            key: The key of the problem.
+
+        Returns:
+            The text; None if it is missing.
+        """
         with self._guard:
             rows = self._select("SELECT graph FROM problems WHERE key = ?", (key,))
         return next((row[0] for row in rows if isinstance(row[0], str)), None)
 
     def is_current(self, setup: TuningEnvironment) -> bool:
-        """Whether this version, with the text that it has now, could have measured it (on whatever driver)."""
+        """Whether this version of the library, with its present kernels, could have made a measurement.
+
+        Args:
+            setup: The environment of the measurement. Its driver is not compared.
+
+        Returns:
+            True or False.
+        """
         return setup.version == version() and setup.texts in map(texts_of, PLACES)
 
     def integrity(self) -> list[str]:
+        """What SQLite finds wrong with the file; empty if it finds nothing."""
         with self._guard:
             return sqlite_file.integrity(self._connection)
 
@@ -352,7 +438,11 @@ _opened: dict[Path | None, Database] = {}
 
 
 def default_database() -> Database:
-    """The database beside the kernel cache, opened once."""
+    """The database beside the kernel cache. It is opened once.
+
+    Raises:
+        BadParam: The file cannot be opened as a tuning database.
+    """
     folder = cache_directory()
     if folder not in _opened:
         _opened[folder] = Database()
@@ -372,7 +462,7 @@ def database_of(given: Any) -> Any:
 
 def _better(earlier: Sequence[Record], now: Sequence[Record]) -> list[Record]:
     """The faster record of each configuration, in the order of times; of equals what was measured last. Where the
-    fastest is this tuning's, the winner that it named among those that tie with it goes first.
+    fastest is this tuning's, the winner that it named goes before the records that tie with it.
     """
     known = {r.choices: r for r in earlier}
     for record in now:
@@ -430,7 +520,7 @@ UNREADABLE = Rule(
 
 
 def merged(database: Database, path: Path) -> tuple[int, int, int]:
-    """(tunings of which something is taken over, tunings left, damaged entries).
+    """(tunings with records that are taken over, tunings left, damaged entries).
 
     Raises ``MalformedFile`` for what is no database, ``BadParam`` where this one cannot be written.
     """

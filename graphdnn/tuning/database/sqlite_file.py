@@ -35,13 +35,13 @@ FOREIGN = Rule(
 NEWER = Rule(
     id="tuning.database.newer",
     expected="a tuning database of schema {schema}",
-    reason="a later version of graphdnn wrote the file, and this one would lose what it holds",
+    reason="a later version of graphdnn wrote the file, and this version would lose some of its content",
     fix="name another file, or use that version",
 )
 LOCKED = Rule(
     id="tuning.database.locked",
     expected="a tuning database that no other process keeps to itself",
-    reason="another process has locked the file, and did not let go of it in {seconds} s",
+    reason="another process has locked the file, and did not unlock it in {seconds} s",
     fix="end that process or wait for it, then try again",
 )
 UNWRITABLE = Rule(
@@ -99,7 +99,7 @@ class Connection(sqlite3.Connection):
         return int(self.steps > _STEPS)
 
     def __del__(self) -> None:
-        """Closed with the last one who holds it; Python 3.13 warns of those that it has to close itself."""
+        """Closed with its last holder; Python 3.13 warns of a connection that it has to close itself."""
         with suppress(sqlite3.Error):
             self.close()
 

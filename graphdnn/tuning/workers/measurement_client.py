@@ -30,7 +30,7 @@ def entries_of_config(config: EngineConfig) -> dict[str, Any]:
 PROCESS = Rule(
     id="tuning.process",
     expected="a process that candidates run in",
-    reason="it did not get as far as the first candidate: {why}",
+    reason="the process ended before the first candidate: {why}",
     fix="free memory where it is short, make the problem smaller, or use the ranking as it is",
     status=Status.EXECUTION_FAILED,
 )

@@ -113,7 +113,7 @@ def _concerns_all(error: GraphdnnError) -> bool:
 
 
 def ranked(direction: Pass, where: str, handle: Handle, values: Values) -> list[Candidate]:
-    """Algorithms that compute: those that the tables of 6.0 list before others, each by predicted time."""
+    """Algorithms that compute. Algorithms in the tables of 6.0 come first, each group by predicted time."""
 
     def order(candidate: Candidate) -> tuple[bool, float]:
         assert candidate.call is not None

@@ -1,4 +1,4 @@
-"""Creating and destroying descriptors of every kind; setting and reading those that are a row of numbers."""
+"""Creating and destroying descriptors of every kind; setting and reading descriptors that are a row of numbers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from graphdnn.v6.errors import CudnnError, legacy_status
 from graphdnn.v6.registry import implements
 from graphdnn.v6.rules import STREAM, STREAM_KIND
 
-VERSION = (6, 0, 21)  # of the interface whose names and numbers this face has
+VERSION = (6, 0, 21)  # of the interface whose names and numbers this API has
 
 
 @implements("cudnnGetVersion")
@@ -34,7 +34,7 @@ def get_cudart_version() -> int:
 
 @implements("cudnnGetErrorString")
 def get_error_string(status: Any) -> str:
-    """The status' name; also for the statuses of the v8 face, which have other numbers."""
+    """The status' name; also for the statuses of the v8 API, which have other numbers."""
     if isinstance(status, Status):
         return status.c_name
     named = CONSTANTS.get(status) if isinstance(status, str) else status
@@ -53,10 +53,13 @@ _device: list[DeviceSpec | str | None] = [None]
 
 
 def use(device: DeviceSpec | str | None) -> None:
-    """The device of handles that are created from now on, in every thread: "cuda", "cpu", or the name of a profile.
+    """Choose the device of handles that are created from now on, in every thread.
 
-    None, as in the beginning: what ``GRAPHDNN_DEVICE`` names, or the host. Raises ``BadParam`` for a name that is none;
-    whether a GPU is there is asked when a handle is created.
+    Args:
+        device: "cuda", "cuda:1", "cpu", the name of a profile, or None for the default device.
+
+    Raises:
+        BadParam: The name is unknown. Whether a GPU is present is asked when a handle is created.
     """
     if isinstance(device, str) and device.partition(":")[0].lower() != "cuda":
         device_spec(device)

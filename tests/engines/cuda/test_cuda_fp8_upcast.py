@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from cuda_comparison import device_kernel, emulated, fused
 from emulator.libraries import host_libraries
@@ -9,14 +11,16 @@ from exact_sums import check_sums, operations
 
 from graphdnn import Graph, fuse
 from graphdnn.device.profiles import device_spec
-from graphdnn.engines import Task
+from graphdnn.engines import ENGINE_BY_NAME, Task
 from graphdnn.engines.cuda.rewrites import fp8_upcast
-from graphdnn.engines.cuda.rewrites.fp8_upcast import ENGINE
+from graphdnn.engines.cuda.rewrites.rewrite_engine import rewrite_engine
 from graphdnn.engines.cuda.sm90.gemm import hopper_matmul
 from graphdnn.enums import DataType
 from graphdnn.heuristics import Ranking
 from graphdnn.operations import ConvForward, Operation
 from graphdnn.problem import parse
+
+ENGINE = ENGINE_BY_NAME["cuda_fp8_upcast"]
 
 
 @emulated
@@ -53,12 +57,11 @@ def test_an_operand_that_is_read_again_after_the_sum() -> None:
         "matmul a=bf16[70,20] b=e4m3[20,64] out=bf16 + bias",
     ],
 )
-def test_matrix_products(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matrix_products(text: str) -> None:
     """By cuBLAS, or what stands in for it here, and by kernels of our own."""
     with host_libraries():
         check_sums(text, ENGINE)
-    monkeypatch.setattr(fp8_upcast, "_ENGINES", (hopper_matmul.ENGINE,))
-    check_sums(text, ENGINE)
+    check_sums(text, rewrite_engine(replace(fp8_upcast.ROW, engines=(hopper_matmul.ENGINE,))))
 
 
 def test_what_is_computed_ahead_is_not_copied() -> None:

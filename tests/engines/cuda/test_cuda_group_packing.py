@@ -8,7 +8,9 @@ from exact_sums import check_sums, operations
 
 from graphdnn import OperationGraph
 from graphdnn.device.profiles import device_spec
-from graphdnn.engines.cuda.rewrites.group_packing import ENGINE
+from graphdnn.engines import ENGINE_BY_NAME
+
+ENGINE = ENGINE_BY_NAME["cuda_group_packing"]
 
 H200 = device_spec("h200")
 

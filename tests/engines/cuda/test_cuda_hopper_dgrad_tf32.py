@@ -38,7 +38,7 @@ def test_results(text: str, tile: str, multiprocessors: int) -> None:
 def test_filters_stay_where_they_are() -> None:
     text = "dgrad dy=f32[8,64,16,16]nhwc w=f32[64,64,3,3]nhwc dx=[8,64,16,16] pad=1"
     (step,) = device_kernel(operations(text), ENGINE).steps
-    assert "__across_" in step.text.name
+    assert "__tf32_rs_" in step.text.name
 
 
 GRADIENT = "dgrad dy=f32[64,128,28,28]nhwc w=f32[128,128,3,3]nhwc dx=[64,128,28,28] pad=1"

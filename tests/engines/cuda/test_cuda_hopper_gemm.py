@@ -134,7 +134,7 @@ def test_launches_overlap_where_tiles_are_few() -> None:
         what = operations(f"wgrad x=f16[64,64,28,28]nhwc dy=f16[64,{rows},28,28]nhwc dw=[{rows},64,1,1]")
         kernel = device_kernel(what, ENGINE, {KnobType.TILE_SIZE: _NUMBER["64x64"], KnobType.SPLIT_K: 8})
         assert ("OVERLAPS = true" in kernel.source) == overlap
-        assert ("BLOCKS = 2" in kernel.source) == overlap
+        assert ("CTAS_PER_SM = 2" in kernel.source) == overlap
 
 
 def test_clusters_need_no_second_launch() -> None:
@@ -322,10 +322,10 @@ def test_threads_in_the_other_order(text: str, monkeypatch: pytest.MonkeyPatch) 
 
 # What the emulator has to see: a kernel that signals, waits or announces wrongly.
 _BROKEN = {
-    "fills what is still read": ("if (previous >= 0 && releases) mbarrier_arrive(empty + 8 * previous);\n"
-                                 "                previous", "if (releases) mbarrier_arrive(empty + 8 * pipe.stage);\n"
-                                 "                previous"),
-    "reads before it landed": ("mbarrier_wait_parity(full + 8 * pipe.stage, pipe.phase);", ""),
+    "fills what is still read": ("if (unreleased >= 0 && releases) mbarrier_arrive(smem.empty + 8 * unreleased);\n"
+                                 "        unreleased", "if (releases) mbarrier_arrive(smem.empty + 8 * pipe.stage);\n"
+                                 "        unreleased"),
+    "reads before it landed": ("mbarrier_wait_parity(smem.full + 8 * pipe.stage, pipe.phase);", ""),
     "fills without waiting": ("mbarrier_wait_parity(empty + 8 * pipe.stage, pipe.phase ^ 1);", ""),
     "announces too few bytes": ("mbarrier_expect_tx(barrier, bytes)", "mbarrier_expect_tx(barrier, bytes - 128)"),
     "leaves products unfinished": ("            wgmma_wait<0>();", "            wgmma_wait<1>();"),
@@ -363,7 +363,7 @@ def test_wrong_signals_are_seen(what: str, monkeypatch: pytest.MonkeyPatch) -> N
         ("    cluster_arrive();\n    cluster_wait();\n", ""),
         ("    cluster_arrive();\n    cluster_wait();\n", "    cluster_wait();\n"),
         ("CLUSTER - 1) / CLUSTER;", "CLUSTER - 1) / CLUSTER - 1;"),
-        ("place + HALF_UNIT, unit % CLUSTER, v + 4", "place + HALF_UNIT, rank, v + 4"),
+        ("unit_at + HALF_UNIT_BYTES, unit % CLUSTER, v + 4", "unit_at + HALF_UNIT_BYTES, rank, v + 4"),
     ],
 )
 def test_blocks_that_do_not_meet_are_seen(right: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from graphdnn.engines import Engine
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import TILES
 from graphdnn.engines.cuda.sm90.halo.hopper_halo_dgrad import ENGINE, ENGINE_TF32
-from graphdnn.engines.cuda.sm90.halo.tap_groups import meetings_of
+from graphdnn.engines.cuda.sm90.halo.tap_groups import tap_groups_of
 from graphdnn.enums import KnobType
 
 NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
@@ -50,10 +50,10 @@ def test_results(text: str, tile: str, multiprocessors: int) -> None:
 
 def test_taps_of_all_residues_meet_dy_in_few_places() -> None:
     text = "dgrad dy=f16[1,8,4,4]nhwc w=f16[8,8,3,3]nhwc dx=[1,8,8,8] pad=1 stride=2"
-    meetings = meetings_of(gemm_problem_of(fused(operations(text))))
-    assert sorted(tap.number for tap in meetings.taps) == list(range(9))
-    assert meetings.places == ((0, 0), (0, 1), (1, 0), (1, 1))
-    assert meetings.reach == 1
+    groups = tap_groups_of(gemm_problem_of(fused(operations(text))))
+    assert sorted(tap.filter_tap for tap in groups.taps) == list(range(9))
+    assert groups.offsets == ((0, 0), (0, 1), (1, 0), (1, 1))
+    assert groups.reach == 1
 
 
 DEFAULT = "dgrad dy=f16[64,128,28,28]nhwc w=f16[128,128,3,3]nhwc dx=[64,128,56,56] pad=1 stride=2"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partialmethod
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from exact_sums import check_sums, operations, quarters
 
 from graphdnn.device.profiles import device_spec
 from graphdnn.engines.cuda.sm90.halo.halo_wgrad_requirements import shape_of
-from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import TILES
+from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import TILES, HaloTile
 from graphdnn.engines.cuda.sm90.halo.hopper_halo_wgrad import ENGINE
+from graphdnn.engines.engine import Task
 from graphdnn.enums import KnobType
+from graphdnn.operations import Operation
 
 NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
 
@@ -47,7 +50,8 @@ CASES = [
 MORE = [
     ("wgrad x=f16[1,64,16,8]nhwc dy=f16[1,136,16,8]nhwc dw=[136,64,1,3] pad=0,1 out=f32", "16x8x64", 1, 2),
     ("wgrad x=f16[3,136,5,8]nhwc dy=f16[3,64,4,8]nhwc dw=[64,136,2,1]", "4x8x32", 3, 3),
-    ("wgrad x=bf16[2,64,6,9]nhwc dy=bf16[2,64,4,8]nhwc dw=[64,64,3,4] pad=0,1", "2x8x64", 20, 5),
+    ("wgrad x=bf16[2,64,5,9]nhwc dy=bf16[2,64,4,8]nhwc dw=[64,64,2,4] pad=0,1", "2x8x64", 20, 5),
+    ("wgrad x=bf16[2,64,6,9]nhwc dy=bf16[2,64,4,8]nhwc dw=[64,64,3,4] pad=0,1", "2x8x32", 20, 5),
 ]  # fmt: skip
 
 
@@ -97,6 +101,38 @@ LAYERS = {
 def test_compiles_cleanly(tile: str, parts: int) -> None:
     knobs = {KnobType.TILE_SIZE: NUMBER[tile], KnobType.SPLIT_K: parts}
     compiles_cleanly(operations(LAYERS["c2"]), ENGINE, "sm_90a", knobs)
+
+
+def _filter_of(taps: tuple[int, int], tile: HaloTile) -> list[Operation]:
+    height, width = 2 * tile.height, 2 * tile.width
+    image = f"bf16[2,64,{height + taps[0] - 1},{width + taps[1] - 1}]nhwc"
+    return operations(f"wgrad x={image} dy=bf16[2,64,{height},{width}]nhwc dw=[64,64,{taps[0]},{taps[1]}]")
+
+
+@compiler
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("tile", ["2x8x64", "2x8x32"])
+def test_filters_of_most_taps_compile(tile: str, parts: int) -> None:
+    """Three warpgroups with four taps each: ptxas has no registers for 64 channels, so 32 serve whatever is requested."""
+    ops, knobs = (
+        _filter_of((3, 4), TILES[NUMBER[tile] - 1]),
+        {KnobType.TILE_SIZE: NUMBER[tile], KnobType.SPLIT_K: parts},
+    )
+    assert "x32x" in device_kernel(ops, ENGINE, knobs).name
+    compiles_cleanly(ops, ENGINE, "sm_90a", knobs)
+
+
+@compiler
+@pytest.mark.long
+@pytest.mark.parametrize("tile", TILES, ids=[tile.name for tile in TILES])
+def test_all_filters_compile_with_all_tiles(tile: HaloTile) -> None:
+    for taps in product(range(1, 5), range(1, 6)):
+        ops = _filter_of(taps, tile)
+        if not ENGINE.serves(Task(fused(ops), device_spec("h200"))):
+            assert taps == (1, 1) or taps[0] > 3 or taps[1] > 4
+            continue
+        for parts in (1, 3):
+            compiles_cleanly(ops, ENGINE, "sm_90a", {KnobType.TILE_SIZE: NUMBER[tile.name], KnobType.SPLIT_K: parts})
 
 
 def test_whole_patches_only() -> None:

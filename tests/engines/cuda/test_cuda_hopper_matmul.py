@@ -243,5 +243,5 @@ def test_a_stack_is_one_axis_of_the_result() -> None:
 )
 def test_stacks_of_one_matrix_are_one_product(a: Any, b: Any, layouts: str, rows: int) -> None:
     op = fused(product(a, b, layouts))
-    joined = hopper_matmul._Products.of(op).joined(op)
-    assert joined.row.size == (rows if not joined.stack.swapped else 24)
+    flat = hopper_matmul._BatchedGemm.of(op).flattened(op)
+    assert flat.row.size == (rows if not flat.stack.swapped else 24)

@@ -37,7 +37,7 @@ def test_results(text: str, tile: str, multiprocessors: int) -> None:
     number = NUMBER[tile]
     step = device_kernel(operations(text), ENGINE, {KnobType.TILE_SIZE: number}).steps[-1]
     assert isinstance(step, Launch)
-    assert f"__held_{tile}x" in step.text.name, "the tile that was asked for"
+    assert f"__weight_stationary_{tile}x" in step.text.name, "the tile that was asked for"
     check_sums(text, ENGINE, device=replace(device_spec("h200"), sm_count=multiprocessors), TILE_SIZE=number)
 
 

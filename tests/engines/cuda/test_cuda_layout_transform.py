@@ -8,11 +8,13 @@ from exact_sums import check_sums, operations
 
 from graphdnn import OperationGraph, channels_last_strides, fuse
 from graphdnn.device.profiles import device_spec
+from graphdnn.engines import ENGINE_BY_NAME
 from graphdnn.engines.cuda.rewrites.as_conv2d import as_planes
-from graphdnn.engines.cuda.rewrites.layout_transform import ENGINE
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.heuristics import Ranking
 from graphdnn.operations import ConvForward, Operation, PointwiseOperation, PointwiseSpec
+
+ENGINE = ENGINE_BY_NAME["cuda_layout_transform"]
 
 H200 = device_spec("h200")
 

@@ -10,10 +10,12 @@ from exact_sums import check_sums, operations
 
 from graphdnn import Graph, OperationGraph, build, fuse
 from graphdnn.device.profiles import device_spec
+from graphdnn.engines import ENGINE_BY_NAME
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.rewrites.materialized_prologue import ENGINE
 from graphdnn.enums import ReductionOperator
 from graphdnn.heuristics import Ranking
+
+ENGINE = ENGINE_BY_NAME["cuda_materialized_prologue"]
 
 
 def behind(

@@ -8,12 +8,14 @@ from exact_sums import check_sums, operations
 
 from graphdnn import Graph, OperationGraph, fuse
 from graphdnn.device.profiles import device_spec
-from graphdnn.engines import Task
-from graphdnn.engines.cuda.rewrites.space_to_depth import ENGINE, ENGINE_FLOAT, ENGINE_TF32
+from graphdnn.engines import ENGINE_BY_NAME, Task
 from graphdnn.engines.engine import Engine
 from graphdnn.heuristics import Ranking
 
 H200 = device_spec("h200")
+ENGINE = ENGINE_BY_NAME["cuda_space_to_depth"]
+ENGINE_TF32 = ENGINE_BY_NAME["cuda_space_to_depth_tf32"]
+ENGINE_BF16X3 = ENGINE_BY_NAME["cuda_space_to_depth_bf16x3"]
 PATCHES = "conv x=f16[32,3,224,224]nhwc w=f16[768,3,16,16]nhwc stride=16 + bias"
 
 PROBLEMS = [
@@ -41,7 +43,7 @@ def test_results(text: str) -> None:
 
 
 @emulated
-@pytest.mark.parametrize("engine", [ENGINE_TF32, ENGINE_FLOAT], ids=lambda engine: engine.name)
+@pytest.mark.parametrize("engine", [ENGINE_TF32, ENGINE_BF16X3], ids=lambda engine: engine.name)
 @pytest.mark.parametrize(
     "text",
     [

@@ -8,9 +8,10 @@ from exact_sums import check_sums, operations
 
 from graphdnn import Graph, OperationGraph, fuse
 from graphdnn.device.profiles import device_spec
-from graphdnn.engines import Task
-from graphdnn.engines.cuda.rewrites.stride_fold import ENGINE
+from graphdnn.engines import ENGINE_BY_NAME, Task
 from graphdnn.heuristics import Ranking
+
+ENGINE = ENGINE_BY_NAME["cuda_stride_fold"]
 
 H200 = device_spec("h200")
 DOWN = "conv x=f16[2,32,64,64,64]nhwc w=f16[64,32,3,3,3]nhwc pad=1 stride=2 spatial=3 + bias + relu"

@@ -6,10 +6,10 @@ import pytest
 
 from graphdnn.device.profiles import device_spec
 from graphdnn.engines import Task, engines_of
-from graphdnn.engines.cuda.sm90.gemm_shape import Sizes
-from graphdnn.engines.cuda.sm90.split_k import Adding
-from graphdnn.engines.cuda.sm90.tile import PANEL, TILES, Tile
-from graphdnn.engines.cuda.sm90.tile_choice import PARTS, STAGES, TILE, choose
+from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
+from graphdnn.engines.cuda.sm90.split_k import SplitKReduction
+from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, TILES, Tile
+from graphdnn.engines.cuda.sm90.tile_choice import SPLITS, STAGES, TILE, choose
 from graphdnn.fusion import fuse
 from graphdnn.problem import parse
 
@@ -22,7 +22,7 @@ def test_registers_taken_are_there(tile: Tile) -> None:
     multiplying, copying = tile.registers
     assert multiplying % 8 == 0
     assert copying % 8 == 0
-    assert tile.consumers * multiplying + copying <= (tile.consumers + 1) * tile.registers_at_start
+    assert tile.consumers * multiplying + copying <= (tile.consumers + 1) * tile.launch_registers
     sums = tile.bm // (64 * tile.consumers) * tile.bn // 2
     assert sums + 24 <= multiplying, "sums, and what addresses need"
 
@@ -31,57 +31,64 @@ def test_registers_taken_are_there(tile: Tile) -> None:
 def test_rings_fit_side_by_side(tile: Tile) -> None:
     stages = tile.stages(H200.shared_memory)
     assert stages >= 2
-    assert tile.blocks * (stages * (tile.stage_bytes + 16) + 1024) <= H200.shared_memory
+    assert tile.ctas_per_sm * (stages * (tile.stage_bytes + 16) + 1024) <= H200.shared_memory
 
 
 def test_a_choice_keeps_to_the_knobs_that_serve() -> None:
-    sizes = Sizes(
-        products=((50176, 18),),
+    sizes = GemmShape(
+        gemms=((50176, 18),),
         columns=128,
         groups=1,
-        column_unit=1,
+        column_multiple=1,
         result_bytes=2,
-        may_be_turned=True,
-        may_take_turns=True,
+        may_swap_ab=True,
+        may_pingpong=True,
     )
-    free = choose(sizes, H200, {TILE.type: 0, STAGES.type: 0, PARTS.type: 0})
+    free = choose(sizes, H200, {TILE.type: 0, STAGES.type: 0, SPLITS.type: 0})
     for number, tile in enumerate(TILES, 1):
-        if tile.shares:
+        if tile.shares_tail:
             continue
-        parts = 3 if tile.may_be_split else 1
-        chosen = choose(sizes, H200, {TILE.type: number, STAGES.type: 2, PARTS.type: parts})
-        assert (chosen.tile, chosen.stages, chosen.parts) == (tile, 2, parts)
-        rows, columns = (tile.bn, tile.bm) if tile.is_turned else (tile.bm, tile.bn)
+        parts = 3 if tile.may_split_k else 1
+        chosen = choose(sizes, H200, {TILE.type: number, STAGES.type: 2, SPLITS.type: parts})
+        assert (chosen.tile, chosen.stages, chosen.splits) == (tile, 2, parts)
+        rows, columns = (tile.bn, tile.bm) if tile.swap_ab else (tile.bm, tile.bn)
         assert sizes.tiles(tile) == -(-50176 // rows) * -(-128 // columns)
-        assert free.seconds <= choose(sizes, H200, {TILE.type: number, STAGES.type: 0, PARTS.type: 0}).seconds
-    narrow = sizes._replace(column_unit=64)
+        assert free.seconds <= choose(sizes, H200, {TILE.type: number, STAGES.type: 0, SPLITS.type: 0}).seconds
+    narrow = sizes._replace(column_multiple=64)
     odd = next(i for i, tile in enumerate(TILES, 1) if tile.bn % 64)
-    assert choose(narrow, H200, {TILE.type: odd, STAGES.type: 0, PARTS.type: 0}).tile.bn % 64 == 0
+    assert choose(narrow, H200, {TILE.type: odd, STAGES.type: 0, SPLITS.type: 0}).tile.bn % 64 == 0
 
 
-@pytest.mark.parametrize("number", [i for i, tile in enumerate(TILES, 1) if tile.shares])
+@pytest.mark.parametrize("number", [i for i, tile in enumerate(TILES, 1) if tile.shares_tail])
 def test_panels_are_shared_by_filter_gradients_alone(number: int) -> None:
     """Where tiles end within a panel, its neighbours have the rest: a whole number of panels and of tiles."""
-    tile, asked = TILES[number - 1], {TILE.type: number, STAGES.type: 0, PARTS.type: 1}
-    sharers = PANEL // (tile.bn % PANEL)
-    panels = sharers * (tile.bn // PANEL) + 1
-    assert sharers * tile.bn == panels * PANEL
-    sizes = Sizes(
-        products=((512, 49),), columns=3 * panels * PANEL, groups=1, column_unit=PANEL, result_bytes=2, is_across=True
+    tile, requested = TILES[number - 1], {TILE.type: number, STAGES.type: 0, SPLITS.type: 1}
+    tile_consumers = SLAB_ROWS // (tile.bn % SLAB_ROWS)
+    panels = tile_consumers * (tile.bn // SLAB_ROWS) + 1
+    assert tile_consumers * tile.bn == panels * SLAB_ROWS
+    sizes = GemmShape(
+        gemms=((512, 49),),
+        columns=3 * panels * SLAB_ROWS,
+        groups=1,
+        column_multiple=SLAB_ROWS,
+        result_bytes=2,
+        is_mn_major=True,
     )
-    assert not choose(sizes, H200, asked).tile.shares
-    shared = sizes._replace(may_share=True)
-    assert choose(shared, H200, asked).tile == tile
-    assert shared.tiles(tile) == -(-512 // tile.bm) * 3 * sharers
+    assert not choose(sizes, H200, requested).tile.shares_tail
+    shared = sizes._replace(may_share_tail=True)
+    assert choose(shared, H200, requested).tile == tile
+    assert shared.tiles(tile) == -(-512 // tile.bm) * 3 * tile_consumers
 
 
 def test_shared_panels_fill_the_device() -> None:
     """Nine taps of 512 channels, 512 rows: four tiles of 144 columns have two taps each and a quarter of the ninth."""
-    asked = {TILE.type: 0, STAGES.type: 0, PARTS.type: 0}
-    sizes = Sizes(products=((512, 49),), columns=4608, groups=1, column_unit=PANEL, result_bytes=2, is_across=True)
-    assert sizes.tiles(choose(sizes, H200, asked).tile) < 128
-    chosen = choose(sizes._replace(may_share=True), H200, asked)
-    assert (chosen.tile.name, chosen.parts) == ("128x144s", 1)
+    requested = {TILE.type: 0, STAGES.type: 0, SPLITS.type: 0}
+    sizes = GemmShape(
+        gemms=((512, 49),), columns=4608, groups=1, column_multiple=SLAB_ROWS, result_bytes=2, is_mn_major=True
+    )
+    assert sizes.tiles(choose(sizes, H200, requested).tile) < 128
+    chosen = choose(sizes._replace(may_share_tail=True), H200, requested)
+    assert (chosen.tile.name, chosen.splits) == ("128x144s", 1)
     assert sizes.tiles(chosen.tile) == 128
 
 
@@ -90,42 +97,42 @@ def test_all_parts_are_added(size: int) -> None:
     """Each share of the parts in some rounds, by blocks that divide the sums."""
     for sums in (64 * 32, 64 * 64, 576 * 256, 2304 * 256):
         for parts in range(2, 129):
-            adding = Adding(sums, parts, size)
+            adding = SplitKReduction(sums, parts, size)
             found = adding.constants
-            warps = found["SLICES"] * found["UNITS"]
-            assert 2 * size <= size * found["UNDER_WAY"] <= 32
+            warps = found["SLICES"] * found["UNITS_PER_CTA"]
+            assert 2 * size <= size * found["LOADS_IN_FLIGHT"] <= 32
             assert 4 <= warps <= 8
-            assert found["SLICES"] * 8 // found["ROWS_OF_UNIT"] <= parts
-            assert sums % (32 * found["ROWS_OF_UNIT"] * found["UNITS"]) == 0
-    assert Adding(64 * 32, 1).constants == {}
+            assert found["SLICES"] * 8 // found["UNIT_ROWS"] <= parts
+            assert sums % (32 * found["UNIT_ROWS"] * found["UNITS_PER_CTA"]) == 0
+    assert SplitKReduction(64 * 32, 1).constants == {}
 
 
 def test_turned_tiles_fill_the_device() -> None:
     """512 channels of 64 images of 7x7: tiles of 128 channels and 96 pixels are as many as there are multiprocessors."""
-    asked = {TILE.type: 0, STAGES.type: 0, PARTS.type: 0}
-    sizes = Sizes(products=((3136, 72),), columns=512, groups=1, column_unit=1, result_bytes=2)
-    turned = sizes._replace(may_be_turned=True)
-    assert not choose(sizes, H200, asked).tile.is_turned
-    chosen = choose(turned, H200, asked)
-    assert chosen.tile.is_turned
+    requested = {TILE.type: 0, STAGES.type: 0, SPLITS.type: 0}
+    sizes = GemmShape(gemms=((3136, 72),), columns=512, groups=1, column_multiple=1, result_bytes=2)
+    turned = sizes._replace(may_swap_ab=True)
+    assert not choose(sizes, H200, requested).tile.swap_ab
+    chosen = choose(turned, H200, requested)
+    assert chosen.tile.swap_ab
     assert turned.tiles(chosen.tile) == H200.sm_count
-    assert not choose(turned, H200, asked | {TILE.type: TILES.index(chosen.tile) + 1, PARTS.type: 2}).tile.is_turned
+    assert not choose(turned, H200, requested | {TILE.type: TILES.index(chosen.tile) + 1, SPLITS.type: 2}).tile.swap_ab
 
 
 def test_tiles_without_steps_have_blocks_of_their_own() -> None:
     """One tap, stride 2: three of four residues are zeros to store, beside products that do not fill the device."""
-    sizes = Sizes(
-        products=((1568, 32), (1568, 0), (1568, 0), (1568, 0)), columns=1024, groups=1, column_unit=1, result_bytes=2
+    sizes = GemmShape(
+        gemms=((1568, 32), (1568, 0), (1568, 0), (1568, 0)), columns=1024, groups=1, column_multiple=1, result_bytes=2
     )
     number = next(i for i, tile in enumerate(TILES, 1) if tile.name == "128x128")
-    asked = {TILE.type: number, STAGES.type: 0, PARTS.type: 0}
-    chosen = choose(sizes, H200, asked)
-    assert chosen.busy == -(-1568 // 128) * (1024 // 128) < H200.sm_count
-    assert choose(sizes._replace(products=sizes.products[:1]), H200, asked).busy == 0
+    requested = {TILE.type: number, STAGES.type: 0, SPLITS.type: 0}
+    chosen = choose(sizes, H200, requested)
+    assert chosen.mainloop_ctas == -(-1568 // 128) * (1024 // 128) < H200.sm_count
+    assert choose(sizes._replace(gemms=sizes.gemms[:1]), H200, requested).mainloop_ctas == 0
     full = choose(
-        sizes._replace(products=tuple((132 * 128, depth) for _, depth in sizes.products), columns=128), H200, asked
+        sizes._replace(gemms=tuple((132 * 128, depth) for _, depth in sizes.gemms), columns=128), H200, requested
     )
-    assert full.busy == 0, "no block is left over"
+    assert full.mainloop_ctas == 0, "no block is left over"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +150,7 @@ def test_a_ring_has_two_stages(text: str) -> None:
 
 def test_a_product_without_steps_has_a_tile() -> None:
     """A data gradient of pixels that no tap reaches."""
-    free = {TILE.type: 0, STAGES.type: 0, PARTS.type: 0}
-    for products in (((640, 0),), ((640, 0), (320, 0)), ((640, 9), (320, 0))):
-        sizes = Sizes(products=products, columns=64, groups=1, column_unit=1, result_bytes=2)
+    free = {TILE.type: 0, STAGES.type: 0, SPLITS.type: 0}
+    for gemms in (((640, 0),), ((640, 0), (320, 0)), ((640, 9), (320, 0))):
+        sizes = GemmShape(gemms=gemms, columns=64, groups=1, column_multiple=1, result_bytes=2)
         assert choose(sizes, H200, free).seconds < 1e-3

@@ -7,11 +7,10 @@ from emulator import MISSING
 from random_problems.execution_targets import Emulated
 from worst_case_sums import WITHIN_BOUNDS, WITHOUT_NUMBERS, Sum, check_bound, check_places, positive
 
-from graphdnn.engines import ENGINES, Engine
+from graphdnn.engines import ENGINE_BY_NAME, ENGINES, Engine
 from graphdnn.engines.cuda.attention import hopper_attention, mma_attention
 from graphdnn.engines.cuda.direct.grouped import grouped, grouped_wgrad
 from graphdnn.engines.cuda.direct.stem import stem_fp32
-from graphdnn.engines.cuda.rewrites import fp8_upcast, layout_transform, materialized_prologue, space_to_depth
 from graphdnn.engines.cuda.simt import implicit_gemm
 from graphdnn.engines.cuda.sm80 import mma_gemm, mma_skinny
 from graphdnn.engines.cuda.sm90 import wgmma_text
@@ -54,12 +53,12 @@ CASES: tuple[tuple[Engine, Sum], ...] = (
     (grouped.ENGINE, Sum("f16", 64, taps=3, groups=2, longest=64)),
     (grouped_wgrad.ENGINE, Sum("f16", _LENGTH, is_wgrad=True, taps=3, groups=2)),
     (mma_gemm.ENGINE_TF32, Sum("f32", _LENGTH)),
-    (fp8_upcast.ENGINE, Sum("e4m3", _LENGTH)),
-    (materialized_prologue.ENGINE, Sum("f16", _LENGTH, behind=True)),
-    (layout_transform.ENGINE, Sum("f16", _LENGTH, layout="")),
-    (space_to_depth.ENGINE, Sum("f16", _LENGTH, windows=True)),
-    (space_to_depth.ENGINE_TF32, Sum("f32", _LENGTH, windows=True)),
-    (space_to_depth.ENGINE_FLOAT, Sum("f32", _LENGTH, windows=True)),
+    (ENGINE_BY_NAME["cuda_fp8_upcast"], Sum("e4m3", _LENGTH)),
+    (ENGINE_BY_NAME["cuda_materialized_prologue"], Sum("f16", _LENGTH, behind=True)),
+    (ENGINE_BY_NAME["cuda_layout_transform"], Sum("f16", _LENGTH, layout="")),
+    (ENGINE_BY_NAME["cuda_space_to_depth"], Sum("f16", _LENGTH, windows=True)),
+    (ENGINE_BY_NAME["cuda_space_to_depth_tf32"], Sum("f32", _LENGTH, windows=True)),
+    (ENGINE_BY_NAME["cuda_space_to_depth_bf16x3"], Sum("f32", _LENGTH, windows=True)),
     (implicit_gemm.ENGINE, Sum("f32", _LENGTH)),
     (stem_fp32.ENGINE, Sum("f32", _LENGTH, windows=True)),
     (winograd_2x2.ENGINE, Sum("f32", _LENGTH, taps=3)),

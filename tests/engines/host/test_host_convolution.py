@@ -24,6 +24,7 @@ from graphdnn.engines.host import (
     convolution_taps,
 )
 from graphdnn.operations.conv_problem import ConvProblem, output_extent
+from graphdnn.problem import parse
 
 pytestmark = pytest.mark.filterwarnings("error")
 without_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
@@ -518,3 +519,18 @@ def test_torch(case: str, layout: Callable[[Array], Array], dtype: Any) -> None:
             reference = expected[direction].numpy().reshape(result.shape)
             tolerance = float(np.finfo(dtype).eps) * 32 * float(np.abs(reference).max())
             np.testing.assert_allclose(result, reference, rtol=0, atol=tolerance)
+
+
+def test_bits_of_the_oracle_do_not_depend_on_the_layout_of_its_operands() -> None:
+    """BLAS has a kernel for each order of an operand's elements, and the kernels add in different orders."""
+    graph = parse("conv x=f32[1,9,3,2] w=f32[3,3,3,3] pad=1 stride=3,1").build_operation_graph()
+    problem, rng = graph.operations[0].problem, np.random.default_rng(0)  # type: ignore[attr-defined]
+    for _ in range(50):
+        x = rng.standard_normal((1, 3, 3, 3, 2)).astype(np.float32)
+        w = rng.standard_normal((3, 1, 3, 3, 3)).astype(np.float32)
+        other = np.asarray(np.moveaxis(np.moveaxis(x, (1, 2), (3, 4)).copy(), (3, 4), (1, 2)))
+        assert other.strides != x.strides
+        first, second = (
+            convolution_taps.fprop_by_taps(problem, array, w, compute=np.dtype(np.float32)) for array in (x, other)
+        )
+        assert first.tobytes() == second.tobytes()

@@ -110,7 +110,7 @@ def pointwise(mode: Any, data_type: Any, x: Descriptor, y: Descriptor, b: Descri
 
 
 def convolution_bias_relu(handle: Any, data_type: Any, x: tuple[int, ...], w: tuple[int, ...]) -> Descriptor:
-    """y = relu(conv(x, w) + bias): three operations, of which the middle results never reach memory."""
+    """y = relu(conv(x, w) + bias): three operations. The results between them never reach memory."""
     y = (x[0], w[0], w[1], *x[3:])
     convolved = tensor(CONVOLVED, y, data_type, virtual=True)
     shifted = tensor(SHIFTED, y, data_type, virtual=True)

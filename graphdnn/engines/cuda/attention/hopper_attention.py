@@ -22,7 +22,7 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.sm90.sm90_requirements import capability_need
-from graphdnn.engines.cuda.sm90.tile import ROW
+from graphdnn.engines.cuda.sm90.tile import SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
 from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_rs_text, wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need, needs_rule
@@ -33,7 +33,7 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
 _BYTES = ELEMENTS[DataType.HALF].bytes
-_SLAB = ROW // _BYTES  # elements of a head in one 128-byte row of shared memory
+_SLAB = SWIZZLE_BYTES // _BYTES  # elements of a head in one 128-byte row of shared memory
 _MOST_BATCH_AXES = 3  # a tensor map has five axes, and a head has two
 _WARPGROUP_ROWS = 64
 _MOST_TILES = 2**30
@@ -72,7 +72,7 @@ class Tile:
     def shared(self, depth: int, columns: int) -> int:
         """Bytes of shared memory: q, keys, values and mbarriers."""
         q, v = -(-depth // _SLAB), -(-columns // _SLAB)
-        return ROW * (self.rows * q + self.tile_n * self.stages * (q + v)) + 8 * (4 * self.stages + 2)
+        return SWIZZLE_BYTES * (self.rows * q + self.tile_n * self.stages * (q + v)) + 8 * (4 * self.stages + 2)
 
     def fits(self, depth: int, columns: int, other_registers: int, shared: int) -> bool:
         """``other_registers``: registers for operands of ``score_mod``."""

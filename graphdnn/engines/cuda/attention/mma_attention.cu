@@ -142,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_attention
             for (int i = 0; i < MMA_TILES_M; ++i)
                 #pragma unroll
                 for (int k = 0; k < HEAD_DIM_PADDED / 16; ++k)
-                    load_matrices<false>(q_fragments[i][k], q_smem, q_fragment + i * 16 * QK_PITCH + k * 32);
+                    ldmatrix_x4<false>(q_fragments[i][k], q_smem, q_fragment + i * 16 * QK_PITCH + k * 32);
         }
 
         float s[MMA_TILES_M][MMA_TILES_N][4];
@@ -160,12 +160,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_attention
                 if constexpr (Q_IN_REGISTERS) {
                     #pragma unroll
                     for (int e = 0; e < 4; ++e) a[i][e] = q_fragments[i][k][e];
-                } else load_matrices<false>(a[i], q_smem, q_fragment + i * 16 * QK_PITCH + k * 32);
+                } else ldmatrix_x4<false>(a[i], q_smem, q_fragment + i * 16 * QK_PITCH + k * 32);
             }
             #pragma unroll
             for (int n = 0; n < MMA_TILES_N / 2; ++n) {
                 unsigned int b[4];
-                load_matrices<false>(b, k_smem, k_fragment + n * 16 * QK_PITCH + k * 32);
+                ldmatrix_x4<false>(b, k_smem, k_fragment + n * 16 * QK_PITCH + k * 32);
                 #pragma unroll
                 for (int i = 0; i < MMA_TILES_M; ++i) {
                     multiply_warp<Query, Query>(s[i][2 * n], a[i], b[0], b[1]);
@@ -232,7 +232,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_attention
             #pragma unroll
             for (int n = 0; n < MMA_TILES_V / 2; ++n) {
                 unsigned int b[4];
-                load_matrices<true>(b, v_smem, v_fragment + k * 16 * V_PITCH + n * 32);
+                ldmatrix_x4<true>(b, v_smem, v_fragment + k * 16 * V_PITCH + n * 32);
                 #pragma unroll
                 for (int i = 0; i < MMA_TILES_M; ++i) {
                     multiply_warp<Value, Value>(accum[i][2 * n], a[i], b[0], b[1]);

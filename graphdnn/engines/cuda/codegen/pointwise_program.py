@@ -144,7 +144,7 @@ class Program:
             self._is_spread = True
             self._line(f"int each[{self.width}][{self._space.rank}];\n    spread(at, p.size, each);")
         self.each(
-            f"{name}[e] = load_vec_read_only<1>(p.{field} + ({self._at.offset(spec, field, at='each[e]')})).at[0];"
+            f"{name}[e] = load_vec_read_only<1>(p.{field} + ({self._at.offset(spec, field, at='each[e]')})).data[0];"
         )
 
     def old(self, spec: TensorSpec) -> str:

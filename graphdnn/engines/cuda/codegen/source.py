@@ -43,6 +43,11 @@ def _headers() -> tuple[str, Any]:
     return text, hashlib.sha256(text.encode())
 
 
+def common_headers() -> str:
+    """The text that every kernel begins with: element types and arithmetic."""
+    return _headers()[0]
+
+
 def prepare() -> None:
     """Read all texts, a megabyte: one by one they would be a part of the first plans."""
     _headers()

@@ -32,7 +32,7 @@ struct Sums {
                 for (int j = 0; j < TOGETHER; ++j)
                     if (is_one[j])
                         #pragma unroll
-                        for (int e = 0; e < PACK; ++e) sum[s][e] += widen<Compute>(some[j].at[e]) * weight[j];
+                        for (int e = 0; e < PACK; ++e) sum[s][e] += widen<Compute>(some[j].data[e]) * weight[j];
             }
         }
     }

@@ -1,5 +1,12 @@
-// FFT convolution, first launch: copy windows of an operand to zero-padded fp32 planes [outer][tile 0][tile 1][inner][row][column].
-// Position t of a plane holds element sign * u + shift + tile * advance, where u is t, or -t modulo the size if REVERSED.
+// fft_pad is the first launch of an FFT convolution: it copies windows of an operand to zero-padded fp32 planes. Position t of a
+// plane holds element SIGN * u + shift + tile * advance, where u is t, or -t modulo the size if REVERSED.
+//
+// Tile:    one element of a plane for a thread.
+// Memory:  planes are [outer][tile 0][tile 1][inner][row][column]; threads follow their memory order.
+// Threads: threads are independent; the grid strides over the planes.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32. SIGN: 1 or -1; REVERSED: 1 to reverse the order of a plane, see above.
 
 extern "C" __global__ void __launch_bounds__(THREADS) fft_pad(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
@@ -15,6 +22,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) fft_pad(const __grid_const
             inside = inside && u < (int)p.limit[d] && (unsigned int)element < (unsigned int)p.source_size[d];
             offset += element * p.stride[2 + d];
         }
-        p.target[i] = inside ? widen<float>(load_vec_read_only<1>(p.source + offset).at[0]) : 0.0f;
+        p.target[i] = inside ? widen<float>(load_vec_read_only<1>(p.source + offset).data[0]) : 0.0f;
     }
 }

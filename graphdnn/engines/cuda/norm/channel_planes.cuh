@@ -240,7 +240,7 @@ __device__ __forceinline__ void conclude(
             store_row(p, at, found[0][i], found[1][i]);
         }
         const Vec<Compute, 2> needed = needed_of(p, found[0][i], found[1][i]);
-        found[0][i] = needed.at[0], found[1][i] = needed.at[1];
+        found[0][i] = needed.data[0], found[1][i] = needed.data[1];
     }
     __syncthreads();
     #pragma unroll

@@ -72,8 +72,8 @@ class Functions:
         program = Program(op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
         program.apply(op.prologue)
         if is_stored:
-            program.hand("pack.x.at", anchor.x)
-            program.hand("pack.g.at", anchor.dy)
+            program.hand("pack.x.data", anchor.x)
+            program.hand("pack.g.data", anchor.dy)
             kept = stored_text({"x": anchor.x, "g": anchor.dy}, rows.width)
             return [file_text("packed_words.cuh"), kept, take_text(program, ["x", "g"], is_fetched=is_fetched)]
         program.result("pack.x", anchor.x, compute)

@@ -11,8 +11,8 @@ struct Parts {
     Vec<Compute, 2> values[WARPS][BLOCK_ROWS];
 
     __device__ __forceinline__ void set(int number, int row, Compute first, Compute second) {
-        values[number][row].at[0] = first;
-        values[number][row].at[1] = second;
+        values[number][row].data[0] = first;
+        values[number][row].data[1] = second;
     }
     __device__ __forceinline__ Part<1> joined(int count, int row) const {
         Part<1> all = {};
@@ -24,7 +24,7 @@ struct Parts {
             for (int i = 0; i < BATCH; ++i) {
                 part[i] = {};
                 if (first + i < WARPS && first + i < count)
-                    part[i] = {elements[first + i], {values[first + i][row].at[0]}, {values[first + i][row].at[1]}};
+                    part[i] = {elements[first + i], {values[first + i][row].data[0]}, {values[first + i][row].data[1]}};
             }
             all = together(part);
         }
@@ -98,7 +98,7 @@ __device__ __forceinline__ void join_all(
                         const int number = split + (half * BATCH + i) * JOINERS;
                         const Vec<Compute, 2> some = values[half * BATCH + i];
                         part[i] = {};
-                        if (number < splits) part[i] = part_of(p, number, some.at[0], some.at[1]);
+                        if (number < splits) part[i] = part_of(p, number, some.data[0], some.data[1]);
                     }
                     found = together(part);
                 }
@@ -113,8 +113,8 @@ __device__ __forceinline__ void join_all(
     }
     if (thread < BLOCK_ROWS) {
         const Vec<Compute, 2> needed = needed_of(p, found), stored = stored_of(p, found);
-        parts.set(0, thread, needed.at[0], needed.at[1]);
-        parts.set(1, thread, stored.at[0], stored.at[1]);
+        parts.set(0, thread, needed.data[0], needed.data[1]);
+        parts.set(1, thread, stored.data[0], stored.data[1]);
     }
     __syncthreads();
     #pragma unroll

@@ -43,7 +43,7 @@ class Functions:
     def stored(self, parameters: Parameters, *, is_fetched: bool) -> list[str]:
         """x as it is kept: in its own type."""
         program, x = self._taken(parameters), self.operands.anchor.x
-        program.hand("pack.x.at", x)
+        program.hand("pack.x.data", x)
         files = [file_text(name) for name in ("norm_forward.cuh", "streaming.cuh", "packed_words.cuh")]
         return [*files, stored_text({"x": x}, self.rows.width), take_text(program, ["x"], is_fetched=is_fetched)]
 

@@ -63,8 +63,8 @@ struct Running {
 
     __device__ __forceinline__ void conclude(const Vec<Compute, 2>& needed, int i, Row& row) const {
         const Compute scale = row.scale[i] * row.inverse[i];
-        row.sum[i] = CENTERED ? -scale * needed.at[0] : (Compute)0;
-        row.dot[i] = -scale * (needed.at[1] * row.inverse[i]) * row.inverse[i];
+        row.sum[i] = CENTERED ? -scale * needed.data[0] : (Compute)0;
+        row.dot[i] = -scale * (needed.data[1] * row.inverse[i]) * row.inverse[i];
         row.scale[i] = scale;
     }
 
@@ -76,7 +76,7 @@ struct Running {
         #pragma unroll
         for (int j = 0; j < ROW_WIDTH; ++j)
             if (i == j) inverse = row.inverse[j];
-        finish(p, at, i, stored.at[0], stored.at[1] * inverse);
+        finish(p, at, i, stored.data[0], stored.data[1] * inverse);
     }
 };
 

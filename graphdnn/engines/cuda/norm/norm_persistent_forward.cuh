@@ -86,7 +86,7 @@ struct Running {
     }
 
     __device__ __forceinline__ Compute origin(int i) const {
-        return CENTERED ? finite(widen<Compute>(first.x.at[i])) : (Compute)0;
+        return CENTERED ? finite(widen<Compute>(first.x.data[i])) : (Compute)0;
     }
 
     __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count packs) const {
@@ -108,8 +108,8 @@ struct Running {
     }
 
     __device__ __forceinline__ void conclude(const Vec<Compute, 2>& needed, int i, Row& row) const {
-        row.mean[i] = origin(i) + needed.at[0];
-        row.inverse[i] = SCALED ? needed.at[1] * row.scale[i] : needed.at[1];  // one factor for each element
+        row.mean[i] = origin(i) + needed.data[0];
+        row.inverse[i] = SCALED ? needed.data[1] * row.scale[i] : needed.data[1];  // one factor for each element
     }
 
     // Row i of the thread, to memory.
@@ -120,7 +120,7 @@ struct Running {
         #pragma unroll
         for (int j = 0; j < ROW_WIDTH; ++j)
             if (i == j) whole = CENTERED ? row.mean[j] : (Compute)0;
-        finish(p, at, i, whole, stored.at[0], stored.at[1]);
+        finish(p, at, i, whole, stored.data[0], stored.data[1]);
     }
 };
 

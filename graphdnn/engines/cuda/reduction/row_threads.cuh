@@ -78,13 +78,13 @@ __device__ __forceinline__ void over_row(T (&value)[ROW_WIDTH], const Place& her
         __shared__ Vec<T, ROW_WIDTH> shared[parts][COLUMNS];
         if (here.lane % in_warp == 0)
             #pragma unroll
-            for (int e = 0; e < ROW_WIDTH; ++e) shared[here.lane / in_warp][here.column].at[e] = value[e];
+            for (int e = 0; e < ROW_WIDTH; ++e) shared[here.lane / in_warp][here.column].data[e] = value[e];
         __syncthreads();
         #pragma unroll
         for (int i = 0; i < parts; ++i) {
             const Vec<T, ROW_WIDTH> part = shared[i][here.column];
             #pragma unroll
-            for (int e = 0; e < ROW_WIDTH; ++e) value[e] = i == 0 ? part.at[e] : combine(value[e], part.at[e]);
+            for (int e = 0; e < ROW_WIDTH; ++e) value[e] = i == 0 ? part.data[e] : combine(value[e], part.data[e]);
         }
         __syncthreads();
     }

@@ -1,1 +1,1 @@
-"""Engines that rewrite a fused operation and delegate the result to the fastest of other engines."""
+"""Rewrites of fused operations, as rows of one table; other engines compute the rewritten operations."""

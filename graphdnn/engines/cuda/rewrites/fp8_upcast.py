@@ -1,4 +1,4 @@
-"""Engine ``cuda_fp8_upcast``: convolutions and matrix products of fp8 operands, through copies in 16 bits.
+"""Rewrite ``fp8_upcast``: convolutions and matrix products of fp8 operands, through copies in 16 bits.
 
 Both fp8 types are subsets of fp16 and of bfloat16, so the copies are exact. Sums are those of 16-bit operands, in
 fp32, where fp8 tensor cores keep 14 digits. A copy moves three bytes for each element, which is little beside the
@@ -7,33 +7,24 @@ products; the engines for 16-bit floats multiply the copies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-from graphdnn.checks import Equals, OneOf
-from graphdnn.device.profiles import DeviceSpec
+from graphdnn.checks import OneOf
 from graphdnn.dtypes import FP8
-from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
-from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
+from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.cublas import matmul_cublas
-from graphdnn.engines.cuda.rewrites.delegate import Delegate
+from graphdnn.engines.cuda.rewrites.rewrite import Remainder, Rewrite, Rewritten, copied_before
 from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm, hopper_matmul
 from graphdnn.engines.cuda.sm90.halo import hopper_halo
-from graphdnn.engines.cuda.sm90.tma_operands import channels_first, operands
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, kind_need, need, needs_rule
+from graphdnn.engines.cuda.sm90.tma_operands import channels_last_strides, operands
+from graphdnn.engines.engine import Cost, Task, kind_need, needs_rule
 from graphdnn.engines.memoization import memoize
-from graphdnn.engines.sum_error import CUT
-from graphdnn.enums import DataType, LayoutType, NumericalNote
+from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation, Matmul
 from graphdnn.tensors import TensorSpec, stride_order
 
-_ENGINES: tuple[Engine, ...] = (
-    hopper_gemm.ENGINE, hopper_halo.ENGINE, mma_gemm.ENGINE, hopper_matmul.ENGINE, matmul_cublas.ENGINE,
-)  # fmt: skip
 _ACCESS = 8  # elements of a copy's row are a multiple
 _WIDE = (DataType.HALF, DataType.BFLOAT16)
 _PAIRS = (
@@ -44,24 +35,15 @@ _PAIRS = (
 _COPY_PACE = 0.8  # of the bandwidth
 
 
-@dataclass(frozen=True, slots=True)
-class _Fp8Upcast:
-    """A fused operation as the engines for 16-bit floats see it, and the copies that it reads."""
-
-    delegate: Delegate
-    copies: tuple[tuple[TensorSpec, TensorSpec], ...]
-
-    @property
-    def bytes(self) -> int:
-        return sum(narrow.bytes + wide.bytes for narrow, wide in self.copies)
-
-
 def _types(task: Task) -> tuple[DataType, ...]:
     return tuple(t.data_type for t in task.op.main.inputs().values())
 
 
 @memoize
-def _upcast(op: FusedOp) -> _Fp8Upcast:
+def _upcast(op: FusedOp) -> tuple[Rewritten, ...]:
+    """The operation on copies in 16 bits. What a prologue computes cannot be copied."""
+    if op.prologue:
+        return ()
     anchor = op.anchor
     assert isinstance(anchor, (ConvolutionOperation, Matmul))
     read = anchor.inputs()
@@ -75,7 +57,7 @@ def _upcast(op: FusedOp) -> _Fp8Upcast:
     if isinstance(as_they_lie, Matmul):
         laid = {t.uid: _packed(t) for t in narrow.values()}
     else:
-        laid = {o.spec.uid: channels_first(o) for o in operands(Roles.of(as_they_lie))}
+        laid = {o.spec.uid: channels_last_strides(o) for o in operands(Roles.of(as_they_lie))}
     free = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal))
     copies = {
         port: t.model_copy(
@@ -87,7 +69,9 @@ def _upcast(op: FusedOp) -> _Fp8Upcast:
         for i, (port, t) in enumerate(narrow.items())
     }  # fmt: skip
     wide = op.with_anchor(as_they_lie.model_copy(update=dict(copies)))
-    return _Fp8Upcast(Delegate(wide, _ENGINES), tuple((narrow[port], copy) for port, copy in copies.items()))
+    pairs = [(narrow[port], copy) for port, copy in copies.items()]
+    passes = [copied_before(spec, copy, f"{spec.label()} copied to {kind.name}") for spec, copy in pairs]
+    return (Rewritten(wide, tuple(passes)),)
 
 
 def _packed(spec: TensorSpec) -> tuple[int, ...]:
@@ -104,35 +88,21 @@ def _packed(spec: TensorSpec) -> tuple[int, ...]:
     return tuple(strides)
 
 
-def _is_served(task: Task) -> bool:
-    """What is computed ahead of a product cannot be copied."""
-    return not task.op.prologue and bool(_upcast(task.op).delegate.serving(task.device))
-
-
-def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps, upcast = LaunchSequence(replace(op, exit=None), device), _upcast(op)
-    for narrow, wide in upcast.copies:
-        steps.add_copy(narrow, wide)
-    kernel = upcast.delegate.kernel(device)
-    steps.include(kernel)
-    return steps.kernel(kernel.name)
-
-
-def _cost(task: Task, knobs: Knobs) -> Cost:
-    upcast = _upcast(task.op)
-    copying = len(upcast.copies) * task.device.launch + upcast.bytes / (_COPY_PACE * task.device.bandwidth)
-    return upcast.delegate.fastest(task.device)[1].plus({"copies": copying})
+def _cost(task: Task, form: Rewritten, cost: Cost) -> Cost:
+    traffic = sum(one.bytes for one in form.before)
+    return cost.plus({"copies": len(form.before) * task.device.launch + traffic / (_COPY_PACE * task.device.bandwidth)})
 
 
 def _is_product(task: Task) -> bool:
     return isinstance(task.op.anchor, (ConvolutionOperation, Matmul))
 
 
-ENGINE = cuda_engine(
+ROW = Rewrite(
     id=62,
-    name="cuda_fp8_upcast",
+    name="fp8_upcast",
     summary="convolutions and matrix products of fp8 through copies in 16 bits, on tensor cores, with sums in fp32",
-    needs=(
+    why="an operand is fp8",
+    match=(
         needs_rule("cuda_fp8_upcast.operation", "conv", "matmul"),
         kind_need(
             "cuda_fp8_upcast.data_type",
@@ -143,19 +113,17 @@ ENGINE = cuda_engine(
             fix="nothing to do: another engine serves other types",
             when=_is_product,
         ),
-        need(
-            "cuda_fp8_upcast.copies",
-            "operation",
-            lambda task: task.op.name,
-            Equals("what an engine for 16-bit floats on tensor cores serves"),
-            reason="the copies are multiplied by those engines, and each of them declines this operation",
-            fix="let pointwise operations before it write their result, and accumulate in FLOAT",
-            when=lambda task: _is_product(task) and _types(task) in _PAIRS and not _is_served(task),
-        ),
+    ),
+    rewrite=_upcast,
+    engines=(
+        hopper_gemm.ENGINE, hopper_halo.ENGINE, mma_gemm.ENGINE, hopper_matmul.ENGINE, matmul_cublas.ENGINE,
+    ),
+    remainder=Remainder(
+        "what an engine for 16-bit floats on tensor cores serves",
+        reason="the copies are multiplied by those engines, and each of them declines this operation",
+        fix="let pointwise operations before it write their result, and accumulate in FLOAT",
+        rule="copies",
     ),
     cost=_cost,
-    generate=generate,
-    layout=LayoutType.PREFERRED_NHWC,
-    numerical_notes=(NumericalNote.TENSOR_CORE,),
-    sum_error=CUT,
-)
+    notes=OF_EXACT,
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Engine ``cuda_group_packing``: several groups of few channels become one group with zeros in its filters.
+"""Rewrite ``group_packing``: several groups of few channels become one group with zeros in its filters.
 
 TMA loads 64 channels at a time, and a wgmma of 64 columns takes as long as a narrower one, so groups of 8 to 56
 channels leave most of both unused. A packed group has the channels of several groups, and its filters are zero for
@@ -9,16 +9,14 @@ infinity or NaN times a zero is NaN, so it reaches all groups that are packed wi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
 from graphdnn.checks import AtLeast, AtMost, Equals
-from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate, with_launches
-from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate
 from graphdnn.engines.cuda.codegen.dense_operands import in_memory
 from graphdnn.engines.cuda.codegen.index_space import INT_MAX, is_addressable
-from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -29,34 +27,22 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     prologue_need,
 )
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import padded
-from graphdnn.engines.cuda.rewrites.delegate import Delegate
+from graphdnn.engines.cuda.rewrites.rewrite import Pass, Remainder, Rewrite, Rewritten, with_passes
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
 from graphdnn.engines.cuda.sm90.halo import hopper_halo, hopper_halo_dgrad, hopper_halo_wgrad
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, need, needs_rule, window_need
+from graphdnn.engines.engine import Cost, Task, need, needs_rule, window_need
 from graphdnn.engines.memoization import memoize
-from graphdnn.enums import LayoutType, NumericalNote
+from graphdnn.enums import NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
 from graphdnn.operations.conv_problem import ConvProblem
 from graphdnn.tensors import TensorSpec, channels_last_strides
 
-_ENGINES: tuple[Engine, ...] = (
-    hopper_gemm.ENGINE, hopper_halo.ENGINE, hopper_halo_wgrad.ENGINE, hopper_halo_dgrad.ENGINE,
-)  # fmt: skip
 _ROW = 64  # channels that are copied at a time
 _MOST = 64  # channels of a joined group for each of its own: beyond, zeros are most of the work
 _THREADS = 256
 _DOUBT = 0.12  # of their predictions: 18 layers with several groups took 0.94 to 1.56 of them, in the mean so much more
 _DOUBT_OF_GRADIENTS = 0.6  # of a launch: the one that picks out blocks waits for all of the joined gradient
-
-
-@dataclass(frozen=True, slots=True)
-class _GroupPacking:
-    """The convolution with fewer groups. ``together``: groups of one; ``filters``: of a joined group, as they lie."""
-
-    delegate: Delegate
-    together: int
-    filters: TensorSpec
 
 
 def _counts(p: ConvProblem) -> list[int]:
@@ -67,29 +53,37 @@ def _counts(p: ConvProblem) -> list[int]:
 
 
 @memoize
-def _choices(op: FusedOp) -> tuple[_GroupPacking, ...]:
+def _packed(op: FusedOp) -> tuple[Rewritten, ...]:
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
-    return tuple(_join(op, anchor, count) for count in _counts(anchor.problem))
+    return tuple(_pack(op, anchor, count) for count in _counts(anchor.problem))
 
 
-def _join(op: FusedOp, anchor: ConvolutionOperation, count: int) -> _GroupPacking:
-    _, w, _ = anchor.roles
-    dims = (w.extents[0], w.extents[1] * count, *w.extents[2:])
+def _pack(op: FusedOp, anchor: ConvolutionOperation, together: int) -> Rewritten:
+    """The convolution with fewer groups. ``together``: groups of one."""
+    p, (_, w, _) = anchor.problem, anchor.roles
+    dims = (w.extents[0], w.extents[1] * together, *w.extents[2:])
     uid = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
     filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": channels_last_strides(dims)})
     packed = op.with_anchor(anchor.model_copy(update={anchor.role_names[1]: filters}))
-    outputs = tuple(filters if t.uid == w.uid else t for t in op.outputs)
-    return _GroupPacking(Delegate(replace(packed, outputs=outputs), _ENGINES), count, filters)
-
-
-def _serving(op: FusedOp, device: DeviceSpec) -> list[_GroupPacking]:
-    return [packed for packed in _choices(op) if packed.delegate.serving(device)]
-
-
-def _fastest(op: FusedOp, device: DeviceSpec) -> tuple[_GroupPacking, Cost]:
-    costs = ((packed, packed.delegate.fastest(device)[1]) for packed in _serving(op, device))
-    return min(costs, key=lambda one: one[1].seconds)
+    if isinstance(anchor, ConvBackwardFilter):
+        outputs = tuple(filters if t.uid == w.uid else t for t in op.outputs)
+        diagonal = _diagonal(p, w, filters, together)
+        cut = Pass(
+            f"diagonal blocks of {together} groups in one copied to {w.label()}",
+            filters,
+            2.0 * w.bytes,
+            lambda steps: steps.moved(*diagonal),
+            result=w,
+        )
+        return Rewritten(replace(packed, outputs=outputs), after=(cut,))
+    join = Pass(
+        f"filters of {together} groups packed as one",
+        filters,
+        float(w.bytes + filters.bytes),
+        lambda steps: steps.add_early(_packing(steps, p, w, filters, together)),
+    )
+    return Rewritten(packed, before=(join,))
 
 
 def _is_ours(task: Task) -> bool:
@@ -104,31 +98,14 @@ def _is_ours(task: Task) -> bool:
     )
 
 
-def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps = LaunchSequence(op, device)
-    packed, _ = _fastest(op, device)
-    anchor = op.anchor
-    assert isinstance(anchor, ConvolutionOperation)
-    filters, w = packed.filters, anchor.roles[1]
-    steps.workspace_offsets[filters.uid] = steps.allocate(filters.bytes)
-    is_gradient = isinstance(anchor, ConvBackwardFilter)
-    if not is_gradient:
-        steps.add_early(_joining(steps, anchor.problem, w, packed))
-    kernel = packed.delegate.kernel(device)
-    steps.include(kernel)
-    if is_gradient:
-        steps.moved(*_diagonal(anchor.problem, w, packed))
-    return steps.kernel(kernel.name)
-
-
-def _joining(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, packed: _GroupPacking) -> Launch:
+def _packing(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, filters: TensorSpec, together: int) -> Launch:
     parameters = Parameters(steps.workspace_offsets)
     parameters.tensor("from", w)
-    parameters.tensor("to", packed.filters, is_output=True)
+    parameters.tensor("to", filters, is_output=True)
     stride_k, stride_c, *strides = w.strides
     sizes, steps_of = padded(p.filter, 1), padded(tuple(strides), 0)
     parameters.table({
-        "count": packed.filters.elements, "channels": p.c, "groups": packed.together, "filters": p.k,
+        "count": filters.elements, "channels": p.c, "groups": together, "filters": p.k,
         "taps": prod(sizes), "size_1": sizes[1], "size_2": sizes[2], "stride_k": stride_k, "stride_c": stride_c,
         "stride_0": steps_of[0], "stride_1": steps_of[1], "stride_2": steps_of[2],
     })  # fmt: skip
@@ -139,13 +116,12 @@ def _joining(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, packed: _Grou
         functions=(),
         constants={"THREADS": _THREADS, "Element": STORAGE[w.data_type]},
     )
-    blocks = -(-packed.filters.elements // _THREADS)
+    blocks = -(-filters.elements // _THREADS)
     return Launch(text, "pack_group_filters", (blocks, 1, 1), _THREADS, parameters.pack())
 
 
-def _diagonal(p: ConvProblem, dw: TensorSpec, packed: _GroupPacking) -> tuple[TensorSpec, TensorSpec]:
-    """The groups' own blocks of the joined gradient, and where they go: (joined group, group, k, c, taps)."""
-    made, n = packed.filters, packed.together
+def _diagonal(p: ConvProblem, dw: TensorSpec, made: TensorSpec, n: int) -> tuple[TensorSpec, TensorSpec]:
+    """The blocks of each group in the packed gradient, and their places in dw: (packed group, group, k, c, taps)."""
     dims = (p.groups // n, n, p.k, p.c, *p.filter)
 
     def seen(spec: TensorSpec, along: int) -> TensorSpec:
@@ -156,20 +132,17 @@ def _diagonal(p: ConvProblem, dw: TensorSpec, packed: _GroupPacking) -> tuple[Te
     return seen(made, p.c), seen(dw, 0)
 
 
-def _cost(task: Task, knobs: Knobs) -> Cost:
-    packed, cost = _fastest(task.op, task.device)
-    w = convolution_of(task).roles[1]
-    is_gradient = isinstance(task.op.anchor, ConvBackwardFilter)
-    traffic = float(2 * w.bytes if is_gradient else w.bytes + packed.filters.bytes)
-    doubt = _DOUBT * cost.seconds + is_gradient * _DOUBT_OF_GRADIENTS * task.device.launch
-    return with_launches(cost.plus({"doubt": doubt}), task.device, "filters", traffic, 1)
+def _cost(task: Task, form: Rewritten, cost: Cost) -> Cost:
+    doubt = _DOUBT * cost.seconds + bool(form.after) * _DOUBT_OF_GRADIENTS * task.device.launch
+    return with_passes("filters")(task, form, cost.plus({"doubt": doubt}))
 
 
-ENGINE = cuda_engine(
+ROW = Rewrite(
     id=93,
-    name="cuda_group_packing",
+    name="group_packing",
     summary="groups of few channels on tensor cores: several groups as one, with zeros in filters, which spread NaN",
-    needs=(
+    why="groups have few channels",
+    match=(
         needs_rule("cuda_group_packing.operation", "conv"),
         prologue_need("cuda_group_packing", is_convolution),
         window_need(
@@ -206,25 +179,17 @@ ENGINE = cuda_engine(
         need(
             "cuda_group_packing.size",
             "w.dims",
-            lambda task: max((j.filters.elements for j in _choices(task.op)), default=0),
+            lambda task: max((one.scratch.elements for form in _packed(task.op) for one in form.passes), default=0),
             AtMost(INT_MAX),
             reason="joined filters are counted in 32 bits",
             fix="nothing to do: another engine serves it",
             when=_is_ours,
         ),
-        need(
-            "cuda_group_packing.rest",
-            "operation",
-            lambda task: task.op.name,
-            Equals("what an engine for tensor cores of compute capability 9.0 serves with joined filters"),
-            reason="the rest is done by those engines, and each of them declines it",
-            fix="nothing to do: another engine serves it",
-            when=lambda task: _is_ours(task) and not _serving(task.op, task.device),
-        ),
     ),
+    rewrite=_packed,
+    engines=(hopper_gemm.ENGINE, hopper_halo.ENGINE, hopper_halo_wgrad.ENGINE, hopper_halo_dgrad.ENGINE),
+    remainder=Remainder("what an engine for tensor cores of compute capability 9.0 serves with joined filters"),
     cost=_cost,
     least=lambda task: least_seconds_of_delegate(task, 1),
-    generate=generate,
-    layout=LayoutType.PREFERRED_NHWC,
-    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    notes={"numerical_notes": (NumericalNote.TENSOR_CORE,)},
 )

@@ -1,4 +1,4 @@
-"""Engine ``cuda_layout_transform``: convolutions of images that lie with their pixels as neighbours, or along one axis.
+"""Rewrite ``layout_transform``: convolutions of images that lie with their pixels as neighbours, or along one axis.
 
 The kernels for few channels in a group and for first layers read images with two spatial axes and channels next to
 each other, and so does, faster, the one for tensor cores before compute capability 9.0. One axis, or three of which a
@@ -9,31 +9,31 @@ the copies take less than what serves the image as it lies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from graphdnn.checks import Equals
-from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.batch_invariance import memoize_for_lines
-from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate, with_launches
-from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate
 from graphdnn.engines.cuda.codegen.dense_operands import in_memory
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
-from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
+from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_convolution
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, Roles
 from graphdnn.engines.cuda.direct import direct, direct_wgrad
 from graphdnn.engines.cuda.direct.grouped import grouped, grouped_wgrad
 from graphdnn.engines.cuda.direct.stem import stem, stem_dgrad, stem_wgrad
 from graphdnn.engines.cuda.rewrites.as_conv2d import as_planes, with_tensors
-from graphdnn.engines.cuda.rewrites.delegate import Delegate
+from graphdnn.engines.cuda.rewrites.rewrite import (
+    Remainder,
+    Rewrite,
+    Rewritten,
+    copied_after,
+    copied_before,
+    with_passes,
+)
 from graphdnn.engines.cuda.simt.implicit_copies import channels_last
 from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.halo import hopper_halo, hopper_halo_dgrad, hopper_halo_wgrad
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, kind_need, need, needs_rule
+from graphdnn.engines.engine import Cost, Engine, Task, image_need, kind_need, needs_rule
 from graphdnn.engines.memoization import memoize
-from graphdnn.engines.sum_error import CUT
-from graphdnn.enums import LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter, ConvolutionOperation
 from graphdnn.tensors import TensorSpec
@@ -44,15 +44,6 @@ _NARROW: tuple[Engine, ...] = (
 )  # fmt: skip
 _OF_PLANES: tuple[Engine, ...] = (hopper_halo.ENGINE, hopper_halo_wgrad.ENGINE, hopper_halo_dgrad.ENGINE)
 _DOUBT = 0.25  # of their time behind copies: by so much products that turn images themselves are predicted too slow
-
-
-@dataclass(frozen=True, slots=True)
-class _LayoutTransform:
-    """A fused operation as those engines take it; what is copied before, and what after."""
-
-    delegate: Delegate
-    before: tuple[tuple[TensorSpec, TensorSpec], ...]
-    after: tuple[tuple[TensorSpec, TensorSpec], ...]
 
 
 def _all(op: FusedOp) -> tuple[TensorSpec, ...]:
@@ -73,7 +64,8 @@ def _turning(seen: FusedOp) -> list[TensorSpec]:
 
 
 @memoize
-def _transformed(op: FusedOp) -> _LayoutTransform:
+def _transformed(op: FusedOp) -> tuple[Rewritten, ...]:
+    """The operation as those engines take it; images that are copied before it, and results that are copied after."""
     planes = as_planes(op)
     seen = planes or op
     assert isinstance(seen.anchor, ConvolutionOperation)
@@ -90,11 +82,18 @@ def _transformed(op: FusedOp) -> _LayoutTransform:
     }
     written = {t.uid for t in seen.outputs}
     pairs = [(t, copies[t.uid]) for t in turning if t.uid not in inside]
-    return _LayoutTransform(
-        _delegate(with_tensors(seen, copies), are_copied=bool(pairs)),
-        tuple(pair for pair in pairs if pair[0].uid not in written),
-        tuple(pair for pair in pairs if pair[0].uid in written),
-    )
+    blended = _result(op) if seen.anchor.reads_output else None
+    before = [
+        copied_before(t, copy, f"{t.label()} copied to channels last") for t, copy in pairs if t.uid not in written
+    ]
+    after = [
+        copied_after(copy, t, f"{t.label()} copied from channels last", is_blended=t.uid == blended)
+        for t, copy in pairs
+        if t.uid in written
+    ]
+    # General products serve other axes themselves, but other neighbours not as fast.
+    without = () if pairs else (mma_gemm.ENGINE,)
+    return (Rewritten(with_tensors(seen, copies), tuple(before), tuple(after), without),)
 
 
 def _lies_otherwise(spec: TensorSpec, roles: Roles, like: TensorSpec) -> bool:
@@ -117,53 +116,14 @@ def _is_turned(task: Task) -> bool:
     return _can_be_turned(task) and _is_other(task.op)
 
 
-def _delegate(op: FusedOp, *, are_copied: bool) -> Delegate:
-    """General products serve other axes themselves, but other neighbours not as fast."""
-    if are_copied:
-        return Delegate(op, (*_NARROW, *_OF_PLANES, mma_gemm.ENGINE), _doubted)
-    return Delegate(op, (*_NARROW, *_OF_PLANES))
-
-
-def _doubted(engine: Engine, cost: Cost) -> Cost:
-    return cost.plus({"doubt": _DOUBT * cost.seconds}) if engine in _OF_PLANES else cost
-
-
-def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps, transformed = LaunchSequence(op, device), _transformed(op)
-    for spec, copy in transformed.before:
-        steps.add_copy(spec, copy)
-    for spec, copy in transformed.after:
-        if _is_blended(op) and spec.uid == _result(op):
-            steps.add_copy(spec, copy)  # its old contents are read
-        else:
-            steps.workspace_offsets[copy.uid] = steps.allocate(copy.bytes)
-    kernel = transformed.delegate.kernel(device)
-    steps.include(kernel)
-    for spec, copy in transformed.after:
-        steps.moved(copy, spec)
-    return steps.kernel(kernel.name)
-
-
-def _is_blended(op: FusedOp) -> bool:
-    return isinstance(op.anchor, ConvolutionOperation) and op.anchor.reads_output
+def _doubted(form: Rewritten, engine: Engine, cost: Cost) -> Cost:
+    return cost.plus({"doubt": _DOUBT * cost.seconds}) if form.passes and engine in _OF_PLANES else cost
 
 
 def _result(op: FusedOp) -> int:
     assert op.anchor is not None
     (result,) = op.anchor.outputs().values()
     return result.uid
-
-
-def _pairs(transformed: _LayoutTransform) -> tuple[tuple[TensorSpec, TensorSpec], ...]:
-    return (*transformed.before, *transformed.after)
-
-
-def _cost(task: Task, knobs: Knobs) -> Cost:
-    pairs = _pairs(_transformed(task.op))
-    traffic = float(sum(a.bytes + b.bytes for a, b in pairs))
-    return with_launches(
-        _transformed(task.op).delegate.fastest(task.device)[1], task.device, "copies", traffic, len(pairs)
-    )
 
 
 @memoize_for_lines
@@ -176,19 +136,18 @@ def _is_other(op: FusedOp) -> bool:
 def _least(task: Task) -> float:
     if not _is_other(task.op):
         return 0.0  # and is declined
-    transformed = _transformed(task.op)
-    pairs, delegate = (
-        _pairs(transformed),
-        Task(transformed.delegate.op, task.device),
-    )  # whose operands may have fewer gaps
-    return least_seconds_of_delegate(delegate, len(pairs), traffic=float(sum(a.bytes + b.bytes for a, b in pairs)))
+    (form,) = _transformed(task.op)
+    traffic = sum(one.bytes for one in form.passes)
+    # Operands of the rewritten operation may have fewer gaps.
+    return least_seconds_of_delegate(Task(form.op, task.device), len(form.passes), traffic=traffic)
 
 
-ENGINE = cuda_engine(
+ROW = Rewrite(
     id=92,
-    name="cuda_layout_transform",
+    name="layout_transform",
     summary="convolutions along one axis, two of three, or with pixels as neighbours: as planes with channels last",
-    needs=(
+    why="images are not planes with channels last",
+    match=(
         needs_rule("cuda_layout_transform.operation", "conv"),
         kind_need(
             "cuda_layout_transform.prologue",
@@ -217,20 +176,12 @@ ENGINE = cuda_engine(
             fix="nothing to do: those engines serve the operation themselves",
             when=lambda task: is_convolution(task) and _is_alone(task) and not _is_turned(task),
         ),
-        need(
-            "cuda_layout_transform.rest",
-            "operation",
-            lambda task: task.op.name,
-            Equals("what an engine for planes with channels last serves"),
-            reason="the rest is done by those engines, and each of them declines it",
-            fix="nothing to do: another engine serves it",
-            when=lambda task: _is_turned(task) and not _transformed(task.op).delegate.serving(task.device),
-        ),
     ),
-    cost=_cost,
+    rewrite=_transformed,
+    engines=(*_NARROW, *_OF_PLANES, mma_gemm.ENGINE),
+    remainder=Remainder("what an engine for planes with channels last serves"),
+    weighed=_doubted,
+    cost=with_passes("copies"),
     least=_least,
-    generate=generate,
-    layout=LayoutType.PREFERRED_NHWC,
-    numerical_notes=(NumericalNote.TENSOR_CORE,),
-    sum_error=CUT,
+    notes=OF_EXACT,
 )

@@ -1,4 +1,4 @@
-"""Engine ``cuda_space_to_depth``: convolutions whose windows do not overlap, with fewer taps and more channels.
+"""Rewrite ``space_to_depth``: convolutions whose windows do not overlap, with fewer taps and more channels.
 
 Where windows move by as many pixels as a filter has taps (patch embeddings, merged patches, transposed convolutions
 that enlarge an image), no pixel is in two windows. With channels last, the pixels of a window along a line are
@@ -11,17 +11,13 @@ vectors of channels that meet a data gradient: the pixels of a line that are one
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from graphdnn.checks import Equals, OneOf
-from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate, with_launches
-from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate
 from graphdnn.engines.cuda.codegen.dense_operands import in_memory
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
-from graphdnn.engines.cuda.codegen.launch import DeviceKernel
-from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
 from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS, Pairs
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
@@ -31,33 +27,20 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     prologue_need,
 )
 from graphdnn.engines.cuda.rewrites.as_conv2d import SETTINGS, joined_axes, with_tensors
-from graphdnn.engines.cuda.rewrites.delegate import Delegate
+from graphdnn.engines.cuda.rewrites.rewrite import Pass, Remainder, Rewrite, Rewritten, with_passes
 from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.gemm import hopper_dgrad_tf32, hopper_gemm
 from graphdnn.engines.cuda.sm90.halo import hopper_halo_dgrad
 from graphdnn.engines.cuda.sm90.split_precision import hopper_limbs, hopper_limbs_wgrad
 from graphdnn.engines.cuda.sm90.weight_stationary import hopper_weight_stationary
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, kind_need, need, needs_rule
+from graphdnn.engines.engine import Engine, Task, image_need, kind_need, need, needs_rule
 from graphdnn.engines.memoization import memoize
-from graphdnn.enums import ConvolutionMode, DataType, LayoutType
+from graphdnn.enums import ConvolutionMode, DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardData, ConvolutionOperation
 from graphdnn.operations.conv_problem import ConvProblem
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec, channels_last_strides
-
-# Of 16-bit floats and bytes, of fp32 rounded to TF32, of fp32.
-_EXACT: tuple[Engine, ...] = (
-    hopper_gemm.ENGINE,
-    hopper_weight_stationary.ENGINE,
-    hopper_halo_dgrad.ENGINE,
-    mma_gemm.ENGINE,
-)
-_TF32: tuple[Engine, ...] = (
-    hopper_gemm.ENGINE_TF32, hopper_dgrad_tf32.ENGINE, hopper_halo_dgrad.ENGINE_TF32, hopper_limbs_wgrad.ENGINE_TF32,
-    mma_gemm.ENGINE_TF32,
-)  # fmt: skip
-_FLOAT: tuple[Engine, ...] = (hopper_limbs.FLOATS, hopper_limbs_wgrad.ENGINE)
 
 
 def _is_apart(p: ConvProblem, axis: int) -> bool:
@@ -104,17 +87,11 @@ def _repeated(t: TensorSpec, by: int, uid: int) -> tuple[TensorSpec, TensorSpec]
     return repeating, in_memory(repeating, channels_last_strides(dims), uid=uid)
 
 
-@dataclass(frozen=True, slots=True)
-class _SpaceToDepth:
-    """The convolution of wide pixels; operands of a data gradient's end that are copied for it."""
-
-    op: FusedOp
-    copies: tuple[tuple[TensorSpec, TensorSpec], ...]
-
-
 @memoize
-def _apart(op: FusedOp) -> _SpaceToDepth | None:
-    """None where the tensors do not lie so."""
+def _blocked(op: FusedOp) -> Rewritten | None:
+    """The convolution of wide pixels; operands of a data gradient's end are copied for it. None where the tensors do
+    not lie so.
+    """
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
     x, w, y = anchor.roles
@@ -149,7 +126,13 @@ def _apart(op: FusedOp) -> _SpaceToDepth | None:
     }
     conv = anchor.conv.model_copy(update=settings)
     moving = replace(made, anchor=made.anchor.model_copy(update={"conv": conv}))
-    return _SpaceToDepth(moving, tuple(copies))
+    return Rewritten(moving, tuple([_repeating(t, copy, by) for t, copy in copies]))
+
+
+def _repeating(spec: TensorSpec, copy: TensorSpec, by: int) -> Pass:
+    """The operand is small: the bytes are those that are written."""
+    summary = f"{spec.label()} repeated {by} times side by side"
+    return Pass(summary, copy, float(copy.bytes), lambda steps: steps.moved(spec, copy))
 
 
 def _of_lines(anchor: ConvolutionOperation, tensors: list[TensorSpec]) -> dict[int, TensorSpec]:
@@ -165,10 +148,6 @@ def _of_lines(anchor: ConvolutionOperation, tensors: list[TensorSpec]) -> dict[i
     found = {t.uid: _rows(t, x, p.filter[0]) if t.uid == x.uid else _rows(t, y, 1) for t in met}
     seen = {uid: t for uid, t in found.items() if t is not None}
     return seen if len(seen) == len(found) else {}
-
-
-def _is_ours(task: Task) -> bool:
-    return is_convolution(task) and not task.op.prologue and task.op.exit is None and _has_windows(problem_of(task))
 
 
 def _types(task: Task) -> tuple[DataType, ...]:
@@ -187,47 +166,27 @@ def _layout_need(name: str) -> Constraint:
             is_convolution(task)
             and not task.op.prologue
             and _has_windows(problem_of(task))
-            and (task.op.exit is not None or _apart(task.op) is None)
+            and (task.op.exit is not None or _blocked(task.op) is None)
         ),
     )
 
 
-def _engine(id: int, name: str, summary: str, types: Pairs, engines: tuple[Engine, ...], **of_kind: Any) -> Engine:
-    """``engines``: those that do it. ``of_kind``: notes and errors, which are theirs."""
+def _rewritten(op: FusedOp) -> tuple[Rewritten, ...]:
+    form = _blocked(op)
+    return () if form is None else (form,)
 
-    @memoize
-    def delegate_of(op: FusedOp) -> tuple[Delegate, _SpaceToDepth] | None:
-        blocked = _apart(op)
-        return None if blocked is None else (Delegate(blocked.op, engines), blocked)
 
-    def is_left(task: Task) -> bool:
-        """It can be seen so, and none of those engines serves it."""
-        found = delegate_of(task.op) if _is_ours(task) and _types(task) in types else None
-        return found is not None and not found[0].serving(task.device)
-
-    def found(op: FusedOp) -> tuple[Delegate, _SpaceToDepth]:
-        pair = delegate_of(op)
-        assert pair is not None
-        return pair
-
-    def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-        steps, (delegate, blocked) = LaunchSequence(op, device), found(op)
-        for spec, copy in blocked.copies:
-            steps.add_copy(spec, copy)
-        kernel = delegate.kernel(device)
-        steps.include(kernel)
-        return steps.kernel(kernel.name)
-
-    def cost(task: Task, knobs: Knobs) -> Cost:
-        delegate, blocked = found(task.op)
-        traffic = float(sum(copy.bytes for _, copy in blocked.copies))
-        return with_launches(delegate.fastest(task.device)[1], task.device, "operands", traffic, len(blocked.copies))
-
-    return cuda_engine(
+def _row(
+    id: int, suffix: str, summary: str, types: Pairs, engines: tuple[Engine, ...], notes: dict[str, Any]
+) -> Rewrite:
+    """``engines``: of these types. ``notes``: theirs."""
+    name = f"cuda_space_to_depth{suffix}"
+    return Rewrite(
         id=id,
-        name=name,
+        name=f"space_to_depth{suffix}",
         summary=summary,
-        needs=(
+        why="windows do not overlap",
+        match=(
             needs_rule(f"{name}.operation", "conv"),
             kind_need(
                 f"{name}.types",
@@ -249,46 +208,40 @@ def _engine(id: int, name: str, summary: str, types: Pairs, engines: tuple[Engin
                 when=lambda task: is_convolution(task) and not task.op.prologue and not _has_windows(problem_of(task)),
             ),
             _layout_need(name),
-            need(
-                f"{name}.rest",
-                "operation",
-                lambda task: task.op.name,
-                Equals("what an engine for tensor cores serves with longer rows of channels"),
-                reason="the rest is done by those engines, and each of them declines it",
-                fix="nothing to do: another engine serves it",
-                when=is_left,
-            ),
         ),
-        cost=cost,
+        rewrite=_rewritten,
+        engines=engines,
+        remainder=Remainder("what an engine for tensor cores serves with longer rows of channels"),
+        cost=with_passes("operands"),
         least=lambda task: least_seconds_of_delegate(task, 0),
-        generate=generate,
-        layout=LayoutType.PREFERRED_NHWC,
-        **of_kind,
+        notes=notes,
     )
 
 
-ENGINE = _engine(
+ROW = _row(
     101,
-    "cuda_space_to_depth",
+    "",
     "windows side by side on tensor cores: a window's pixels of a line as one pixel of more channels",
     EXACT_PAIRS,
-    _EXACT,
-    **OF_EXACT,
+    (hopper_gemm.ENGINE, hopper_weight_stationary.ENGINE, hopper_halo_dgrad.ENGINE, mma_gemm.ENGINE),
+    OF_EXACT,
 )
-ENGINE_TF32 = _engine(
+ROW_TF32 = _row(
     102,
-    "cuda_space_to_depth_tf32",
+    "_tf32",
     "the same of fp32, operands rounded to TF32; only where that is allowed",
     TF32_PAIRS,
-    _TF32,
-    **OF_TF32,
-)
-ENGINE_FLOAT = _engine(
+    (
+        hopper_gemm.ENGINE_TF32, hopper_dgrad_tf32.ENGINE, hopper_halo_dgrad.ENGINE_TF32,
+        hopper_limbs_wgrad.ENGINE_TF32, mma_gemm.ENGINE_TF32,
+    ),
+    OF_TF32,
+)  # fmt: skip
+ROW_BF16X3 = _row(
     103,
-    "cuda_space_to_depth_bf16x3",
+    "_bf16x3",
     "the same of fp32 in three parts of 16 bits, on the tensor cores of compute capability 9.0",
     TF32_PAIRS,
-    _FLOAT,
-    numerical_notes=hopper_limbs.FLOATS.numerical_notes,
-    sum_error=hopper_limbs.FLOATS.sum_error,
+    (hopper_limbs.FLOATS, hopper_limbs_wgrad.ENGINE),
+    {"numerical_notes": hopper_limbs.FLOATS.numerical_notes, "sum_error": hopper_limbs.FLOATS.sum_error},
 )

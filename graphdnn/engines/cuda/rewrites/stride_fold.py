@@ -1,4 +1,4 @@
-"""Engine ``cuda_stride_fold``: stride 2 over few channels; two neighbouring pixels become one pixel.
+"""Rewrite ``stride_fold``: stride 2 over few channels; two neighbouring pixels become one pixel.
 
 TMA takes three times as long for a pixel that does not fill 128 bytes. With stride 2, pixels 2i and 2i + 1 of a row
 are read as one pixel with twice the channels, and the stride becomes 1. A filter of three taps becomes one of two
@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from graphdnn.checks import AtMost, Equals
-from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate, with_launches
-from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
+from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate
 from graphdnn.engines.cuda.codegen.dense_operands import in_memory
 from graphdnn.engines.cuda.codegen.index_space import INT_MAX, is_addressable
-from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
+from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
@@ -31,19 +29,18 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
 )
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import padded
 from graphdnn.engines.cuda.rewrites.as_conv2d import with_tensors
-from graphdnn.engines.cuda.rewrites.delegate import Delegate
+from graphdnn.engines.cuda.rewrites.rewrite import Pass, Remainder, Rewrite, Rewritten, with_passes
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
 from graphdnn.engines.cuda.sm90.weight_stationary import hopper_weight_stationary
-from graphdnn.engines.engine import Cost, Engine, Knobs, Task, image_need, need, needs_rule
+from graphdnn.engines.engine import Task, image_need, need, needs_rule
 from graphdnn.engines.memoization import memoize
-from graphdnn.enums import ConvolutionMode, LayoutType, NumericalNote
+from graphdnn.enums import ConvolutionMode, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvForward, ConvolutionOperation
 from graphdnn.operations.conv_problem import ConvProblem
 from graphdnn.tensors import TensorSpec, channels_last_strides
 
 _TAG = "conv_fprop"
-_ENGINES: tuple[Engine, ...] = (hopper_gemm.ENGINE, hopper_weight_stationary.ENGINE)
 _ROW = 128  # bytes of channels that are copied at a time
 _THREADS = 256
 
@@ -65,16 +62,9 @@ class _Window:
         return cls(before, p.output[-1] - 1 + pairs - p.input[-1] // 2 - before, pairs, lead)
 
 
-@dataclass(frozen=True, slots=True)
-class _StrideFold:
-    """The convolution of pairs, and its filters as they lie."""
-
-    delegate: Delegate
-    filters: TensorSpec
-
-
 @memoize
-def _folded(op: FusedOp) -> _StrideFold:
+def _folded(op: FusedOp) -> tuple[Rewritten, ...]:
+    """The convolution of pairs of pixels."""
     anchor = op.anchor
     assert isinstance(anchor, ConvForward)
     x, w, p = anchor.x, anchor.w, anchor.problem
@@ -99,7 +89,13 @@ def _folded(op: FusedOp) -> _StrideFold:
         }
     )
     pairwise = replace(seen, anchor=seen.anchor.model_copy(update={"conv": conv}))
-    return _StrideFold(Delegate(pairwise, _ENGINES), filters)
+    fold = Pass(
+        "filters folded for pairs of pixels",
+        filters,
+        float(w.bytes + filters.bytes),
+        lambda steps: steps.add_early(_folding(steps, p, w, filters)),
+    )
+    return (Rewritten(pairwise, (fold,)),)
 
 
 def _is_forward(task: Task) -> bool:
@@ -128,18 +124,7 @@ def _is_ours(task: Task) -> bool:
     return _is_forward(task) and _moves_by_two(task) and _lies_in_pairs(task)
 
 
-def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    steps, folded = LaunchSequence(op, device), _folded(op)
-    anchor = op.anchor
-    assert isinstance(anchor, ConvForward)
-    steps.workspace_offsets[folded.filters.uid] = steps.allocate(folded.filters.bytes)
-    steps.add_early(_pairing(steps, anchor.problem, anchor.w, folded.filters))
-    kernel = folded.delegate.kernel(device)
-    steps.include(kernel)
-    return steps.kernel(kernel.name)
-
-
-def _pairing(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, filters: TensorSpec) -> Launch:
+def _folding(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, filters: TensorSpec) -> Launch:
     window = _Window.of(p)
     parameters = Parameters(steps.workspace_offsets)
     parameters.tensor("from", w)
@@ -167,17 +152,12 @@ def _pairing(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, filters: Tens
     return Launch(text, "fold_filters", (blocks, 1, 1), _THREADS, parameters.pack())
 
 
-def _cost(task: Task, knobs: Knobs) -> Cost:
-    folded, w = _folded(task.op), convolution_of(task).roles[1]
-    cost = folded.delegate.fastest(task.device)[1]
-    return with_launches(cost, task.device, "filters", float(w.bytes + folded.filters.bytes), 1)
-
-
-ENGINE = cuda_engine(
+ROW = Rewrite(
     id=97,
-    name="cuda_stride_fold",
+    name="stride_fold",
     summary="every second pixel of few channels on tensor cores: pixels in pairs, zeros in filters, which spread NaN",
-    needs=(
+    why="windows of few channels move by two pixels",
+    match=(
         needs_rule("cuda_stride_fold.operation", "conv"),
         direction_need(
             "cuda_stride_fold",
@@ -216,25 +196,17 @@ ENGINE = cuda_engine(
         need(
             "cuda_stride_fold.size",
             "w.dims",
-            lambda task: _folded(task.op).filters.elements,
+            lambda task: _folded(task.op)[0].before[0].scratch.elements,
             AtMost(INT_MAX),
             reason="filters of pairs are counted in 32 bits",
             fix="nothing to do: another engine serves it",
             when=_is_ours,
         ),
-        need(
-            "cuda_stride_fold.rest",
-            "operation",
-            lambda task: task.op.name,
-            Equals("what an engine for tensor cores of compute capability 9.0 serves with pairs"),
-            reason="the rest is done by those engines, and each of them declines it",
-            fix="nothing to do: another engine serves it",
-            when=lambda task: _is_ours(task) and not _folded(task.op).delegate.serving(task.device),
-        ),
     ),
-    cost=_cost,
+    rewrite=_folded,
+    engines=(hopper_gemm.ENGINE, hopper_weight_stationary.ENGINE),
+    remainder=Remainder("what an engine for tensor cores of compute capability 9.0 serves with pairs"),
+    cost=with_passes("filters"),
     least=lambda task: least_seconds_of_delegate(task, 1),
-    generate=generate,
-    layout=LayoutType.PREFERRED_NHWC,
-    numerical_notes=(NumericalNote.TENSOR_CORE,),
+    notes={"numerical_notes": (NumericalNote.TENSOR_CORE,)},
 )

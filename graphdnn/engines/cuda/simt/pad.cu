@@ -21,6 +21,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) pad(const __grid_constant_
             inside = inside && (unsigned int)at < (unsigned int)p.source_size[j];
             offset += at * p.source_stride[j];
         }
-        p.target[i] = narrow<Target>(inside ? widen<Arithmetic>(load_vec_read_only<1>(p.source + offset).at[0]) : (Arithmetic)0);
+        p.target[i] = narrow<Target>(inside ? widen<Arithmetic>(load_vec_read_only<1>(p.source + offset).data[0]) : (Arithmetic)0);
     }
 }

@@ -1,4 +1,4 @@
-// Four 8x8 matrices of 16-bit elements from shared memory, for a warp.
+// ldmatrix_x4 loads four 8x8 matrices of 16-bit elements from shared memory, for a warp.
 //
 // Lane 8 * i + r gives where in `memory` row r of matrix i is: 16 bytes. Lane 4 * g + j gets, of each, elements 2j and 2j + 1 of
 // row g, or, TRANSPOSED, column g of rows 2j and 2j + 1.
@@ -22,7 +22,7 @@ template <bool TRANSPOSED> inline void emulated_rows(void** places, unsigned) {
 }
 #endif
 
-template <bool TRANSPOSED> __device__ __forceinline__ void load_matrices(unsigned int (&to)[4], const unsigned char* memory, int at) {
+template <bool TRANSPOSED> __device__ __forceinline__ void ldmatrix_x4(unsigned int (&to)[4], const unsigned char* memory, int at) {
 #ifdef __CUDA_ARCH__
     const unsigned int from = (unsigned int)__cvta_generic_to_shared(memory) + (unsigned int)at;
     if constexpr (TRANSPOSED)

@@ -28,7 +28,7 @@ __device__ __forceinline__ uint4 read_once(const Element* from, bool inside) {
 }
 __device__ __forceinline__ uint4 read_often(const Element* from, bool inside) {
     Vec<Element, 8> pack;
-    load_if<8>(inside, from, pack.at);
+    load_if<8>(inside, from, pack.data);
     return *(const uint4*)&pack;
 }
 

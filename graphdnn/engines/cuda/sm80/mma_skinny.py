@@ -161,7 +161,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 ENGINE = cuda_engine(
     id=98,
     name="cuda_matmul_skinny",
-    summary="matrix products of which one side has at most 16 lines, 16-bit floats with neighbours along k",
+    summary="matrix products with at most 16 rows or at most 16 columns, 16-bit floats with neighbours along k",
     needs=(
         needs_rule("cuda_matmul_skinny.operation", "matmul"),
         kind_need(

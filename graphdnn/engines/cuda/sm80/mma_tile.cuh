@@ -61,9 +61,9 @@ __device__ __forceinline__ void load_fragments(
     Fragments& to, const unsigned char* memory, int stage, int step, const ReaderA& a, const ReaderB& b
 ) {
     #pragma unroll
-    for (int i = 0; i < MMA_TILES_M; ++i) load_matrices<A_MN_MAJOR>(to.a[i], memory, stage + a.at(step, i));
+    for (int i = 0; i < MMA_TILES_M; ++i) ldmatrix_x4<A_MN_MAJOR>(to.a[i], memory, stage + a.at(step, i));
     #pragma unroll
-    for (int j = 0; j < MMA_TILES_N / 2; ++j) load_matrices<B_MN_MAJOR>(to.b[j], memory, stage + TileA::BYTES + b.at(step, j));
+    for (int j = 0; j < MMA_TILES_N / 2; ++j) ldmatrix_x4<B_MN_MAJOR>(to.b[j], memory, stage + TileA::BYTES + b.at(step, j));
     if constexpr (same<A, float>) {
         #pragma unroll
         for (int e = 0; e < 4; ++e) {

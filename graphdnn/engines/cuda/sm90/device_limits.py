@@ -1,4 +1,4 @@
-"""Machine: what a choice of tiles looks at of a device. Devices that agree on it share what was chosen."""
+"""Machine: the properties of a device that the choice of a tile depends on. Equal machines share cached choices."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.memoization import memoize_by_identity
 from graphdnn.enums import DataType
 
-_PER_CLOCK = 4096  # operations in 16-bit floats of a multiprocessor's tensor cores
+_PER_CLOCK = 4096  # 16-bit floating-point operations of a multiprocessor's tensor cores in a clock
 
 
 class Machine(NamedTuple):
     sms: int
     clock: float  # Hz
-    shared_memory: int  # bytes of a block
-    bandwidth: float  # bytes a second
+    shared_memory: int  # bytes of a CTA
+    bandwidth: float  # bytes per second
     launch: float  # seconds
 
     @staticmethod

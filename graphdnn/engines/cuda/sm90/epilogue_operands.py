@@ -1,4 +1,4 @@
-"""What the end of a product reads and writes, and which of it the copy unit may bring (hopper_residual.cuh)."""
+"""Tensors that the epilogue of a convolution reads and writes, and the residual that TMA may load."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, SPATIAL
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of
-from graphdnn.engines.cuda.sm90.halo.halo_tile import BOX_ROW
-from graphdnn.engines.cuda.sm90.tile import ROW
+from graphdnn.engines.cuda.sm90.halo.halo_tile import RESIDUAL_BOX_BYTES
+from graphdnn.engines.cuda.sm90.tile import SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.tile_choice import Choice
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT, LARGEST_STRIDE
 from graphdnn.fusion.fused_graph import FusedOp
@@ -21,95 +21,97 @@ _MOST_BYTES = 4  # of an element
 
 
 def result_space(op: FusedOp) -> IndexSpace:
-    """The coordinates of what a convolution writes."""
+    """The index space of a convolution's result."""
     roles = gemm_problem_of(op).roles
     return roles.space(roles.output)
 
 
-def written_and_read(op: FusedOp) -> list[TensorSpec]:
-    """What the end of a product reads from memory and writes there."""
+def epilogue_tensors(op: FusedOp) -> list[TensorSpec]:
+    """The tensors that the epilogue reads from memory and writes there."""
     return [t for t in op.at_end() if not (t.is_by_value or t.is_constant)]
 
 
-def kept_bytes(op: FusedOp) -> int:
-    """That the end of a product reads for each of its columns, the same for all rows."""
+def column_operand_bytes(op: FusedOp) -> int:
+    """Bytes of column operands (bias, scale) for each column."""
     front_only, whole = op.uses.front_only, gemm_problem_of(op).roles.output.elements
-    narrow = [t for t in op.inputs if t.uid not in front_only and 1 < t.elements < whole]
-    return sum([ELEMENTS[t.data_type].bytes for t in narrow])
+    column_operands = [t for t in op.inputs if t.uid not in front_only and 1 < t.elements < whole]
+    return sum([ELEMENTS[t.data_type].bytes for t in column_operands])
 
 
-def pixels_of(space: IndexSpace, spec: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Strides and sizes of the axes that pixels of all images have."""
+def pixel_axes(space: IndexSpace, spec: TensorSpec) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Strides and sizes of the axes n, d, h and w."""
     strides, sizes = space.strides(spec), space.sizes
     return (strides[0], *strides[3:]), (sizes[0], *sizes[3:])
 
 
-def lies_in_row(strides: Sequence[int], sizes: Sequence[int]) -> bool:
-    """Every axis goes on where the next one ends, or the tensor does not change along any."""
+def is_contiguous(strides: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Whether the axes are one axis with one stride, or the tensor is broadcast along all of them."""
     if not any(strides):
         return True
-    pace = 0
+    expected = 0
     for stride, size in zip(reversed(strides), reversed(sizes), strict=True):
         if size == 1:
             continue
-        if stride == 0 or stride != (pace or stride):
+        if stride == 0 or stride != (expected or stride):
             return False
-        pace = stride * size
+        expected = stride * size
     return True
 
 
-def streamed_residual(op: FusedOp, product: GemmProblem) -> TensorSpec | None:
-    """An operand of the epilogue as large as the result, whose pixels are rows for the copy unit; the image itself,
-    maybe, of which that is a second map.
+def tma_residual(op: FusedOp, gemm: GemmProblem) -> TensorSpec | None:
+    """An operand of the epilogue as large as the result whose pixels are one axis, so that TMA can load it; else None.
+
+    It may be the image itself.
     """
-    if (
-        product.is_wgrad
-        or len(product.residues) > 1
-        or set(product.out_stride) != {1}
-        or product.roles.problem.groups > 1
-    ):
+    if gemm.is_wgrad or len(gemm.residues) > 1 or set(gemm.out_stride) != {1} or gemm.roles.problem.groups > 1:
         return None
-    space = product.roles.space(product.roles.output)
+    space = gemm.roles.space(gemm.roles.output)
     inputs = {t.uid for t in op.inputs}
-    for spec in written_and_read(op):
-        if spec.uid not in inputs or spec.elements < product.roles.output.elements or not is_addressable(spec):
+    for spec in epilogue_tensors(op):
+        if spec.uid not in inputs or spec.elements < gemm.roles.output.elements or not is_addressable(spec):
             continue
-        size, pitch = ELEMENTS[spec.data_type].bytes, _pitch(space, spec)
-        if size > _MOST_BYTES or space.strides(spec)[CHANNELS] != 1 or not lies_in_row(*pixels_of(space, spec)):
+        size, pixel_stride = ELEMENTS[spec.data_type].bytes, _pixel_stride(space, spec)
+        if size > _MOST_BYTES or space.strides(spec)[CHANNELS] != 1 or not is_contiguous(*pixel_axes(space, spec)):
             continue
-        if spec.byte_alignment % ALIGNMENT or pitch * size % ALIGNMENT or pitch * size >= LARGEST_STRIDE:
+        if spec.byte_alignment % ALIGNMENT or pixel_stride * size % ALIGNMENT or pixel_stride * size >= LARGEST_STRIDE:
             continue
         return spec
     return None
 
 
-def holds_residual(choice: Choice, spec: TensorSpec) -> bool:
-    """Whether the ring has the stages that are full at once: all of a tile's where a warpgroup's rows come in turns."""
+def fits_residual(choice: Choice, spec: TensorSpec) -> bool:
+    """Whether the stages hold a tile's residual. With one MMA tile for each warpgroup, any stages suffice."""
     tile = choice.tile
-    if tile.bm == 64 * tile.sharers and not tile.is_turned:
+    if tile.bm == 64 * tile.tile_consumers and not tile.swap_ab:
         return True
-    pixels, channels = (tile.bn, tile.bm) if tile.is_turned else (tile.bm, tile.bn)
-    panels, held = -(-channels * ELEMENTS[spec.data_type].bytes // ROW), 1 + channels // pixels
-    return -(-panels // held) <= choice.stages
+    pixels, channels = (tile.bn, tile.bm) if tile.swap_ab else (tile.bm, tile.bn)
+    slabs, slabs_per_stage = -(-channels * ELEMENTS[spec.data_type].bytes // SWIZZLE_BYTES), 1 + channels // pixels
+    return -(-slabs // slabs_per_stage) <= choice.stages
 
 
-def _pitch(space: IndexSpace, spec: TensorSpec) -> int:
-    """Elements from one pixel to the next; 0 where there is only one."""
-    strides, sizes = pixels_of(space, spec)
+def _pixel_stride(space: IndexSpace, spec: TensorSpec) -> int:
+    """Elements from one pixel to the next; 0 if there is one pixel."""
+    strides, sizes = pixel_axes(space, spec)
     return next((s for s, n in zip(reversed(strides), reversed(sizes), strict=True) if n > 1), 0)
 
 
-def residual_map(product: GemmProblem, spec: TensorSpec, rows: int) -> TensorMap:
-    """Of (channel, pixel of all images): a box of 128 bytes of channels and ``rows`` pixels."""
-    space, size = product.roles.space(product.roles.output), ELEMENTS[spec.data_type].bytes
-    pitch = _pitch(space, spec) * size or ALIGNMENT
-    pixels = prod(pixels_of(space, spec)[1])
-    return TensorMap(spec.data_type, (space.sizes[CHANNELS], 1, pixels), (pitch, pitch), box=(ROW // size, 1, rows))
+def residual_map(gemm: GemmProblem, spec: TensorSpec, rows: int) -> TensorMap:
+    """The residual as (channel, pixel of all images). A box has 128 bytes of channels and ``rows`` pixels."""
+    space, size = gemm.roles.space(gemm.roles.output), ELEMENTS[spec.data_type].bytes
+    pixel_stride = _pixel_stride(space, spec) * size or ALIGNMENT
+    pixels = prod(pixel_axes(space, spec)[1])
+    return TensorMap(
+        spec.data_type,
+        (space.sizes[CHANNELS], 1, pixels),
+        (pixel_stride, pixel_stride),
+        box=(SWIZZLE_BYTES // size, 1, rows),
+    )
 
 
-def residual_patch_map(space: IndexSpace, spec: TensorSpec, lines: int, pixels: int, spatial: int) -> TensorMap:
-    """Of (channel, pixel of a line, line, slice where there are three axes, image): a box of 64 bytes of channels,
-    ``pixels`` of each of ``lines``.
+def residual_tile_map(space: IndexSpace, spec: TensorSpec, rows_of_pixels: int, pixels: int, spatial: int) -> TensorMap:
+    """The residual as (channel, w, h, d if there are three axes, n).
+
+    A box has 64 bytes of channels, and ``rows_of_pixels`` by ``pixels``.
     """
     size, strides = ELEMENTS[spec.data_type].bytes, space.strides(spec)
     outer = (4, 3, 0) if spatial == SPATIAL else (4, 0)
@@ -117,6 +119,6 @@ def residual_patch_map(space: IndexSpace, spec: TensorSpec, lines: int, pixels: 
         spec.data_type,
         tuple(space.sizes[d] for d in (CHANNELS, 5, *outer)),
         tuple(strides[d] * size or ALIGNMENT for d in (5, *outer)),
-        box=(BOX_ROW // size, pixels, lines, *(1 for _ in outer[1:])),
+        box=(RESIDUAL_BOX_BYTES // size, pixels, rows_of_pixels, *(1 for _ in outer[1:])),
         row=0,
     )

@@ -1,7 +1,6 @@
-"""Pixels of all images as one plane, where they lie in a row: a convolution of one tap is a product of matrices.
+"""Convolutions of one tap whose pixels are one contiguous axis: the pixels of all images become one plane.
 
-How long the plane's lines are is for us to say: patches of eight lines leave the fewest pixels out, and what
-multiprocessors store at a time lies apart.
+The width of the plane is free. It is chosen such that tiles of 8 x 8 pixels waste the fewest pixels.
 """
 
 from __future__ import annotations
@@ -13,71 +12,71 @@ from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.engines.batch_invariance import memoize_for_lines
 from graphdnn.engines.cuda.codegen.index_space import IndexSpace, axis_of
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of
-from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
-from graphdnn.engines.cuda.sm90.epilogue_operands import lies_in_row, pixels_of
-from graphdnn.engines.cuda.sm90.tile import ROW
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
+from graphdnn.engines.cuda.sm90.epilogue_operands import is_contiguous, pixel_axes
+from graphdnn.engines.cuda.sm90.tile import SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT, Operand, operands
 from graphdnn.fusion.fused_graph import FusedOp
 
-_PIXELS = (0, 3, 4, 5)  # axes of an image's coordinates: n, and those of space
-_LINE, _PIXEL = 4, 5
-_EIGHT = 8
-_MOST_LINES = 64  # of images, in a line of the plane
+_PIXEL_AXES = (0, 3, 4, 5)  # n and the spatial axes
+_ROW_AXIS, _COLUMN_AXIS = 4, 5
+_TILE = 8
+_MAX_IMAGE_ROWS = 64  # image rows in a row of the plane
 
 
 @memoize_for_lines
 def is_flat(op: FusedOp) -> bool:
-    """One tap of unit stride, and what is read and written has its pixels in a row."""
-    product = gemm_problem_of(op)
-    image, _ = operands(product.roles)
-    if image.is_copied or not sizes_of(op).may_be_turned:
+    """Whether the convolution has one tap of unit stride, and pixels are one axis of all its tensors."""
+    gemm = gemm_problem_of(op)
+    image, _ = operands(gemm.roles)
+    if image.is_copied or not gemm_shape_of(op).may_swap_ab:
         return False
-    (residue,) = product.residues
-    is_point = set(residue.taps) == set(product.traversal_stride) == {1} and residue.pixels == product.image
-    return is_point and lies_in_row(*pixels_of(image.space, image.spec))
+    (residue,) = gemm.residues
+    is_point = set(residue.taps) == set(gemm.traversal_stride) == {1} and residue.pixels == gemm.image
+    return is_point and is_contiguous(*pixel_axes(image.space, image.spec))
 
 
 def _plane(sizes: tuple[int, ...]) -> tuple[int, int]:
-    """Lines, and pixels of one, of images of these coordinates."""
-    count, width = prod(sizes[j] for j in _PIXELS), sizes[_PIXEL]
-    lines = count // width
-    widths = [width * n for n in range(1, min(lines, _MOST_LINES) + 1) if lines % n == 0]
-    width = min(widths, key=lambda w: _eights(w) * _eights(count // w))
+    """Height and width of the plane for images of these sizes."""
+    count, width = prod(sizes[j] for j in _PIXEL_AXES), sizes[_COLUMN_AXIS]
+    rows_of_pixels = count // width
+    widths = [width * n for n in range(1, min(rows_of_pixels, _MAX_IMAGE_ROWS) + 1) if rows_of_pixels % n == 0]
+    width = min(widths, key=lambda w: _tiles_of_eight(w) * _tiles_of_eight(count // w))
     return count // width, width
 
 
-def _eights(size: int) -> int:
-    return -(-size // _EIGHT)
+def _tiles_of_eight(size: int) -> int:
+    return -(-size // _TILE)
 
 
-def flat_product(product: GemmProblem) -> GemmProblem:
-    (residue,) = product.residues
-    plane = _plane((product.roles.problem.n, 1, 1, *residue.pixels))
-    return replace(product, residues=(replace(residue, pixels=(1, *plane)),))
+def flat_gemm(gemm: GemmProblem) -> GemmProblem:
+    (residue,) = gemm.residues
+    plane = _plane((gemm.roles.problem.n, 1, 1, *residue.pixels))
+    return replace(gemm, residues=(replace(residue, pixels=(1, *plane)),))
 
 
 def flat_space(space: IndexSpace, *, is_plane: bool = True) -> IndexSpace:
-    """The same coordinates where pixels are a plane, or one axis."""
+    """The index space with the pixels of all images as a plane, or as one axis."""
     sizes, axes = space.sizes, list(space.axes)
-    lines, width = _plane(sizes) if is_plane else (1, prod([sizes[j] for j in _PIXELS]))
-    # An axis of one element says nothing of where pixels lie.
-    pixel = next((axes[j] for j in reversed(_PIXELS) if axes[j].size > 1), axes[_PIXEL])
-    for j in _PIXELS:
+    rows_of_pixels, width = _plane(sizes) if is_plane else (1, prod([sizes[j] for j in _PIXEL_AXES]))
+    # An axis of one element has no stride.
+    pixel = next((axes[j] for j in reversed(_PIXEL_AXES) if axes[j].size > 1), axes[_COLUMN_AXIS])
+    for j in _PIXEL_AXES:
         axes[j] = axis_of(1, axes[j].logical, axes[j].multiplier)
-    axes[_PIXEL] = axis_of(width, pixel.logical, pixel.multiplier)
+    axes[_COLUMN_AXIS] = axis_of(width, pixel.logical, pixel.multiplier)
     if is_plane:
-        axes[_LINE] = axis_of(lines, pixel.logical, pixel.multiplier * width)
+        axes[_ROW_AXIS] = axis_of(rows_of_pixels, pixel.logical, pixel.multiplier * width)
     return IndexSpace(space.extents, tuple(axes))
 
 
-def flat_map(image: Operand, lines: int, pixels: int) -> TensorMap:
-    """``pixels`` of each of ``lines`` of the plane, 128 bytes of channels of each."""
+def flat_map(image: Operand, rows_of_pixels: int, pixels: int) -> TensorMap:
+    """A map of the plane: a box has ``rows_of_pixels`` by ``pixels`` with 128 bytes of channels each."""
     space = flat_space(image.space)
-    pitch = flat_space(image.space, is_plane=False).strides(image.spec)[_PIXEL] * image.size or ALIGNMENT
-    width = space.sizes[_PIXEL]
+    pixel_stride = flat_space(image.space, is_plane=False).strides(image.spec)[_COLUMN_AXIS] * image.size or ALIGNMENT
+    width = space.sizes[_COLUMN_AXIS]
     return TensorMap(
         image.spec.data_type,
-        (image.sizes[1] * image.sizes[2], width, space.sizes[_LINE], 1),
-        (pitch, pitch * width, ALIGNMENT),
-        box=(ROW // image.size, pixels, lines, 1),
+        (image.sizes[1] * image.sizes[2], width, space.sizes[_ROW_AXIS], 1),
+        (pixel_stride, pixel_stride * width, ALIGNMENT),
+        box=(SWIZZLE_BYTES // image.size, pixels, rows_of_pixels, 1),
     )

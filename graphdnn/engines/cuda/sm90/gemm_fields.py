@@ -1,4 +1,4 @@
-"""The numbers of a convolution's products that differ from shape to shape, as fields of a kernel's parameters."""
+"""Kernel parameters of a convolution as implicit GEMM: the run-time fields of conv_work_tile.cuh."""
 
 from __future__ import annotations
 
@@ -10,82 +10,84 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.batch_invariance import memoize_for_lines
 from graphdnn.engines.cuda.codegen.parameters import Parameters, Table
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
-from graphdnn.engines.cuda.sm90.gemm_shape import Sizes
-from graphdnn.engines.cuda.sm90.tensor_maps import Walk, walks_of
-from graphdnn.engines.cuda.sm90.tile import ROW, SLICE
+from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
+from graphdnn.engines.cuda.sm90.tensor_maps import Im2colBox, im2col_boxes_of
+from graphdnn.engines.cuda.sm90.tile import MMA_K_BYTES, SWIZZLE_BYTES
 from graphdnn.fusion.fused_graph import FusedOp
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """Where each residue's tiles begin, and how many there are."""
+class TileGrid:
+    """The tiles of all residues: the first tile and the tile rows of each, tile columns, and the number of tiles."""
 
-    first: tuple[int, ...]
-    down: tuple[int, ...]
+    first_tile: tuple[int, ...]
+    tiles_m: tuple[int, ...]
     tiles: int
-    across: int
+    tiles_n: int
 
     @classmethod
-    def of(cls, sizes: Sizes, rows_held: int, columns_held: int) -> Layout:
-        """For tiles that hold so much of the products."""
-        across = -(-sizes.columns // columns_held)
-        down = [-(-rows // rows_held) for rows, _ in sizes.products]
-        first = [n * across * sizes.groups for n in accumulate(down, initial=0)]
-        return cls(tuple(first[:-1]), tuple(down), first[-1], across)
+    def of(cls, shape: GemmShape, tile_rows: int, tile_columns: int) -> TileGrid:
+        """The grid of tiles of ``tile_rows`` by ``tile_columns``."""
+        tiles_n = -(-shape.columns // tile_columns)
+        tiles_m = [-(-rows // tile_rows) for rows, _ in shape.gemms]
+        first_tile = [n * tiles_n * shape.groups for n in accumulate(tiles_m, initial=0)]
+        return cls(tuple(first_tile[:-1]), tuple(tiles_m), first_tile[-1], tiles_n)
 
 
-def last_slices(product: GemmProblem) -> int:
-    """Pieces of 32 bytes of k, which one instruction multiplies, in a filter's last 128 bytes of channels."""
-    gathered, _ = im2col_and_dense(product.roles)
-    rest = product.channels * ELEMENTS[gathered.data_type].bytes % ROW
-    return -(-(rest or ROW) // SLICE)
+def tail_mma_steps(gemm: GemmProblem) -> int:
+    """MMA K steps (32 bytes) that have channels in the last 128 bytes of a tap."""
+    im2col, _ = im2col_and_dense(gemm.roles)
+    tail = gemm.channels * ELEMENTS[im2col.data_type].bytes % SWIZZLE_BYTES
+    return -(-(tail or SWIZZLE_BYTES) // MMA_K_BYTES)
 
 
-def describe_work(
+def describe_work_tiles(
     parameters: Parameters,
-    product: GemmProblem,
-    sizes: Sizes,
-    layout: Layout,
-    walks: Sequence[Walk],
+    gemm: GemmProblem,
+    shape: GemmShape,
+    layout: TileGrid,
+    boxes: Sequence[Im2colBox],
     channel_blocks: int,
-    tap_pitch: int = 0,
-    units: int = 0,
-    known: Table | None = None,
+    tap_stride: int = 0,
+    tap_blocks: int = 0,
+    tap_fields: Table | None = None,
 ) -> None:
-    """Fields of conv_work_tile.cuh. ``tap_stride``: elements from tap to tap of a permuted filter; ``units``: the
-    columns of a wgrad, pairs of a tap and a block of channels. ``known``: ``taps_of`` the operation, where the walks
-    are its own.
+    """Add the fields of conv_work_tile.cuh.
+
+    ``boxes``: an im2col box for each residue, unless ``tap_fields`` are given. ``tap_stride``: elements from tap to tap
+    of a permuted filter. ``tap_blocks``: columns of a wgrad, in blocks of 64 channels of one tap. ``tap_fields``:
+    ``tap_fields_of`` the operation, if its boxes are its own.
     """
     parameters.table({
-        "tiles": layout.tiles, "tiles_n": layout.across,
-        "channels": product.channels, "channel_blocks": channel_blocks,
-        "columns": sizes.columns, "tap_blocks": units, "tap_stride": tap_pitch,
-        "first_tile": layout.first,
-        "tiles_m": layout.down,
-        "rows": [rows for rows, _ in sizes.products],
-        "depth": [depth for _, depth in sizes.products],
-        "pixels": [v for r in product.residues for v in r.pixels],
+        "tiles": layout.tiles, "tiles_n": layout.tiles_n,
+        "channels": gemm.channels, "channel_blocks": channel_blocks,
+        "columns": shape.columns, "tap_blocks": tap_blocks, "tap_stride": tap_stride,
+        "first_tile": layout.first_tile,
+        "tiles_m": layout.tiles_m,
+        "rows": [rows for rows, _ in shape.gemms],
+        "k_tiles": [k_tiles for _, k_tiles in shape.gemms],
+        "pixels": [v for r in gemm.residues for v in r.pixels],
     })  # fmt: skip
-    parameters.rows(_of_taps(product, walks) if known is None else known)
+    parameters.rows(_tap_fields(gemm, boxes) if tap_fields is None else tap_fields)
 
 
 @memoize_for_lines
-def taps_of(op: FusedOp) -> Table:
-    """``known`` fields of ``describe_work``, for the convolution's own walks: images' extents change none."""
-    return _of_taps(gemm_problem_of(op), walks_of(op))
+def tap_fields_of(op: FusedOp) -> Table:
+    """The fields of ``describe_work_tiles`` that do not depend on the extents of the images, with the im2col boxes."""
+    return _tap_fields(gemm_problem_of(op), im2col_boxes_of(op))
 
 
-def _of_taps(product: GemmProblem, walks: Sequence[Walk]) -> Table:
-    filter_sizes = product.roles.space(product.roles.op.roles[1]).sizes[3:]
-    pace = [filter_sizes[1] * filter_sizes[2], filter_sizes[2], 1]  # in taps
+def _tap_fields(gemm: GemmProblem, boxes: Sequence[Im2colBox]) -> Table:
+    filter_sizes = gemm.roles.space(gemm.roles.op.roles[1]).sizes[3:]
+    tap_strides = [filter_sizes[1] * filter_sizes[2], filter_sizes[2], 1]  # from tap to tap along an axis, in taps
     return Table.of({
-        "taps": [max(1, v) for r in product.residues for v in r.taps],
-        "out_start": [v for r in product.residues for v in r.first_pixel],
-        "lowest": [v for walk in walks for v in walk.lower],
-        "tap_origin": [v for walk in walks for v in walk.origin],
-        "filter_start": [sum(f * s for f, s in zip(r.first_tap, pace, strict=True)) for r in product.residues],
-        "traversal_stride": product.traversal_stride,
-        "dilation": product.dilation,
-        "out_stride": product.out_stride,
-        "filter_step": [pitch * s for pitch, s in zip(product.tap_stride, pace, strict=True)],
+        "taps": [max(1, v) for r in gemm.residues for v in r.taps],
+        "out_start": [v for r in gemm.residues for v in r.first_pixel],
+        "lower_corner": [v for box in boxes for v in box.lower],
+        "tap_origin": [v for box in boxes for v in box.origin],
+        "first_filter_tap": [sum(t * s for t, s in zip(r.first_tap, tap_strides, strict=True)) for r in gemm.residues],
+        "traversal_stride": gemm.traversal_stride,
+        "dilation": gemm.dilation,
+        "out_stride": gemm.out_stride,
+        "filter_tap_stride": [step * s for step, s in zip(gemm.tap_stride, tap_strides, strict=True)],
     })  # fmt: skip

@@ -1,90 +1,98 @@
-"""What products look like to the choice of a tile on compute capability 9.0."""
+"""GemmShape: what the choice of a tile on compute capability 9.0 depends on."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from graphdnn.engines.cuda.sm90.tile import PANEL, Tile
+from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, Tile
 
-_FILLED_BY = 16  # rows
-_MOST_TURNED_SUMS = 96  # of a thread, beside a residual
-
-
-class Pieces(NamedTuple):
-    """Rows of 128 bytes that are not one whole line of memory, as shares of an operand's rows."""
-
-    in_two: float = 0.0  # that reach from one line into the next
-    odd: float = 0.0  # that do so within a sector of 32 bytes
-    partial: float = 0.0  # of which channels fill a part
-    deep: float = 0.0  # of pixels that have neighbours along three axes
+_LOADED_ROWS_MULTIPLE = 16
+_MAX_SWAPPED_ACCUMULATORS = 96  # of a thread, beside a residual that TMA loads
 
 
-WHOLE = Pieces()
+class RowAlignment(NamedTuple):
+    """How an operand's rows of 128 bytes lie in memory: the share of rows for each case that costs TMA more."""
+
+    two_lines: float = 0.0  # rows that span two cache lines of 128 bytes
+    split_sector: float = 0.0  # rows that begin within a sector of 32 bytes
+    partial: float = 0.0  # rows that channels fill in part
+    volumetric: float = 0.0  # rows of pixels of an image with three axes
 
 
-class Sizes(NamedTuple):
-    """What the choice depends on."""
+ALIGNED = RowAlignment()
 
-    products: tuple[tuple[int, int], ...]  # rows and steps of k, for each residue
-    columns: int  # of each product
+
+class GemmShape(NamedTuple):
+    """The GEMMs of an operation, and the properties of its operands and result that costs depend on."""
+
+    gemms: tuple[tuple[int, int], ...]  # (rows, K tiles) of each residue
+    columns: int  # of each GEMM
     groups: int
-    column_unit: int  # columns that a tile holds a whole number of
-    result_bytes: int  # of an element that leaves, and of what is read for it
-    is_turned: bool = False  # every tile's rows are the products' columns
-    is_across: bool = False  # operands lie across k
-    sets: int = 1  # of sums: two where tensor cores keep them for a few steps only
-    pixel_rows: Pieces = WHOLE  # as channels of pixels are copied
-    filter_rows: Pieces = WHOLE  # and those of filters
-    few_rows: int = 0  # all of a product's, where a tile may hold more
-    are_followed: bool = False  # columns of a group: behind the last one are the next group's
-    are_alone: bool = False  # results begin at odd places: they leave one by one
-    are_pairs: bool = False  # not at multiples of four: they leave by two
-    of_integers: bool = False  # sums
-    are_converted: bool = False  # of which floats are made
-    may_be_turned: bool = False  # some tiles' rows may be
-    may_take_turns: bool = False  # teams may have tiles in turns
-    are_halves: bool = False  # operands of convolutions, of 16 bits: power slows teams down
-    may_share: bool = False  # some tiles' columns may end within a panel
-    bytes_read: int = 0  # by filter gradients, and products of matrices
-    streamed_bytes: int = 0  # of those of a result, what comes through the ring
-    bytes_moved: int = 0  # by others: no product is faster than memory, but a launch that adds parts comes on top
-    odd_rows: int = 0  # of a product across k, where the last panel is not whole
-    odd_blocks: int = 0  # of columns for each tap, where the last one is not whole
+    column_multiple: int  # a tile has a multiple of so many columns
+    result_bytes: int  # of an element that is stored, and of the operands as large as the result
+    swap_ab: bool = False  # all tiles swap A and B: pixels are the columns
+    is_mn_major: bool = False  # both operands are MN-major: a filter gradient
+    accumulator_sets: int = 1  # 2 with promotion, 1 otherwise
+    pixel_alignment: RowAlignment = ALIGNED  # of the im2col operand
+    filter_alignment: RowAlignment = ALIGNED  # of the dense operand
+    skinny_rows: int = 0  # rows of the GEMM, if fewer than a tile may have; 0 otherwise
+    has_next_group: bool = False  # TMA loads beyond the last column read the next group
+    scalar_stores: bool = False  # results are unaligned: elements are stored one by one
+    pair_stores: bool = False  # results are aligned to pairs only: elements are stored in pairs
+    integer_accumulators: bool = False
+    converts_to_float: bool = False  # accumulators are integers and results are floats
+    may_swap_ab: bool = False  # a tile may swap A and B
+    may_pingpong: bool = False  # a tile may have ping-pong groups
+    has_16bit_operands: bool = False  # a convolution with 16-bit operands: power limits ping-pong groups
+    may_share_tail: bool = False  # a tile may share a slab of columns with its neighbours
+    bytes_read: int = 0  # operands of filter gradients and of matrix products, from memory
+    tma_residual_bytes: int = 0  # the part of ``result_bytes`` that TMA loads through the stages
+    bytes_moved: int = 0  # by other convolutions: a lower bound of their time, without the reduction of splits
+    partial_slab_rows: int = 0  # rows of an MN-major GEMM whose last slab is partial; 0 otherwise
+    partial_tap_blocks: int = 0  # tap blocks of each tap, if the last one is partial; 0 otherwise
 
-    def sides(self, tile: Tile) -> tuple[int, int]:
-        """What a tile holds of the products' rows and columns."""
-        return (tile.bn, tile.bm) if self.is_turned or tile.is_turned else (tile.bm, tile.bn)
+    def gemm_extents(self, tile: Tile) -> tuple[int, int]:
+        """Rows and columns of the GEMM that a tile has: pixels and channels, whether it swaps A and B or not."""
+        return (tile.bn, tile.bm) if self.swap_ab or tile.swap_ab else (tile.bm, tile.bn)
 
-    def rows_filled(self, tile: Tile) -> int:
-        """Rows of a tile that are copied: whole sixteens, none behind the last of a product with few."""
-        filled = -(-self.few_rows // _FILLED_BY) * _FILLED_BY
-        return min(tile.bm, filled) if self.few_rows else tile.bm
+    def loaded_rows(self, tile: Tile) -> int:
+        """Rows of a tile that TMA loads: a multiple of 16, which covers all rows of a skinny GEMM."""
+        filled = -(-self.skinny_rows // _LOADED_ROWS_MULTIPLE) * _LOADED_ROWS_MULTIPLE
+        return min(tile.bm, filled) if self.skinny_rows else tile.bm
 
     def tiles(self, tile: Tile) -> int:
-        """That hold all products."""
-        rows_held, columns_held = self.sides(tile)
-        across = -(-self.columns // columns_held) * self.groups
-        return across * sum(-(-rows // rows_held) for rows, _ in self.products)
+        """Tiles of all GEMMs."""
+        tile_rows, tile_columns = self.gemm_extents(tile)
+        across = -(-self.columns // tile_columns) * self.groups
+        return across * sum(-(-rows // tile_rows) for rows, _ in self.gemms)
 
-    def partial_panels(self, tile: Tile) -> int:
-        """Of operands across k: those of a tile, at most, whose rows are not whole."""
-        missing = -(-self.odd_rows // tile.bm) * tile.bm - self.odd_rows // PANEL * PANEL if self.odd_rows else 0
-        return missing // PANEL + (-(-tile.bn // PANEL // self.odd_blocks) if self.odd_blocks else 0)
+    def partial_slabs(self, tile: Tile) -> int:
+        """The most slabs of a tile whose rows of 128 bytes are partial, of MN-major operands."""
+        missing = (
+            -(-self.partial_slab_rows // tile.bm) * tile.bm - self.partial_slab_rows // SLAB_ROWS * SLAB_ROWS
+            if self.partial_slab_rows
+            else 0
+        )
+        return missing // SLAB_ROWS + (
+            -(-tile.bn // SLAB_ROWS // self.partial_tap_blocks) if self.partial_tap_blocks else 0
+        )
 
-    def takes(self, tile: Tile) -> bool:
-        """Whether a tile may hold these products."""
-        if tile.is_turned and not self.may_be_turned:
+    def allows(self, tile: Tile) -> bool:
+        """Whether the tile serves this shape."""
+        if tile.swap_ab and not self.may_swap_ab:
             return False
-        if tile.teams > 1 and not self.may_take_turns:
+        if tile.pingpong_groups > 1 and not self.may_pingpong:
             return False
-        if tile.bn < PANEL and self.are_followed:  # not measured
+        if tile.bn < SLAB_ROWS and self.has_next_group:  # these tiles are not measured
             return False
-        if tile.is_turned and self.streamed_bytes and tile.sums >= _MOST_TURNED_SUMS:
+        if tile.swap_ab and self.tma_residual_bytes and tile.accumulators >= _MAX_SWAPPED_ACCUMULATORS:
             return False
-        if tile.shares:
-            return self.may_share
-        return tile.holds(self.sets) and (self.column_unit == 1 or self.sides(tile)[1] % self.column_unit == 0)
+        if tile.shares_tail:
+            return self.may_share_tail
+        return tile.fits_registers(self.accumulator_sets) and (
+            self.column_multiple == 1 or self.gemm_extents(tile)[1] % self.column_multiple == 0
+        )
 
     @property
-    def may_be_split(self) -> bool:
-        return len(self.products) == 1 and not self.are_alone
+    def may_split_k(self) -> bool:
+        return len(self.gemms) == 1 and not self.scalar_stores

@@ -1,219 +1,252 @@
-"""Time of a whole product on compute capability 9.0: waves of its tiles, bytes from memory, the sum of its parts."""
+"""Cost model of a whole launch on compute capability 9.0: waves of tiles, reads from memory, reduction of splits."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from graphdnn.engines.cuda.sm90.device_limits import Machine
-from graphdnn.engines.cuda.sm90.tile_cycles import Leaving, TileClocks
+from graphdnn.engines.cuda.sm90.tile_cycles import EpilogueClocks, TileClocks
 
-# Fitted with those of tile_clocks.py.
-_PACE = 0.96  # of the highest clock
-_LATENCY = 2200.0  # clocks from a copy's request to its end
-_NORM = 4.0  # of the longer of what a multiprocessor does and what memory takes
-_TURN_ACROSS = 1140.0  # clocks of a filter gradient's tile besides, where two blocks may share a multiprocessor
-# Parts that blocks of a cluster add.
-_MEETING = 1340.0  # clocks until all of them have met, where operands are not all of the time
-_SENT = 20.0  # bytes a clock that a multiprocessor sends to others
-_CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}  # of so many blocks, at the same time
-_OF = 132  # on so many multiprocessors, a block on each
-CLUSTERS = tuple(_CLUSTERS)  # their blocks
-# Parts that a launch of its own adds.
-_SUM = 0.707  # launches' time that a split costs
+# Fitted together with the constants of tile_cycles.py.
+_CLOCK_SHARE = 0.96  # the sustained clock rate, as a share of the highest
+_LATENCY = 2200.0  # clocks from the issue of a TMA load to its end
+_NORM = 4.0  # the exponent of the norm that combines clocks of a multiprocessor and of memory
+_TURN_ACROSS = 1140.0  # further clocks of a filter gradient's tile, if two CTAs may share a multiprocessor
+# Splits that a cluster reduces.
+_CLUSTER_SYNC = 1340.0  # clocks until all CTAs have arrived, unless loading operands dominates
+_SENT = 20.0  # bytes that a multiprocessor sends to others in a clock
+_CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}  # clusters of so many CTAs that run at the same time
+_CLUSTERS_SMS = 132  # on so many multiprocessors, with a CTA on each
+CLUSTERS = tuple(_CLUSTERS)  # CTAs of a cluster
+# Splits that another launch reduces.
+_SUM = 0.707  # the time of that launch without its reads, in launches
 # Operands from memory.
-_STREAM = 49.7e9  # bytes a second from memory to one multiprocessor
-_UNDER_WAY = 59.8e3  # of which half remain where so many bytes of operands are on their way
-_COPY_PACE = 0.88  # of the bandwidth, of operands
-_IN_GROUPS = 0.6  # the share of busy multiprocessors to this power is the share of it that clusters get
-_FEW_ASK = 4.3  # times the stream besides, where next to no others ask: none of it where half of them do
+_STREAM = 49.7e9  # bytes per second from memory to one multiprocessor
+_HALF_RATE_BYTES = 59.8e3  # bytes in flight with which a multiprocessor reads at half of that rate
+_READ_SHARE = 0.88  # the share of the bandwidth that reads of operands get
+_CLUSTER_EXPONENT = 0.6  # clusters get the share of busy multiprocessors to this power
+_FEW_READERS = 4.3  # how much faster a multiprocessor reads, if few others do: nothing if half of them do
 
 
 def clock_rate(machine: Machine) -> float:
-    """Clocks a second, as products keep them up."""
-    return machine.clock * _PACE
+    """The sustained clock rate of wgmma kernels, in Hz."""
+    return machine.clock * _CLOCK_SHARE
 
 
-def clusters_at_once(parts: int, sms: int) -> int:
-    """Clusters of so many blocks, each alone on its multiprocessor, that run at the same time."""
-    return _CLUSTERS[parts] * sms // _OF
+def clusters_at_once(splits: int, sms: int) -> int:
+    """Clusters of ``splits`` CTAs, one CTA on a multiprocessor, that run at the same time."""
+    return _CLUSTERS[splits] * sms // _CLUSTERS_SMS
 
 
-class Division(NamedTuple):
-    """Into how many parts, whether blocks of a cluster add them, and the stages that there is room for then."""
+class SplitConfig(NamedTuple):
+    """The splits of K, whether a cluster reduces them, and the stages that fit then."""
 
-    parts: int
+    splits: int
     in_cluster: bool
     stages: int
 
 
-class Work(NamedTuple):
-    """Tiles of a size. ``empty``: those of residues that no tap reaches, which are ends alone."""
+class TileWork(NamedTuple):
+    """Tiles and their K tiles. ``empty``: further tiles without K tiles, of residues that no tap reaches."""
 
     tiles: int
-    steps: float  # of a tile: in the mean, or of the longest one where all are there at once
+    k_tiles: float  # of a tile: the mean, or the most if all tiles run at the same time
     empty: int = 0
 
 
-class Read(NamedTuple):
-    """Bytes from memory: all of them, and those of a block's ring."""
+class MemoryReads(NamedTuple):
+    """Bytes that are read from memory, bytes in flight of a CTA's stages, and bytes that move otherwise."""
 
     bytes: float
-    under_way: float
-    is_across: bool
+    in_flight: float
+    is_mn_major: bool
     moved: int
 
-    def seconds(self, pieces: int, blocks: int, machine: Machine, in_cluster: bool) -> float:
-        """Of pieces that each bring as much: a few multiprocessors do not fill memory, nor do short rings."""
+    def seconds(self, items: int, ctas_per_sm: int, machine: Machine, in_cluster: bool) -> float:
+        """Seconds of the reads of ``items`` work items. Few multiprocessors or few stages do not use all bandwidth."""
         if not self.bytes:
             return self.moved / machine.bandwidth
-        if self.is_across:  # of two operands much is under way, but clusters leave whole groups of multiprocessors idle
-            share = min(1.0, pieces / machine.sms) ** _IN_GROUPS if in_cluster else 1.0
-            return self.bytes / (machine.bandwidth * _COPY_PACE * share)
-        of_one = _STREAM * blocks * self.under_way / (blocks * self.under_way + _UNDER_WAY)
-        of_one *= 1.0 + _FEW_ASK * max(0.0, 1.0 - 2 * pieces / machine.sms)
-        most, places = machine.bandwidth * _COPY_PACE, blocks * machine.sms
-        whole, rest = divmod(pieces, places)
-        seconds = whole * places / min(most, machine.sms * of_one)
-        return self.bytes / pieces * (seconds + (rest / min(most, min(rest, machine.sms) * of_one) if rest else 0.0))
-
-
-def seconds_of(one: TileClocks, work: Work, division: Division, machine: Machine, read: Read) -> tuple[float, int]:
-    """Of all waves of tiles, and of the sum of the parts; and which blocks are busy."""
-    parts, in_cluster, stages = division
-    blocks, leaving, pieces = one.blocks, one.part if parts > 1 else one.whole, work.tiles * parts
-    sharing = 1 if pieces <= machine.sms else blocks
-    places = blocks * (clusters_at_once(parts, machine.sms) * parts if in_cluster else machine.sms)
-    rounds = -(-pieces // places)
-    depth = max(1.0, -(-work.steps // parts))
-    paced = one.paced_among(pieces, machine.sms, in_cluster)
-    # A block alone on its multiprocessor waits for copies, where its ring is short.
-    multiplying = depth * (max(paced, _LATENCY / stages) if sharing < blocks else paced)
-    ending = leaving.tile + leaving.own + one.besides
-    own = _of_block(one, leaving, multiplying, ending, sharing)
-    busy: float = (own**_NORM + leaving.all**_NORM) ** (1 / _NORM)  # more than either, where they are alike
-    spent, apart = rounds * busy, 0
-    if one.tile.teams > 1:  # nothing is beside the last tile's
-        spent += ending
-    if work.empty:
-        spent, apart = _rounds(Work(pieces, work.steps, work.empty), places, busy, ending)
-    clocks = spent + one.outside[parts > 1] + one.most_idle
-    if in_cluster:
-        clocks += _joining(one, parts, sharing)
-    seconds, reading = clocks / clock_rate(machine), read.seconds(pieces, sharing, machine, in_cluster)
-    seconds = (seconds**_NORM + reading**_NORM) ** (1 / _NORM) if one.is_across else max(seconds, reading)
-    adding = 0.0 if in_cluster else summing(one, work.tiles, parts, machine)
-    return seconds + adding - idle_seconds(one, pieces, machine), apart
-
-
-def idle_seconds(one: TileClocks, pieces: int, machine: Machine) -> float:
-    """Of a launch, that one of so few pieces does not take."""
-    return one.idle_among(pieces, machine.sms) / clock_rate(machine)
-
-
-def _of_block(one: TileClocks, leaving: Leaving, multiplying: float, ending: float, sharing: int) -> float:
-    """Clocks of a block's tile. One block's or one team's results leave while the other multiplies."""
-    teams = one.tile.teams
-    if teams > 1:
-        return max(multiplying, (multiplying + ending) / teams)
-    if sharing == 1 and not one.is_across:
-        return multiplying + ending
-    if one.blocks == 1 or not one.is_across:
-        return max(multiplying + ending, one.blocks * multiplying + leaving.turn)
-    return sharing * multiplying + _TURN_ACROSS + (leaving.own if sharing > 1 else ending)
-
-
-class Least(NamedTuple):
-    """Clocks of a tile that extents do not change, for bounds below ``seconds_of``."""
-
-    step: float  # of a block
-    turn: float  # of a tile, besides its steps, where all multiprocessors are busy
-    endings: tuple[float, float]  # of a block, besides what it multiplies: of whole tiles, and of parts
-    adding: float  # of the launch that adds parts
-    of_part: float  # of that launch, for each part of a tile
-    step_in_cluster: float  # of a block whose sums are added by those of its cluster
-    in_cluster: float  # besides, with the first of them
-    busy: float  # of a launch, where no multiprocessor idles
-    idle: float  # less, where all of them do
-
-    @classmethod
-    def of(cls, one: TileClocks, machine: Machine) -> Least:
-        adding, sms = summing(one, 0, 2, machine), machine.sms
-        of_part, clock = (summing(one, 1, 2, machine) - adding) / 2, clock_rate(machine)
-        shown = one.tile.teams == 1
-        endings = [shown * (leaving.tile + leaving.own + one.besides) for leaving in (one.whole, one.part)]
-        # Blocks that share a multiprocessor take turns: none has one to itself.
-        turns = [_TURN_ACROSS + leaving.own if one.is_across else leaving.turn for leaving in (one.whole, one.part)]
-        return cls(
-            one.paced_among(0, sms, in_cluster=False),
-            min(turns) / one.blocks if one.blocks > 1 else one.turn,
-            (endings[0], endings[1]),
-            adding * clock,
-            of_part * clock,
-            one.paced_among(0, sms, in_cluster=True),
-            one.part.own + one.outside[True],
-            one.most_idle,
-            one.idle_among(0, sms),
+        if self.is_mn_major:  # both operands are in flight, but clusters leave whole groups of multiprocessors idle
+            share = min(1.0, items / machine.sms) ** _CLUSTER_EXPONENT if in_cluster else 1.0
+            return self.bytes / (machine.bandwidth * _READ_SHARE * share)
+        stream_rate = _STREAM * ctas_per_sm * self.in_flight / (ctas_per_sm * self.in_flight + _HALF_RATE_BYTES)
+        stream_rate *= 1.0 + _FEW_READERS * max(0.0, 1.0 - 2 * items / machine.sms)
+        peak, slots = machine.bandwidth * _READ_SHARE, ctas_per_sm * machine.sms
+        full_waves, last_wave = divmod(items, slots)
+        seconds = full_waves * slots / min(peak, machine.sms * stream_rate)
+        return (
+            self.bytes
+            / items
+            * (seconds + (last_wave / min(peak, min(last_wave, machine.sms) * stream_rate) if last_wave else 0.0))
         )
 
-    def may_meet(self, depth: int, limit: float) -> bool:
-        """Whether blocks of some cluster may add the sums of so many steps within so many clocks."""
-        return depth * self.step_in_cluster <= CLUSTERS[-1] * (limit - self.in_cluster)
 
-    def launch(self, pieces: int, sms: int) -> float:
-        """Of a launch of so many pieces, or of more."""
-        return self.busy - self.idle * (1.0 - pieces / sms) if pieces < sms and self.idle > 0 else self.busy
+def seconds_of(
+    cost: TileClocks, work: TileWork, split: SplitConfig, machine: Machine, read: MemoryReads
+) -> tuple[float, int]:
+    """Seconds of all waves of tiles and of the reduction; and the CTAs with K tiles, as in ``Choice``."""
+    splits, in_cluster, stages = split
+    ctas_per_sm, epilogue, items = (
+        cost.ctas_per_sm,
+        cost.partial_sums if splits > 1 else cost.results,
+        work.tiles * splits,
+    )
+    resident_ctas = 1 if items <= machine.sms else ctas_per_sm
+    slots = ctas_per_sm * (clusters_at_once(splits, machine.sms) * splits if in_cluster else machine.sms)
+    waves = -(-items // slots)
+    k_tiles = max(1.0, -(-work.k_tiles // splits))
+    loaded_step = cost.step_among(items, machine.sms, in_cluster)
+    # With few stages, a CTA that is alone on its multiprocessor waits for loads.
+    mainloop = k_tiles * (max(loaded_step, _LATENCY / stages) if resident_ctas < ctas_per_sm else loaded_step)
+    epilogue_clocks = epilogue.tile + epilogue.warpgroup + cost.extra
+    cta = _cta_clocks(cost, epilogue, mainloop, epilogue_clocks, resident_ctas)
+    busy: float = (cta**_NORM + epilogue.multiprocessor**_NORM) ** (
+        1 / _NORM
+    )  # longer than either, if they are similar
+    tile_phase, mainloop_ctas = waves * busy, 0
+    if cost.tile.pingpong_groups > 1:  # no main loop overlaps the last epilogue
+        tile_phase += epilogue_clocks
+    if work.empty:
+        tile_phase, mainloop_ctas = _wave_clocks(
+            TileWork(items, work.k_tiles, work.empty), slots, busy, epilogue_clocks
+        )
+    clocks = tile_phase + cost.outside[splits > 1] + cost.most_idle
+    if in_cluster:
+        clocks += _cluster_reduction_clocks(cost, splits, resident_ctas)
+    seconds, reads = clocks / clock_rate(machine), read.seconds(items, resident_ctas, machine, in_cluster)
+    seconds = (seconds**_NORM + reads**_NORM) ** (1 / _NORM) if cost.is_mn_major else max(seconds, reads)
+    reduction = 0.0 if in_cluster else split_reduction_seconds(cost, work.tiles, splits, machine)
+    return seconds + reduction - idle_seconds(cost, items, machine), mainloop_ctas
 
 
-def is_slower(one: TileClocks, least: Least, work: Work, division: Division, sms: int, limit: float) -> bool:
-    """Whether a bound below ``seconds_of``, in a fourth of its time, is beyond so many clocks: what a block does for
-    its tiles, or all that leaves. Without the launch that adds parts.
+def idle_seconds(cost: TileClocks, items: int, machine: Machine) -> float:
+    """Seconds that a launch of ``items`` work items saves because multiprocessors idle."""
+    return cost.idle_among(items, machine.sms) / clock_rate(machine)
+
+
+def _cta_clocks(
+    cost: TileClocks, epilogue: EpilogueClocks, mainloop: float, epilogue_clocks: float, resident_ctas: int
+) -> float:
+    """Clocks of a CTA's tile. The epilogue of one CTA or ping-pong group overlaps the main loop of the other."""
+    pingpong_groups = cost.tile.pingpong_groups
+    if pingpong_groups > 1:
+        return max(mainloop, (mainloop + epilogue_clocks) / pingpong_groups)
+    if resident_ctas == 1 and not cost.is_mn_major:
+        return mainloop + epilogue_clocks
+    if cost.ctas_per_sm == 1 or not cost.is_mn_major:
+        return max(mainloop + epilogue_clocks, cost.ctas_per_sm * mainloop + epilogue.alternation)
+    return resident_ctas * mainloop + _TURN_ACROSS + (epilogue.warpgroup if resident_ctas > 1 else epilogue_clocks)
+
+
+class LowerBounds(NamedTuple):
+    """Clocks of a tile without extents, from which lower bounds of ``seconds_of`` are computed."""
+
+    step: float  # of a K tile
+    turn: float  # of a tile without its K tiles, if all multiprocessors are busy
+    epilogue_clocks: tuple[float, float]  # not overlapped, of a CTA: without split-K, and with it
+    reduction: float  # of the launch that reduces splits
+    per_split: float  # of that launch, for each split of a tile
+    cluster_step: float  # of a K tile, if a cluster reduces the splits
+    cluster_start: float  # further clocks of such a launch
+    busy: float  # of a launch, if no multiprocessor idles
+    idle: float  # how much less, if all of them do
+
+    @classmethod
+    def of(cls, cost: TileClocks, machine: Machine) -> LowerBounds:
+        reduction, sms = split_reduction_seconds(cost, 0, 2, machine), machine.sms
+        per_split, clock = (split_reduction_seconds(cost, 1, 2, machine) - reduction) / 2, clock_rate(machine)
+        is_exposed = cost.tile.pingpong_groups == 1
+        epilogue_clocks = [
+            is_exposed * (epilogue.tile + epilogue.warpgroup + cost.extra)
+            for epilogue in (cost.results, cost.partial_sums)
+        ]
+        # CTAs that share a multiprocessor alternate.
+        alternations = [
+            _TURN_ACROSS + epilogue.warpgroup if cost.is_mn_major else epilogue.alternation
+            for epilogue in (cost.results, cost.partial_sums)
+        ]
+        return cls(
+            cost.step_among(0, sms, in_cluster=False),
+            min(alternations) / cost.ctas_per_sm if cost.ctas_per_sm > 1 else cost.turn,
+            (epilogue_clocks[0], epilogue_clocks[1]),
+            reduction * clock,
+            per_split * clock,
+            cost.step_among(0, sms, in_cluster=True),
+            cost.partial_sums.warpgroup + cost.outside[True],
+            cost.most_idle,
+            cost.idle_among(0, sms),
+        )
+
+    def may_use_clusters(self, k_tiles: int, limit: float) -> bool:
+        """Whether some cluster may take no more than ``limit`` clocks for ``k_tiles`` K tiles."""
+        return k_tiles * self.cluster_step <= CLUSTERS[-1] * (limit - self.cluster_start)
+
+    def launch(self, items: int, sms: int) -> float:
+        """Clocks of a launch of ``items`` work items or more."""
+        return self.busy - self.idle * (1.0 - items / sms) if items < sms and self.idle > 0 else self.busy
+
+
+def is_slower(
+    cost: TileClocks, bounds: LowerBounds, work: TileWork, split: SplitConfig, sms: int, limit: float
+) -> bool:
+    """Whether a lower bound of ``seconds_of`` exceeds ``limit`` clocks. It costs a fourth of ``seconds_of``.
+
+    The bound is the clocks of a CTA, or of all stores of a multiprocessor, without the launch that reduces splits.
     """
-    parts, in_cluster, _ = division
-    blocks, pieces, leaving = one.blocks, work.tiles * parts, one.part if parts > 1 else one.whole
-    is_filled = pieces >= sms and not in_cluster
-    own = -(-work.steps // parts) * (one.paced if is_filled else one.paced_among(pieces, sms, in_cluster))
-    if blocks == 1:
-        own += least.endings[parts > 1]
+    splits, in_cluster, _ = split
+    ctas_per_sm, items, epilogue = (
+        cost.ctas_per_sm,
+        work.tiles * splits,
+        cost.partial_sums if splits > 1 else cost.results,
+    )
+    is_filled = items >= sms and not in_cluster
+    cta = -(-work.k_tiles // splits) * (cost.loaded_step if is_filled else cost.step_among(items, sms, in_cluster))
+    if ctas_per_sm == 1:
+        cta += bounds.epilogue_clocks[splits > 1]
     else:
-        sharing = 1 if pieces <= sms else blocks
-        own = _of_block(one, leaving, own, least.endings[parts > 1], sharing)
-    clocks = -(-pieces // (sms * blocks)) * (own if own > leaving.all else leaving.all) + one.outside[parts > 1]
-    clocks += least.busy - least.idle * (1.0 - pieces / sms) if pieces < sms else least.busy
-    return clocks > limit or (in_cluster and clocks + _joining(one, parts, 1) > limit)
+        resident_ctas = 1 if items <= sms else ctas_per_sm
+        cta = _cta_clocks(cost, epilogue, cta, bounds.epilogue_clocks[splits > 1], resident_ctas)
+    clocks = (
+        -(-items // (sms * ctas_per_sm)) * (cta if cta > epilogue.multiprocessor else epilogue.multiprocessor)
+        + cost.outside[splits > 1]
+    )
+    clocks += bounds.busy - bounds.idle * (1.0 - items / sms) if items < sms else bounds.busy
+    return clocks > limit or (in_cluster and clocks + _cluster_reduction_clocks(cost, splits, 1) > limit)
 
 
-def summing(one: TileClocks, tiles: int, parts: int, machine: Machine) -> float:
-    """Seconds of the launch that adds the parts, which stay in the cache."""
-    if parts == 1:
+def split_reduction_seconds(cost: TileClocks, tiles: int, splits: int, machine: Machine) -> float:
+    """Seconds of the launch that reduces the splits, which are in L2."""
+    if splits == 1:
         return 0.0
-    partial = 4.0 * tiles * one.tile.bm * one.tile.bn * parts
-    return summing_seconds(partial, machine.launch, machine.bandwidth)
+    partial = 4.0 * tiles * cost.tile.bm * cost.tile.bn * splits
+    return reduction_seconds(partial, machine.launch, machine.bandwidth)
 
 
-def summing_seconds(partial: float, launch: float, bandwidth: float) -> float:
-    """Of the launch that adds so many bytes of partial sums."""
+def reduction_seconds(partial: float, launch: float, bandwidth: float) -> float:
+    """Seconds of a launch that reduces ``partial`` bytes of partial sums."""
     return _SUM * launch + partial / bandwidth
 
 
-class _Rounds(NamedTuple):
+class _Waves(NamedTuple):
     clocks: float
-    busy: int  # blocks, as of a choice
+    mainloop_ctas: int  # as in ``Choice``
 
 
-def _rounds(work: Work, places: int, clocks: float, end: float) -> _Rounds:
-    """Of so many blocks that take so long for a tile, and for its end alone. Those that are left when no block has a
-    tile more than it must may have all the empty ones.
+def _wave_clocks(work: TileWork, slots: int, clocks: float, end: float) -> _Waves:
+    """The waves of ``slots`` CTAs that take ``clocks`` for a tile, and ``end`` for a tile without K tiles.
+
+    If no CTA has more tiles than it must, other CTAs may be left over, and have all tiles without K tiles.
     """
-    rounds = -(-work.tiles // places)
-    together = rounds * clocks + (-(-(work.tiles + work.empty) // places) - rounds) * end
-    busy = -(-work.tiles // rounds)
-    if busy == places:
-        return _Rounds(together, 0)
-    apart = max(rounds * clocks, -(-work.empty // (places - busy)) * end)
-    return _Rounds(apart, busy) if apart < together else _Rounds(together, 0)
+    waves = -(-work.tiles // slots)
+    in_order = waves * clocks + (-(-(work.tiles + work.empty) // slots) - waves) * end
+    busy = -(-work.tiles // waves)
+    if busy == slots:
+        return _Waves(in_order, 0)
+    mainloop_ctas = max(waves * clocks, -(-work.empty // (slots - busy)) * end)
+    return _Waves(mainloop_ctas, busy) if mainloop_ctas < in_order else _Waves(in_order, 0)
 
 
-def _joining(one: TileClocks, parts: int, sharing: int) -> float:
-    """Clocks in which the blocks of a cluster add their parts."""
-    sent = 4.0 * sharing * one.tile.bm * one.tile.bn * (parts - 1) / parts
-    return (not one.is_across) * _MEETING + sent / _SENT + one.whole.own / parts
+def _cluster_reduction_clocks(cost: TileClocks, splits: int, resident_ctas: int) -> float:
+    """Clocks in which a cluster reduces its splits."""
+    sent = 4.0 * resident_ctas * cost.tile.bm * cost.tile.bn * (splits - 1) / splits
+    return (not cost.is_mn_major) * _CLUSTER_SYNC + sent / _SENT + cost.results.warpgroup / splits

@@ -1,7 +1,7 @@
-"""Results of odd images with pixels as neighbours (NCHW): channels last in scratch memory, then turned by a copy.
+"""NCHW results whose images have an odd number of pixels: the kernel writes NHWC to the workspace, and a copy follows.
 
-Rows of an odd number of pixels begin anywhere within a word, so that a product whose columns are pixels stores single
-elements, each with a division that finds its image. A copy of the whole result takes less.
+With an odd number of pixels, rows of an NCHW result are unaligned. The kernel would store single elements, each with a
+division to find the image. A copy of the whole result takes less time.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
 
-_CHANNELS, _PIXELS = 2, slice(3, 6)  # axes of an image's coordinates
+_CHANNELS, _PIXELS = 2, slice(3, 6)  # axes of an image
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
-    """A fused operation whose result lies with channels last, and where that goes."""
+class ChannelsLastResult:
+    """A fused operation that writes ``nhwc_result`` instead of ``result``."""
 
     op: FusedOp
-    made: TensorSpec
+    nhwc_result: TensorSpec
     result: TensorSpec
 
 
 @memoize_for_lines
-def _lies_odd(op: FusedOp) -> bool:
+def _is_odd_nchw(op: FusedOp) -> bool:
     if not isinstance(op.anchor, ConvolutionOperation) or op.exit is not None or len(op.outputs) != 1:
         return False
-    if op.anchor.reads_output:  # old contents lie as the graph says
+    if op.anchor.reads_output:  # the earlier contents are NCHW
         return False
     (result,) = op.outputs
     roles = Roles.of(op.anchor)
@@ -48,18 +48,18 @@ def _lies_odd(op: FusedOp) -> bool:
     space = roles.space(roles.output)
     strides, sizes, size = space.strides(result), space.sizes, ELEMENTS[result.data_type].bytes
     pixels = prod(sizes[_PIXELS])
-    lies_turned = strides[5] == 1 and strides[_CHANNELS] == pixels and sizes[_CHANNELS] * size % ALIGNMENT == 0
-    return pixels % 2 != 0 and pixels != 1 and lies_turned and result.byte_alignment % ALIGNMENT == 0
+    is_nchw = strides[5] == 1 and strides[_CHANNELS] == pixels and sizes[_CHANNELS] * size % ALIGNMENT == 0
+    return pixels % 2 != 0 and pixels != 1 and is_nchw and result.byte_alignment % ALIGNMENT == 0
 
 
 @memoize
-def turned_result(op: FusedOp) -> Turned | None:
-    """None where the result leaves as it is."""
-    if not _lies_odd(op):
+def channels_last_result(op: FusedOp) -> ChannelsLastResult | None:
+    """None if the kernel writes the result itself."""
+    if not _is_odd_nchw(op):
         return None
     assert isinstance(op.anchor, ConvolutionOperation)
     (result,), roles = op.outputs, Roles.of(op.anchor)
-    made = result.model_copy(
+    nhwc_result = result.model_copy(
         update={
             "uid": min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1,
             "dims": result.extents,
@@ -68,7 +68,9 @@ def turned_result(op: FusedOp) -> Turned | None:
             "is_virtual": False,
         }
     )
-    steps = [op.anchor, *op.epilogue]
-    (port,) = (name for name, t in steps[-1].outputs().items() if t.uid == result.uid)
-    steps[-1] = steps[-1].model_copy(update={port: made})
-    return Turned(replace(op, anchor=steps[0], epilogue=tuple(steps[1:]), outputs=(made,)), made, result)
+    operations = [op.anchor, *op.epilogue]
+    (port,) = (name for name, t in operations[-1].outputs().items() if t.uid == result.uid)
+    operations[-1] = operations[-1].model_copy(update={port: nhwc_result})
+    return ChannelsLastResult(
+        replace(op, anchor=operations[0], epilogue=tuple(operations[1:]), outputs=(nhwc_result,)), nhwc_result, result
+    )

@@ -1,4 +1,4 @@
-"""Who adds the parts of a split product: a launch of its own (split_k_reduce.cu), or the blocks of a cluster."""
+"""Reduction of split-K: by another launch (split_k_reduce.cu), or by the CTAs of a cluster (split_k_cluster.cuh)."""
 
 from __future__ import annotations
 
@@ -9,88 +9,96 @@ from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Packed, Parameters
 
-# Of every text that may be split, behind epilogue_store.cuh.
+# Files of every text that may split K, after epilogue_store.cuh.
 PARTS_FILES = ("split_k_partials.cuh", "split_k_tile.cuh")
-_APART, _IN_CLUSTER = "split_k_workspace.cuh", "split_k_cluster.cuh"  # of hopper_gemm.cu, behind these
-_OF_WARP = 2  # parts that a warp adds at least
-_MOST_SLICES, _MOST_BESIDE = 8, 4
-_MOST_UNDER_WAY = 32  # bytes for each of a thread's sums that are asked for at the same time
-_LEAST_WARPS = 4  # of a block
-_FILLED = 256  # blocks
-_SET = 8 * 32  # sums
-FEW_SHARES = 8  # tiles of a product whose launches overlap: more would not find their neighbours' copies in the cache
-ROOM = 24 * 1024  # bytes of shared memory that a block of products leaves then
+_WORKSPACE, _CLUSTER = "split_k_workspace.cuh", "split_k_cluster.cuh"  # of hopper_gemm.cu, after these
+_MIN_WARP_SPLITS = 2  # splits that a warp adds, at least
+_MAX_SLICES, _MAX_LANE_SLICES = 8, 4
+_MAX_BYTES_IN_FLIGHT = 32  # bytes of loads in flight for each result of a thread
+_MIN_WARPS = 4  # of a CTA
+_ENOUGH_CTAS = 256
+_ROW_SET_ELEMENTS = 8 * 32  # results of a warp in one row of each thread and one column block
+MAX_OVERLAPPED_TILES = 8  # with more tiles, launches that overlap would evict each other's operands from L2
+OVERLAP_BYTES = 24 * 1024  # shared memory that a CTA leaves free for a launch that overlaps
 
 
 @dataclass(frozen=True, slots=True)
-class Adding:
-    """``sums``: all that a part has, in whole pieces of 64 rows and 32 columns; ``size``: bytes of one.
-    ``in_cluster``: the parts of a tile are the blocks of a cluster, which add them. ``overlaps``: the launch that adds
-    them begins beside the products, which leave room for it, and lets the next one begin.
+class SplitKReduction:
+    """How the splits of a GEMM are added.
+
+    ``elements``: partial sums of a split, in whole fragments of 64 rows and 32 columns. ``in_cluster``: the CTAs of a
+    cluster have the splits of a tile. ``overlaps``: the launch that adds the splits starts while the main kernel runs,
+    which leaves room for it, and the next launch starts likewise.
     """
 
-    sums: int
-    parts: int
-    size: int = 4
+    elements: int
+    splits: int
+    element_bytes: int = 4
     in_cluster: bool = False
     overlaps: bool = False
 
     @property
     def file(self) -> str:
-        return _IN_CLUSTER if self.in_cluster else _APART
+        return _CLUSTER if self.in_cluster else _WORKSPACE
 
     @property
     def _slices(self) -> int:
-        return min(_MOST_SLICES, _power(-(-self.parts // _OF_WARP)))
+        return min(_MAX_SLICES, _next_power_of_two(-(-self.splits // _MIN_WARP_SPLITS)))
 
     @property
-    def _beside(self) -> int:
-        """Shares of the parts that the lanes of a warp have: few sums would leave most of the device idle."""
-        beside, blocks, slices = 1, self.sums // _SET, self._slices
-        while beside < _MOST_BESIDE and beside * blocks < _FILLED and 2 * beside * slices * _OF_WARP <= self.parts:
-            beside *= 2
-        return beside
+    def _lane_slices(self) -> int:
+        """Ranges of splits among the lanes of a warp: more than one, if few results would leave the device idle."""
+        lane_slices, ctas, slices = 1, self.elements // _ROW_SET_ELEMENTS, self._slices
+        while (
+            lane_slices < _MAX_LANE_SLICES
+            and lane_slices * ctas < _ENOUGH_CTAS
+            and 2 * lane_slices * slices * _MIN_WARP_SPLITS <= self.splits
+        ):
+            lane_slices *= 2
+        return lane_slices
 
     @property
     def constants(self) -> dict[str, int | bool]:
-        """The text's, beside those of the product; none where there is nothing to add."""
-        if self.parts == 1:
+        """Constants of the reduction; none without split-K."""
+        if self.splits == 1:
             return {}
         if self.in_cluster:
-            return {"CLUSTER": self.parts}
-        slices, beside = self._slices, self._beside
-        of_share = -(-self.parts // (slices * beside))
+            return {"CLUSTER": self.splits}
+        slices, lane_slices = self._slices, self._lane_slices
+        splits_per_range = -(-self.splits // (slices * lane_slices))
         return {
             "SLICES": slices,
-            "UNDER_WAY": min(_MOST_UNDER_WAY // self.size, max(2, _power(of_share))),
-            "UNITS": max(1, _LEAST_WARPS // slices),
-            "ROWS_OF_UNIT": 8 // beside,
+            "LOADS_IN_FLIGHT": min(
+                _MAX_BYTES_IN_FLIGHT // self.element_bytes, max(2, _next_power_of_two(splits_per_range))
+            ),
+            "UNITS_PER_CTA": max(1, _MIN_WARPS // slices),
+            "UNIT_ROWS": 8 // lane_slices,
             "OVERLAPS": self.overlaps,
         }
 
     @property
-    def about(self) -> tuple[int, ...]:
-        """What texts depend on."""
-        return (self.parts, self.in_cluster, self._beside, self.overlaps) if self.parts > 1 else ()
+    def text_key(self) -> tuple[int, ...]:
+        """The values that kernel text depends on."""
+        return (self.splits, self.in_cluster, self._lane_slices, self.overlaps) if self.splits > 1 else ()
 
     def describe(self, parameters: Parameters, steps: LaunchSequence, compute: str) -> None:
-        """Fields of split_k_partials.cuh."""
-        parameters.integer("splits", self.parts)
+        """Add the fields of split_k_partials.cuh."""
+        parameters.integer("splits", self.splits)
         if self.is_launched:
-            parameters.scratch("partial", compute, steps.allocate(self.parts * self.sums * self.size))
+            parameters.scratch("partial", compute, steps.allocate(self.splits * self.elements * self.element_bytes))
         else:
             parameters.nothing("partial", compute)
 
     @property
     def is_launched(self) -> bool:
-        return self.parts > 1 and not self.in_cluster
+        return self.splits > 1 and not self.in_cluster
 
     def launch(self, text: KernelText, packed: Packed) -> Launch:
-        units = self.constants["UNITS"]
-        blocks = self.sums * self._beside // (_SET * units)
-        return Launch(text, "split_k_reduce", (blocks, 1, 1), 32 * self._slices * units, packed, starts_early=True)
+        units = self.constants["UNITS_PER_CTA"]
+        ctas = self.elements * self._lane_slices // (_ROW_SET_ELEMENTS * units)
+        return Launch(text, "split_k_reduce", (ctas, 1, 1), 32 * self._slices * units, packed, starts_early=True)
 
 
-def _power(number: int) -> int:
-    """The least power of two that is not below."""
+def _next_power_of_two(number: int) -> int:
+    """The smallest power of two that is at least ``number``."""
     return 1 << (number - 1).bit_length()

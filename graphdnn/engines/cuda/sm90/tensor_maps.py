@@ -1,7 +1,7 @@
-"""Tensor maps of a convolution's operands: how the copy unit walks through an image, and finds a filter's taps.
+"""Tensor maps of a convolution's operands: im2col boxes of images, and tiles of filters.
 
-Formulas: the walk of one tap visits pixel ``i`` at ``lower + i * step`` along each axis, and the tap's offset is added
-to it; ``lower`` belongs to the tap that lies first, so that offsets are never negative.
+Along each axis, a load of one tap reads pixel ``i`` at ``lower + i * traversal_stride + offset``. The offset of the tap
+with the smallest coordinate is 0, so offsets are never negative.
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.codegen.tensor_cores import INTEGERS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue, gemm_problem_of, im2col_and_dense
-from graphdnn.engines.cuda.sm90.tile import PANEL, ROW
+from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT, Operand
 from graphdnn.fusion.fused_graph import FusedOp
 
-# By spatial axes: the lowest and highest corner, and the largest offset, that the copy unit takes.
+# By spatial axes: the smallest and largest corner of an im2col box, and the largest offset, that TMA allows.
 LIMITS = {1: (-(2**15), 2**15 - 1, 2**16 - 1), 2: (-(2**7), 2**7 - 1, 2**8 - 2), 3: (-(2**4), 2**4 - 1, 2**5 - 1)}
-LONGEST_STEP = 8
+MAX_TRAVERSAL_STRIDE = 8
 _SECTOR = 32  # bytes
-MOST_NEIGHBOURS = 8  # columns of a lane that follow each other
-_PAIR = 2  # of a lane, as tensor cores leave them
-_PERMUTED = 4 * MOST_NEIGHBOURS  # rows that change places among each other, at most
-CHANNELS_AXIS, FILTERS_AXIS = 0, -1  # of the maps below: channels of an image's groups, k of a filter's
+MAX_VEC_N = 8  # contiguous columns of a thread
+_PAIR = 2  # contiguous columns in a thread's accumulators
+_PERMUTED_ROWS = 4 * MAX_VEC_N  # the largest unit of rows that are permuted
+CHANNELS_AXIS, FILTERS_AXIS = 0, -1  # of the maps below: channels of an image, k of a filter
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """How pixels of one residue walk through the gathered image. Tuples have SPATIAL entries, outermost first."""
+class Im2colBox:
+    """The im2col box of one residue. Tuples have SPATIAL entries, outermost first."""
 
     lower: tuple[int, ...]
-    upper: tuple[int, ...]  # beyond the last pixel of the image, or before it
-    origin: tuple[int, ...]  # offset of tap 0
+    upper: tuple[int, ...]  # relative to the last pixel of the image
+    origin: tuple[int, ...]  # the offset of tap 0
     reach: tuple[int, ...]  # the largest offset
 
 
-def walk_of(product: GemmProblem, residue: Residue) -> Walk:
+def im2col_box_of(gemm: GemmProblem, residue: Residue) -> Im2colBox:
     axes = range(SPATIAL)
     if not all(residue.taps):
-        return Walk((0,) * SPATIAL, (0,) * SPATIAL, (0,) * SPATIAL, (0,) * SPATIAL)
-    reach = [(residue.taps[d] - 1) * product.dilation[d] for d in axes]
+        return Im2colBox((0,) * SPATIAL, (0,) * SPATIAL, (0,) * SPATIAL, (0,) * SPATIAL)
+    reach = [(residue.taps[d] - 1) * gemm.dilation[d] for d in axes]
     lower = [residue.start[d] + min(0, reach[d]) for d in axes]
-    upper = [lower[d] + (residue.pixels[d] - 1) * product.traversal_stride[d] + 1 - product.image[d] for d in axes]
-    return Walk(tuple(lower), tuple(upper), tuple([max(0, -r) for r in reach]), tuple(map(abs, reach)))
+    upper = [lower[d] + (residue.pixels[d] - 1) * gemm.traversal_stride[d] + 1 - gemm.image[d] for d in axes]
+    return Im2colBox(tuple(lower), tuple(upper), tuple([max(0, -r) for r in reach]), tuple(map(abs, reach)))
 
 
-def for_images(map: TensorMap, n: int) -> TensorMap:
-    """The map of an image, of so many of them: they are its outermost axis."""
-    return resized(map, (*map.sizes[:-1], n))
+def with_images(map: TensorMap, n: int) -> TensorMap:
+    """The same map for ``n`` images, which are its outermost axis."""
+    return with_sizes(map, (*map.sizes[:-1], n))
 
 
-def resized(map: TensorMap, sizes: tuple[int, ...]) -> TensorMap:
-    """The same map of a tensor of other sizes."""
+def with_sizes(map: TensorMap, sizes: tuple[int, ...]) -> TensorMap:
+    """The same map for a tensor of other sizes."""
     return TensorMap(
         map.data_type, sizes, map.strides, map.box, map.channels, map.pixels, map.lower, map.upper,
         map.steps, map.row, map.is_rounded,
@@ -62,50 +62,52 @@ def resized(map: TensorMap, sizes: tuple[int, ...]) -> TensorMap:
 
 
 @memoize_for_images
-def walks_of(op: FusedOp) -> tuple[Walk, ...]:
-    """Those of a convolution's residues."""
-    product = gemm_problem_of(op)
-    return tuple([walk_of(product, residue) for residue in product.residues])
+def im2col_boxes_of(op: FusedOp) -> tuple[Im2colBox, ...]:
+    """The im2col boxes of a convolution's residues."""
+    gemm = gemm_problem_of(op)
+    return tuple([im2col_box_of(gemm, residue) for residue in gemm.residues])
 
 
-def image_map(image: Operand, spatial: int, walk: Walk, steps: tuple[int, ...], pixels: int) -> TensorMap:
-    """Of x, y or a gradient: ``pixels`` of a walk, 128 bytes of channels each."""
+def im2col_map(image: Operand, spatial: int, box: Im2colBox, steps: tuple[int, ...], pixels: int) -> TensorMap:
+    """An im2col map of x, y or a gradient: a load has ``pixels`` of the traversal with 128 bytes of channels each."""
     size, strides = image.size, image.strides
     n, groups, channels, *extents = image.sizes
-    used = range(SPATIAL - 1, SPATIAL - 1 - spatial, -1)  # innermost first
-    sizes = (groups * channels, *[extents[d] for d in used], n)
+    axes = range(SPATIAL - 1, SPATIAL - 1 - spatial, -1)  # innermost first
+    sizes = (groups * channels, *[extents[d] for d in axes], n)
     return TensorMap(
         image.spec.data_type,
         sizes,
-        tuple([_stride(s * size) for s in (*[strides[3 + d] for d in used], strides[0])]),
-        channels=ROW // size,
+        tuple([_stride(s * size) for s in (*[strides[3 + d] for d in axes], strides[0])]),
+        channels=SWIZZLE_BYTES // size,
         pixels=pixels,
-        lower=tuple([walk.lower[d] for d in used]),
-        upper=tuple([walk.upper[d] for d in used]),
-        steps=(1, *[steps[d] for d in used], 1),
+        lower=tuple([box.lower[d] for d in axes]),
+        upper=tuple([box.upper[d] for d in axes]),
+        steps=(1, *[steps[d] for d in axes], 1),
     )
 
 
-def crosses_groups(product: GemmProblem) -> bool:
-    """Whether rows of 128 bytes of the summed channels would reach from one group into the next."""
-    gathered, _ = im2col_and_dense(product.roles)
-    is_summed = product.roles.problem.groups > 1 and not product.is_wgrad
-    return is_summed and product.channels * ELEMENTS[gathered.data_type].bytes % ROW != 0
+def crosses_groups(gemm: GemmProblem) -> bool:
+    """Whether a row of 128 bytes of the summed channels may have channels of two groups."""
+    im2col, _ = im2col_and_dense(gemm.roles)
+    is_summed = gemm.roles.problem.groups > 1 and not gemm.is_wgrad
+    return is_summed and gemm.channels * ELEMENTS[im2col.data_type].bytes % SWIZZLE_BYTES != 0
 
 
-def maps_of_groups(whole: TensorMap, axis: int, groups: int) -> list[TensorMap]:
-    """One for each group, which ends along ``axis`` where the group does: what a row reaches behind it is zero."""
+def group_maps(whole: TensorMap, axis: int, groups: int) -> list[TensorMap]:
+    """A map for each group. It ends along ``axis`` where the group ends, so TMA fills the rest of a row with 0."""
     sizes = list(whole.sizes)
-    of_group = sizes[axis] // groups
-    found = []
+    group_extent = sizes[axis] // groups
+    maps = []
     for group in range(groups):
-        sizes[axis] = (group + 1) * of_group
-        found.append(replace(whole, sizes=tuple(sizes)))
-    return found
+        sizes[axis] = (group + 1) * group_extent
+        maps.append(replace(whole, sizes=tuple(sizes)))
+    return maps
 
 
-def patch_map(image: Operand, lines: int, pixels: int, row: int = ROW, spatial: int = 2) -> TensorMap:
-    """Of an image, or of a slice of three axes: ``row`` bytes of channels, ``pixels`` of each of ``lines``."""
+def halo_tile_map(
+    image: Operand, rows_of_pixels: int, pixels: int, row: int = SWIZZLE_BYTES, spatial: int = 2
+) -> TensorMap:
+    """A tiled map of an image or its depth slices. A box has ``rows_of_pixels`` by ``pixels``, ``row`` bytes each."""
     size, strides = image.size, image.strides
     n, groups, channels, depth, height, width = image.sizes
     slices = () if spatial < SPATIAL else (depth,)
@@ -113,100 +115,100 @@ def patch_map(image: Operand, lines: int, pixels: int, row: int = ROW, spatial: 
         image.spec.data_type,
         (groups * channels, width, height, *slices, n),
         tuple(_stride(strides[d] * size) for d in ((5, 4, 3, 0) if slices else (5, 4, 0))),
-        box=(row // size, pixels, lines, *(1 for _ in slices), 1),
+        box=(row // size, pixels, rows_of_pixels, *(1 for _ in slices), 1),
         row=row,
     )
 
 
-def filter_map(filter: Operand, rows: int, row: int = ROW) -> TensorMap:
-    """Of the filter as (channel, tap, k): a box of one tap, ``row`` bytes of channels, ``rows`` of k."""
+def filter_map(filter: Operand, rows: int, row: int = SWIZZLE_BYTES) -> TensorMap:
+    """The filter as (channel, tap, k). A box has ``row`` bytes of channels of one tap and ``rows`` k."""
     size = filter.size
     groups, k, c, *taps = filter.sizes
     return TensorMap(
         filter.spec.data_type,
         (c, taps[0] * taps[1] * taps[2], groups * k),
-        (_stride(filter.tap_stride * size), _pitch(filter)),
+        (_stride(filter.tap_stride * size), _k_stride(filter)),
         box=(row // size, 1, rows),
         row=row,
     )
 
 
-def is_permutable(filter: Operand, row: int = ROW, unit: int = _PERMUTED) -> bool:
-    """Whether the filter's rows can be taken in the order of ``permuted_filter_map``, in whole ``unit``s of k.
+def is_permutable(filter: Operand, row: int = SWIZZLE_BYTES, group_rows: int = _PERMUTED_ROWS) -> bool:
+    """Whether ``permuted_filter_map`` serves the filter: k is a multiple of ``group_rows``, and rows are whole.
 
-    Its rows of channels may end in the next tap's, which pixels multiply by zeros: that is nothing for bytes, which are
-    never NaN.
+    A row of bytes may also reach into the next tap, because the image has zeros there, and bytes are never NaN.
     """
     groups, k, c, *taps = filter.sizes
     is_whole = c % (row // filter.size) == 0 or taps == [1, 1, 1]
-    return k % unit == 0 and (is_whole or (groups == 1 and filter.spec.data_type in INTEGERS))
+    return k % group_rows == 0 and (is_whole or (groups == 1 and filter.spec.data_type in INTEGERS))
 
 
-def neighbours_of(filter: Operand, result_bytes: int, row: int = ROW) -> int:
-    """Columns of a lane that follow each other when the filter's rows lie permuted; 0 where these cannot be.
+def permuted_vec_n(filter: Operand, result_bytes: int, row: int = SWIZZLE_BYTES) -> int:
+    """Contiguous columns of a thread, if the filter's rows are permuted; 0 if they cannot be.
 
-    Eight or, of wide results and where k is a whole number of 16s only, four: not of rows that begin within a sector,
-    which take the copy unit longer then. ``result_bytes``: of the widest element that is written.
+    It is eight, or four for wide results and if k is only a multiple of 16. Rows that begin within a sector get no 4,
+    because TMA would take longer. ``result_bytes``: of the widest element that is written.
     """
-    most = MOST_NEIGHBOURS // 2 if result_bytes > 2 else MOST_NEIGHBOURS
-    is_odd = row == ROW and filter.sizes[2] * filter.size % _SECTOR != 0
-    tried = (most,) if is_odd else (most, MOST_NEIGHBOURS // 2)
-    return next((n for n in tried if is_permutable(filter, row, 4 * n)), 0)
+    widest = MAX_VEC_N // 2 if result_bytes > 2 else MAX_VEC_N
+    splits_sector = row == SWIZZLE_BYTES and filter.sizes[2] * filter.size % _SECTOR != 0
+    widths = (widest,) if splits_sector else (widest, MAX_VEC_N // 2)
+    return next((n for n in widths if is_permutable(filter, row, 4 * n)), 0)
 
 
-def columns_held(permuted: int, width: int) -> int:
-    """Columns of a lane that follow each other: as the filter's rows lie; else two, or eight where four lanes exchange
-    theirs, which results ask for that leave more than two at a time. ``width``: so many.
+def vec_n_of(permuted_n: int, width: int) -> int:
+    """Contiguous columns of a thread (VEC_N): by permutation of the filter; else two, or eight after an exchange.
+
+    ``width``: elements of a store. More than two need the exchange among four lanes.
     """
-    return permuted or (MOST_NEIGHBOURS if width > _PAIR else _PAIR)
+    return permuted_n or (MAX_VEC_N if width > _PAIR else _PAIR)
 
 
-def permuted_filter_map(filter: Operand, rows: int, neighbours: int, row: int = ROW) -> TensorMap:
-    """Of the filter as (channel and tap, pair, four lanes, pairs of a lane, the rest of k).
+def permuted_filter_map(filter: Operand, rows: int, vec_n: int, row: int = SWIZZLE_BYTES) -> TensorMap:
+    """The filter as (channel and tap, pair, four lanes, pairs of a lane, other k).
 
-    A lane gets columns 2q and 2q + 1 of every eight. With row 8j + 2q + i that of k = neighbours * q + 2j + i, they are
-    neighbours.
+    Lane q has columns 2q and 2q + 1 of every eight. They are contiguous in k, because row 8j + 2q + i of a box has
+    k = vec_n * q + 2j + i.
     """
-    size, pitch = filter.size, _pitch(filter)
+    size, k_stride = filter.size, _k_stride(filter)
     groups, k, c, *taps = filter.sizes
     width = c + (taps[0] * taps[1] * taps[2] - 1) * filter.tap_stride
-    together = 4 * neighbours
+    group_rows = 4 * vec_n
     return TensorMap(
         filter.spec.data_type,
-        (width, 2, 4, neighbours // 2, groups * k // together),
-        (pitch, neighbours * pitch, 2 * pitch, together * pitch),
-        box=(row // size, 2, 4, neighbours // 2, rows // together),
+        (width, 2, 4, vec_n // 2, groups * k // group_rows),
+        (k_stride, vec_n * k_stride, 2 * k_stride, group_rows * k_stride),
+        box=(row // size, 2, 4, vec_n // 2, rows // group_rows),
         row=row,
     )
 
 
-def paired_filter_map(filter: Operand, rows: int, row: int = ROW) -> TensorMap:
-    """Of the filter as (channel and tap, eights of pairs, the two of a pair, the rest of k): the rows of a product.
+def row_pair_filter_map(filter: Operand, rows: int, row: int = SWIZZLE_BYTES) -> TensorMap:
+    """The filter as rows of the GEMM: (channel and tap, eight pairs, the two of a pair, other k).
 
-    A lane gets rows g and g + 8 of every sixteen. With row 8i + g that of k = 2g + i, they are neighbours.
+    Lane g has rows g and g + 8 of every 16. They are contiguous in k, because row 8i + g of a box has k = 2g + i.
     """
-    size, pitch = filter.size, _pitch(filter)
+    size, k_stride = filter.size, _k_stride(filter)
     groups, k, c, *taps = filter.sizes
     width = c + (taps[0] * taps[1] * taps[2] - 1) * filter.tap_stride
     return TensorMap(
         filter.spec.data_type,
         (width, 8, 2, groups * k // 16),
-        (2 * pitch, pitch, 16 * pitch),
+        (2 * k_stride, k_stride, 16 * k_stride),
         box=(row // size, 8, 2, rows // 16),
         row=row,
     )
 
 
-def _pitch(filter: Operand) -> int:
-    """Bytes from one k to the next."""
+def _k_stride(filter: Operand) -> int:
+    """Bytes from one k to the next; any valid stride if there is one k."""
     groups, k = filter.sizes[:2]
     strides = filter.strides
     return _stride((strides[1] if k > 1 else strides[0] if groups > 1 else 0) * filter.size)
 
 
 def _stride(size: int) -> int:
-    """An axis of one element has no stride of its own."""
+    """``size``, or any valid stride for an axis of one element."""
     return size or ALIGNMENT
 
 
-assert PANEL * 2 == ROW
+assert SLAB_ROWS * 2 == SWIZZLE_BYTES

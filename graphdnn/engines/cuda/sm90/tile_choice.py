@@ -1,4 +1,4 @@
-"""The choice of a tile, its stages and parts on compute capability 9.0, by a model of a block's clocks."""
+"""The choice of a tile, its stages and splits on compute capability 9.0, by a cost model."""
 
 from __future__ import annotations
 
@@ -9,48 +9,56 @@ from typing import NamedTuple
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.sm90.device_limits import Machine
-from graphdnn.engines.cuda.sm90.gemm_shape import Sizes
+from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
 from graphdnn.engines.cuda.sm90.gemm_time import (
     CLUSTERS,
-    Division,
-    Least,
-    Read,
-    Work,
+    LowerBounds,
+    MemoryReads,
+    SplitConfig,
+    TileWork,
     clock_rate,
     clusters_at_once,
     idle_seconds,
     is_slower,
     seconds_of,
-    summing,
+    split_reduction_seconds,
 )
-from graphdnn.engines.cuda.sm90.tile import MOST_STAGES, PANEL, ROW, SMALLEST_RING, TILES, USUAL_STAGES, Tile
+from graphdnn.engines.cuda.sm90.tile import (
+    MAX_STAGES,
+    MIN_STAGES,
+    SLAB_ROWS,
+    SWIZZLE_BYTES,
+    TILES,
+    USUAL_MAX_STAGES,
+    Tile,
+)
 from graphdnn.engines.cuda.sm90.tile_cycles import TileClocks, copied_clocks
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
-_ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
-_LONG = 2.5  # times what idle multiprocessors save of a launch, beyond which their share of the work is more than that
-_LEAST_STAGES = 3  # of what is chosen by the shape
+_ROUNDING = 1 + 1e-9  # a lower bound may equal the cost in floating point
+_LONG = 2.5  # saved idle clocks: where a launch takes more, idle multiprocessors cost more than they save
+_MIN_CHOSEN_STAGES = 3  # of a tile that is not requested
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
 STAGES = Knob(
     KnobType.STAGES,
     0,
-    MOST_STAGES,
+    MAX_STAGES,
     1,
     0,
-    "stages of the ring in shared memory, 2 at least, if they fit; 0: as many as fit",
+    "stages of the pipeline in shared memory, at least 2, if they fit; 0: as many as fit",
 )
-PARTS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
-_DEEP = 2 * PARTS.maximum  # steps, that may have any number of parts
+SPLITS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "splits of the sum, computed side by side; 0: chosen by the shape")
+_MANY_K_TILES = 2 * SPLITS.maximum  # with so many K tiles, any number of splits is possible
 _BY_LAUNCH, _BY_CLUSTER = 1, 2
-JOINING = Knob(
+SPLIT_K_REDUCTION = Knob(
     KnobType.CTA_SPLIT_K_MODE,
     0,
     2,
     1,
     0,
-    f"{_BY_LAUNCH}: a launch of its own adds the parts; {_BY_CLUSTER}: the blocks of a cluster do, 8 parts at most; "
+    f"{_BY_LAUNCH}: another launch adds the splits; {_BY_CLUSTER}: a cluster adds them, at most 8 splits; "
     "0: chosen by the shape",
 )
 
@@ -59,223 +67,244 @@ JOINING = Knob(
 class Choice:
     tile: Tile
     stages: int
-    parts: int
+    splits: int
     seconds: float
-    summing: float  # of these seconds, those of the launch that adds the parts
-    in_cluster: bool = False  # parts are the blocks of a cluster, which add them
-    busy: int = 0  # blocks that have the tiles with steps, where others have those without; 0: nobody is apart
-    idle: float = 0.0  # seconds that a launch of so few pieces does not take, which ``seconds`` are without
+    split_reduction_seconds: float  # the part of ``seconds`` that the launch takes that adds the splits
+    in_cluster: bool = False  # the CTAs of a cluster have the splits of a tile, and add them
+    mainloop_ctas: int = 0  # CTAs with K tiles, if other CTAs have the tiles without any; 0: CTAs have both
+    idle: float = 0.0  # seconds that the launch saves because multiprocessors idle; ``seconds`` are without them
 
 
-def choose(sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
-    """The fastest of the allowed tiles and parts. A tile that does not divide the columns, or a ring that does not fit,
-    gives way to what is chosen by the shape.
+def choose(shape: GemmShape, device: DeviceSpec, knobs: Knobs) -> Choice:
+    """The fastest of the allowed tiles and splits.
+
+    Where a requested tile does not divide the columns, or the requested stages do not fit, the shape decides on both.
     """
     machine = Machine.of(device)
-    asked = _Asked(knobs[TILE.type], knobs[STAGES.type], knobs[PARTS.type], knobs.get(JOINING.type, _BY_LAUNCH))
-    found = _fastest(sizes, machine, asked) or _fastest(sizes, machine, asked._replace(tile=0, stages=0))
-    assert found is not None, "the smallest tile fits every device that has the instructions"
-    return found
+    requested = _Requested(
+        knobs[TILE.type], knobs[STAGES.type], knobs[SPLITS.type], knobs.get(SPLIT_K_REDUCTION.type, _BY_LAUNCH)
+    )
+    choice = _fastest(shape, machine, requested) or _fastest(shape, machine, requested._replace(tile=0, stages=0))
+    assert choice is not None, "the smallest tile fits every device that has the instructions"
+    return choice
 
 
-class _Asked(NamedTuple):
+class _Requested(NamedTuple):
     """Values of knobs; 0: chosen by the shape."""
 
     tile: int
     stages: int
-    parts: int
-    joining: int
+    splits: int
+    reduction_mode: int
+
+
+class _Best(NamedTuple):
+    """The order of preference: seconds, position in the table of tiles, reduction by a launch, fewer splits."""
+
+    seconds: float
+    position: int
+    in_cluster: bool
+    splits: int
 
 
 @lru_cache(maxsize=1024)
-def _fastest(sizes: Sizes, machine: Machine, asked: _Asked) -> Choice | None:
-    """The first in the table of those that take the least. Bounds say which are not worked out."""
-    products, columns, groups = sizes.products, sizes.columns, sizes.groups
-    clock, parts, joining = clock_rate(machine), asked.parts, asked.joining
-    table = _table(sizes._replace(products=(), groups=1, bytes_read=0, bytes_moved=0), machine, asked)
-    may_be_split, sms = sizes.may_be_split, machine.sms
-    rows, depth = products[0]
-    is_one = len(products) == 1
-    filled = groups * (rows * depth if is_one else sum([rows * depth for rows, depth in products]))
-    # Seconds, place, whether in a cluster, parts; of equals the first.
-    best: tuple[float, int, bool, int, TileClocks, Division, Work, int] | None = None
-    limit, most_pace, tried = inf, inf, table.tried_first  # clocks, and those of a row and step of k
-    # Seconds that memory takes for any tile that busies all multiprocessors.
-    floor, is_at_floor, best_place = 0.0 if sizes.bytes_read else sizes.bytes_moved / machine.bandwidth, False, 0
+def _fastest(shape: GemmShape, machine: Machine, requested: _Requested) -> Choice | None:
+    """The fastest tile, or the first in the table of equal ones. Lower bounds say which costs need not be computed."""
+    gemms, columns, groups = shape.gemms, shape.columns, shape.groups
+    clock, splits, reduction_mode = clock_rate(machine), requested.splits, requested.reduction_mode
+    table = _table(shape._replace(gemms=(), groups=1, bytes_read=0, bytes_moved=0), machine, requested)
+    may_split_k, sms = shape.may_split_k, machine.sms
+    rows, k_tiles = gemms[0]
+    is_one = len(gemms) == 1
+    row_steps = groups * (rows * k_tiles if is_one else sum([rows * k_tiles for rows, k_tiles in gemms]))
+    best: tuple[_Best, TileClocks, SplitConfig, TileWork, int] | None = None
+    limit, max_row_step_clocks, tried = inf, inf, table.tried_first
+    # Memory alone takes so many seconds for any tile that uses all multiprocessors.
+    floor, is_at_floor, best_position = 0.0 if shape.bytes_read else shape.bytes_moved / machine.bandwidth, False, 0
     first = None if tried is None else tried[0]
-    for turn, one in enumerate(table.tiles if first is None else (first, *table.tiles)):
-        place, pace, across, rows_held, step, start, end, taken, bounds, _, most_in_clusters = one
-        if pace > most_pace:
-            break  # slower even if they filled the device all the time, as are those that follow
+    for turn, candidate in enumerate(table.candidates if first is None else (first, *table.candidates)):
+        position, row_step_clocks, tiles_n, tile_rows, step, start, end, cost, bounds, _, most_in_clusters = candidate
+        if row_step_clocks > max_row_step_clocks:
+            break  # this tile and all later ones are slower, even if they used the whole device all the time
         if is_one:
-            count = -(-rows // rows_held) * across * groups
-            steps, empty = count * depth, 0
+            tiles = -(-rows // tile_rows) * tiles_n * groups
+            steps, empty = tiles * k_tiles, 0
         else:
-            count, steps, empty = _counted(products, rows_held, across * groups)
-        if is_at_floor and count >= sms and place > best_place:
+            tiles, steps, empty = _count_tiles(gemms, tile_rows, tiles_n * groups)
+        if is_at_floor and tiles >= sms and position > best_position:
             continue
-        launch = bounds.launch(count, sms) if count < sms else bounds.busy
-        least = launch + start + (steps * step + (count if count > sms else sms) * end) / sms
-        if least > limit:
+        launch = bounds.launch(tiles, sms) if tiles < sms else bounds.busy
+        lower_bound = launch + start + (steps * step + (tiles if tiles > sms else sms) * end) / sms
+        if lower_bound > limit:
             continue
-        # Of tiles that are all there at once, the one with the most steps takes the longest.
-        each = max([depth for _, depth in products]) if count <= sms else steps / count
-        work = Work(count, each, empty)
-        of_part = bounds.of_part * count
-        is_late = not parts and work.steps * bounds.step + taken.outside[False] + launch > limit  # as a whole
-        divisions = [] if is_late else [_division(parts or 1, False, taken.most)]
-        if may_be_split and taken.tile.may_be_split:
-            room = limit - least - bounds.adding
-            if not parts and 2 * of_part <= room:
-                several = _parts(min(depth, _DEEP), count, sms)
-                divisions += [_division(part, False, taken.most) for part in several if part * of_part <= room]
-            # Others take the place of what was asked for only where there are none.
-            most = inf if joining == _BY_CLUSTER else limit - launch
-            few = count <= most_in_clusters and bounds.may_meet(depth, most)
-            if joining == _BY_CLUSTER or (few and joining != _BY_LAUNCH):
-                in_clusters = one.in_clusters(depth, count, asked, most)
-                divisions = in_clusters if in_clusters and joining == _BY_CLUSTER else divisions + in_clusters
-        if tried is not None and one is first:  # in its first turn with this division alone, then with the others
-            divisions = [division for division in divisions if (division is tried[1]) is not bool(turn)]
-        for division in divisions:
-            is_added = division.parts > 1 and not division.in_cluster
-            most = limit - bounds.adding - division.parts * of_part if is_added else limit
-            if is_slower(taken, bounds, work, division, sms, most):
+        # If all tiles run at the same time, the one with the most K tiles takes the longest.
+        work = TileWork(tiles, max([k_tiles for _, k_tiles in gemms]) if tiles <= sms else steps / tiles, empty)
+        per_split = bounds.per_split * tiles
+        is_slower_unsplit = not splits and work.k_tiles * bounds.step + cost.outside[False] + launch > limit
+        configs = [] if is_slower_unsplit else [_split_config(splits or 1, False, cost.most)]
+        if may_split_k and cost.tile.may_split_k:
+            room = limit - lower_bound - bounds.reduction
+            if not splits and 2 * per_split <= room:
+                counts = _split_counts(min(k_tiles, _MANY_K_TILES), tiles, sms)
+                configs += [_split_config(count, False, cost.most) for count in counts if count * per_split <= room]
+            # Other splits replace requested ones only if a cluster is requested and none is possible.
+            most = inf if reduction_mode == _BY_CLUSTER else limit - launch
+            may_use_clusters = tiles <= most_in_clusters and bounds.may_use_clusters(k_tiles, most)
+            if reduction_mode == _BY_CLUSTER or (may_use_clusters and reduction_mode != _BY_LAUNCH):
+                in_clusters = candidate.in_clusters(k_tiles, tiles, requested, most)
+                configs = in_clusters if in_clusters and reduction_mode == _BY_CLUSTER else configs + in_clusters
+        if tried is not None and candidate is first:  # tried twice: with its last best splits, then with all others
+            configs = [config for config in configs if (config is tried[1]) is not bool(turn)]
+        for config in configs:
+            is_reduced_by_launch = config.splits > 1 and not config.in_cluster
+            most = limit - bounds.reduction - config.splits * per_split if is_reduced_by_launch else limit
+            if is_slower(cost, bounds, work, config, sms, most):
                 continue
-            operands = ROW * (min(taken.rows_held, products[0][0]) + min(taken.columns_held, columns))
-            read = Read(sizes.bytes_read, division.stages * operands, sizes.is_across, sizes.bytes_moved)
-            seconds, busy = seconds_of(taken, work, division, machine, read)
-            if best is None or (seconds, place, division.in_cluster, division.parts) < best[:4]:
-                best = seconds, place, division.in_cluster, division.parts, taken, division, work, busy
-                limit, table.tried_first = seconds * clock * _ROUNDING, (one, division)
-                most_pace, is_at_floor, best_place = table.most_pace(limit, filled), seconds <= floor, place
+            operands = SWIZZLE_BYTES * (min(cost.tile_rows, gemms[0][0]) + min(cost.tile_columns, columns))
+            reads = MemoryReads(shape.bytes_read, config.stages * operands, shape.is_mn_major, shape.bytes_moved)
+            seconds, mainloop_ctas = seconds_of(cost, work, config, machine, reads)
+            order = _Best(seconds, position, config.in_cluster, config.splits)
+            if best is None or order < best[0]:
+                best = order, cost, config, work, mainloop_ctas
+                limit, table.tried_first = seconds * clock * _ROUNDING, (candidate, config)
+                max_row_step_clocks = table.max_row_step_clocks(limit, row_steps)
+                is_at_floor, best_position = seconds <= floor, position
     if best is None:
         return None
-    seconds, _, _, _, taken, division, work, busy = best
-    adding = 0.0 if division.in_cluster else summing(taken, work.tiles, division.parts, machine)
-    stages = max(asked.stages, SMALLEST_RING) if asked.stages else division.stages
-    idle = idle_seconds(taken, work.tiles * division.parts, machine)
-    return Choice(taken.tile, stages, division.parts, seconds, adding, division.in_cluster, busy, idle)
+    order, cost, config, work, mainloop_ctas = best
+    reduction = 0.0 if config.in_cluster else split_reduction_seconds(cost, work.tiles, config.splits, machine)
+    stages = max(requested.stages, MIN_STAGES) if requested.stages else config.stages
+    idle = idle_seconds(cost, work.tiles * config.splits, machine)
+    return Choice(cost.tile, stages, config.splits, order.seconds, reduction, config.in_cluster, mainloop_ctas, idle)
 
 
-class _Placed(NamedTuple):
-    """A tile that serves, among others of the same columns."""
+class _Candidate(NamedTuple):
+    """A tile that serves, for GEMMs of one number of columns."""
 
-    place: int  # in the table of tiles
-    pace: float  # clocks of each row and step of k of a group, no less, where all multiprocessors are busy
-    across: int  # along a group's columns
-    rows_held: int
-    step: float  # of a bound: of each step, of the whole launch, and of each tile besides
+    position: int  # in the table of tiles
+    row_step_clocks: float  # lower bound for each row and K tile of a group, if all multiprocessors are in use
+    tiles_n: int  # along the columns of a group
+    tile_rows: int
+    step: float  # lower bounds: of each K tile, of the launch, and of each tile without its K tiles
     start: float
     turn: float
-    taken: TileClocks
-    bounds: Least
-    clusters: tuple[tuple[int, Division], ...]  # with the most tiles whose clusters run at the same time
-    most_in_clusters: int  # tiles, with the fewest parts
+    cost: TileClocks
+    bounds: LowerBounds
+    clusters: tuple[tuple[int, SplitConfig], ...]  # each with the most tiles whose clusters run at the same time
+    most_in_clusters: int  # tiles, with the fewest splits
 
-    def in_clusters(self, depth: int, tiles: int, asked: _Asked, limit: float) -> list[Division]:
-        """Parts in clusters that run at the same time, unless they were asked for, and none of which take more than
-        ``limit`` clocks for sure.
+    def in_clusters(self, k_tiles: int, tiles: int, requested: _Requested, limit: float) -> list[SplitConfig]:
+        """Splits that clusters reduce. Unless they are requested, all clusters run at the same time, and no lower bound
+        exceeds ``limit`` clocks.
         """
-        if asked.parts:
-            at_once = depth >= 2 * asked.parts
-            is_asked = asked.joining == _BY_CLUSTER
+        if requested.splits:
+            is_useful = k_tiles >= 2 * requested.splits
+            is_requested = requested.reduction_mode == _BY_CLUSTER
             return [
-                d for most, d in self.clusters if d.parts == asked.parts and (is_asked or (at_once and tiles <= most))
+                config
+                for most, config in self.clusters
+                if config.splits == requested.splits and (is_requested or (is_useful and tiles <= most))
             ]
-        steps = (limit - self.bounds.in_cluster) / self.bounds.step_in_cluster  # of a block, at most
+        steps = (limit - self.bounds.cluster_start) / self.bounds.cluster_step  # K tiles of a CTA, at most
         return [
-            one
-            for most, one in self.clusters
-            if tiles <= most and depth >= 2 * one.parts and -(-depth // one.parts) <= steps
+            config
+            for most, config in self.clusters
+            if tiles <= most and k_tiles >= 2 * config.splits and -(-k_tiles // config.splits) <= steps
         ]
 
 
 class _Table:
-    """The tiles that serve products of so many columns, the fastest of large ones first. ``tried_first``: what was the
-    fastest of the last products, so that little else has to be worked out for others like them; it decides nothing.
+    """The tiles that serve GEMMs of one number of columns, the fastest of large GEMMs first.
+
+    ``tried_first``: the fastest tile and splits of the last GEMM. Trying them first gives a low limit, so few other
+    costs are computed for a similar GEMM. The choice does not depend on them.
     """
 
-    def __init__(self, kind: Sizes, machine: Machine, asked: _Asked) -> None:
-        """``kind``: sizes without products, groups and bytes."""
-        taken = _taken(kind._replace(columns=0), asked.tile, asked.stages, asked.parts > 1, machine.shared_memory)
-        placed = []
-        for place, one in enumerate(taken):
-            across = -(-kind.columns // one.columns_held)
-            pace = across * one.step / (one.rows_held * machine.sms)
-            empty = 1.0 - kind.columns / (across * one.columns_held)
-            paced = copied_clocks(kind, one.tile, empty) if empty and not kind.are_followed else 0.0
-            held = one if paced <= one.paced else one._replace(paced=paced)
-            clusters = _clusters(one.tile, machine.sms, machine.shared_memory, asked.stages, asked.parts > 0)
-            least = Least.of(held, machine)
+    def __init__(self, kind: GemmShape, machine: Machine, requested: _Requested) -> None:
+        """``kind``: a shape without GEMMs, groups and bytes."""
+        costs = _costs(
+            kind._replace(columns=0), requested.tile, requested.stages, requested.splits > 1, machine.shared_memory
+        )
+        candidates = []
+        for position, any_cost in enumerate(costs):
+            tile, tiles_n = any_cost.tile, -(-kind.columns // any_cost.tile_columns)
+            row_step_clocks = tiles_n * any_cost.step / (any_cost.tile_rows * machine.sms)
+            empty = 1.0 - kind.columns / (tiles_n * any_cost.tile_columns)
+            loaded_step = copied_clocks(kind, tile, empty) if empty and not kind.has_next_group else 0.0
+            cost = any_cost if loaded_step <= any_cost.loaded_step else any_cost._replace(loaded_step=loaded_step)
+            clusters = _clusters(tile, machine.sms, machine.shared_memory, requested.stages, requested.splits > 0)
+            bounds = LowerBounds.of(cost, machine)
             most = clusters[0][0] if clusters else 0
-            bound = held.rows_held, held.step, held.start, least.turn
-            placed.append(_Placed(place, pace, across, *bound, held, least, clusters, most))
-        self.tiles = tuple(sorted(placed, key=_pace_and_place))
-        self._start = min([one.start for one in taken], default=0.0)
-        self._busy = min([one.most_idle for one in taken], default=0.0)
-        self.tried_first: tuple[_Placed, Division] | None = None
+            bound = cost.tile_rows, cost.step, cost.start, bounds.turn
+            candidates.append(_Candidate(position, row_step_clocks, tiles_n, *bound, cost, bounds, clusters, most))
+        self.candidates = tuple(sorted(candidates, key=_by_row_step_clocks))
+        self._start = min([cost.start for cost in costs], default=0.0)
+        self._busy = min([cost.most_idle for cost in costs], default=0.0)
+        self.tried_first: tuple[_Candidate, SplitConfig] | None = None
 
-    def most_pace(self, limit: float, filled: int) -> float:
-        """Of tiles that may take no more than so many clocks for so many rows and steps, if they fill the device."""
-        if not filled:
+    def max_row_step_clocks(self, limit: float, row_steps: int) -> float:
+        """The most clocks for each row and K tile with which ``row_steps`` of them take no more than ``limit`` clocks,
+        if they use the whole device.
+        """
+        if not row_steps:
             return inf
-        # Idle multiprocessors add more than a launch takes less, where it is long.
-        long, left = _LONG * self._busy, limit - self._start
-        return (left - self._busy if left - self._busy > long else min(left, long)) / filled
+        # In a long launch, idle multiprocessors cost more than the launch saves by them.
+        long, clocks = _LONG * self._busy, limit - self._start
+        return (clocks - self._busy if clocks - self._busy > long else min(clocks, long)) / row_steps
 
 
 @lru_cache(maxsize=256)
 def _clusters(
-    tile: Tile, sms: int, shared_memory: int, least_stages: int, is_asked: bool
-) -> tuple[tuple[int, Division], ...]:
-    """Divisions with enough stages, the fewest parts first; blocks that share a multiprocessor, and narrow ones, are
-    not measured as clusters, and are theirs only where that is asked for.
+    tile: Tile, sms: int, shared_memory: int, least_stages: int, is_requested: bool
+) -> tuple[tuple[int, SplitConfig], ...]:
+    """Cluster sizes with enough stages, the fewest splits first.
+
+    Clusters of narrow tiles, and of two CTAs on a multiprocessor, are not measured: they serve only if requested.
     """
-    found, least = [], max(least_stages, _LEAST_STAGES)
-    if (tile.blocks > 1 or tile.bn < PANEL) and not is_asked:
+    configs, least_stages = [], max(least_stages, _MIN_CHOSEN_STAGES)
+    if (tile.ctas_per_sm > 1 or tile.bn < SLAB_ROWS) and not is_requested:
         return ()
-    for parts in CLUSTERS:
-        stages = min(USUAL_STAGES, tile.stages(shared_memory, tile.inbox(parts)))
-        if stages >= least:
-            at_once = clusters_at_once(parts, sms) if tile.blocks == 1 else 0
-            found.append((at_once, _division(parts, True, stages)))
-    return tuple(found)
+    for splits in CLUSTERS:
+        stages = min(USUAL_MAX_STAGES, tile.stages(shared_memory, tile.dsmem_bytes(splits)))
+        if stages >= least_stages:
+            at_once = clusters_at_once(splits, sms) if tile.ctas_per_sm == 1 else 0
+            configs.append((at_once, _split_config(splits, True, stages)))
+    return tuple(configs)
 
 
-def _pace_and_place(one: _Placed) -> tuple[float, int]:
-    return one.pace, one.place
+def _by_row_step_clocks(candidate: _Candidate) -> tuple[float, int]:
+    return candidate.row_step_clocks, candidate.position
 
 
 _table = lru_cache(maxsize=256)(_Table)
-_division = lru_cache(maxsize=4096)(Division)
+_split_config = lru_cache(maxsize=4096)(SplitConfig)
 
 
 @lru_cache(maxsize=256)
-def _taken(kind: Sizes, number: int, stages: int, is_split: bool, shared_memory: int) -> tuple[TileClocks, ...]:
-    """The allowed tiles with enough stages that may hold products of such sizes. ``kind``: sizes without extents."""
+def _costs(kind: GemmShape, number: int, stages: int, is_split: bool, shared_memory: int) -> tuple[TileClocks, ...]:
+    """The costs of the allowed tiles that serve and have enough stages. ``kind``: a shape without extents."""
     tiles = [(tile, tile.stages(shared_memory)) for tile in ((TILES[number - 1],) if number else TILES)]
-    least = max(stages, SMALLEST_RING if number else _LEAST_STAGES)
-    if kind.is_across:  # nothing is gained by more
-        tiles = [(tile, min(USUAL_STAGES, most)) for tile, most in tiles]
-    fitting = [(tile, most) for tile, most in tiles if most >= least and (tile.may_be_split or not is_split)]
-    return tuple(TileClocks.of(kind, tile, most) for tile, most in fitting if kind.takes(tile))
+    least_stages = max(stages, MIN_STAGES if number else _MIN_CHOSEN_STAGES)
+    if kind.is_mn_major:  # more stages are not faster
+        tiles = [(tile, min(USUAL_MAX_STAGES, most)) for tile, most in tiles]
+    fitting = [(tile, most) for tile, most in tiles if most >= least_stages and (tile.may_split_k or not is_split)]
+    return tuple(TileClocks.of(kind, tile, most) for tile, most in fitting if kind.allows(tile))
 
 
-def _counted(products: tuple[tuple[int, int], ...], rows_held: int, across: int) -> tuple[int, int, int]:
-    """Tiles that hold so many rows, steps of all of them, and empty tiles; ``across``: along the columns of all."""
-    tiles = [(-(-rows // rows_held) * across, depth) for rows, depth in products]
-    steps, every = sum([n * depth for n, depth in tiles]), sum([n for n, _ in tiles])
-    count = sum([n for n, depth in tiles if depth]) or every  # of empty ones alone, all are like others
-    return count, steps, every - count
+def _count_tiles(gemms: tuple[tuple[int, int], ...], tile_rows: int, tiles_n: int) -> tuple[int, int, int]:
+    """Tiles with K tiles, their K tiles, and tiles without any. ``tiles_n``: tiles along the columns of all groups."""
+    tiles = [(-(-rows // tile_rows) * tiles_n, k_tiles) for rows, k_tiles in gemms]
+    steps, total = sum([n * k_tiles for n, k_tiles in tiles]), sum([n for n, _ in tiles])
+    count = sum([n for n, k_tiles in tiles if k_tiles]) or total  # if no tile has K tiles, all count as others do
+    return count, steps, total - count
 
 
 @lru_cache(maxsize=4096)
-def _parts(depth: int, tiles: int, sms: int) -> tuple[int, ...]:
-    """More than one, that give every multiprocessor the same number of pieces. ``depth``: steps, ``_DEEP`` at most."""
-    found: list[int] = []
+def _split_counts(k_tiles: int, tiles: int, sms: int) -> tuple[int, ...]:
+    """Numbers of splits, more than one, that fill one, two or three waves. ``k_tiles``: at most ``_MANY_K_TILES``."""
+    counts: list[int] = []
     for waves in (1, 2, 3):
-        parts = min(waves * sms // tiles, depth, PARTS.maximum)
-        if parts > (found[-1] if found else 1) and depth >= 2 * parts:
-            found.append(parts)
-    return tuple(found)
+        splits = min(waves * sms // tiles, k_tiles, SPLITS.maximum)
+        if splits > (counts[-1] if counts else 1) and k_tiles >= 2 * splits:
+            counts.append(splits)
+    return tuple(counts)

@@ -1,8 +1,15 @@
-// The GEMMs of F(4x4, 3x3), one for each component of the transform: sums[component][row][column] over the input channels.
+// winograd_batched computes the GEMMs of F(4x4, 3x3), one for each component of the transform:
+// sums[component][row][column] = sum over the input channels of a[channel][row] * b[channel][column].
 //
-// Operands are packed as CTAs read them: a[row tile][component][channel][row] and b[column tile][component][channel][column],
-// with zeros past the end. The caller decides what rows and columns are.
-// Tile: TILE_M x TILE_N, TM x TN accumulators for a thread. Pipeline: STAGES stages of cp.async with TILE_K channels each.
+// Tile:     TILE_M x TILE_N for a CTA, TM x TN accumulators for a thread.
+// Pipeline: STAGES stages of cp.async with TILE_K channels each.
+// Memory:   operands are packed as CTAs read them: a[row tile][component][channel][row] and
+//           b[column tile][component][channel][column], with zeros past the end. The caller decides what rows and columns are.
+// Threads:  all threads load and multiply; there are no dedicated producer warps.
+//
+// Required constants (from the generator):
+//   TILE_M, TILE_N, TILE_K: extents of the CTA tile; TM, TN: extents of a thread's tile, divisors of TILE_M and TILE_N.
+//   THREADS: TILE_M * TILE_N / (TM * TN); CTAS_PER_SM: CTAs that must fit on an SM; GN: columns of a vector store.
 
 constexpr int STAGES = 4;
 constexpr int STAGE_A = TILE_K * TILE_M, STAGE_B = TILE_K * TILE_N;
@@ -18,10 +25,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) winograd_batc
         float* const to = memory + stage * (STAGE_A + STAGE_B) + threadIdx.x * 4;
         #pragma unroll
         for (int i = 0; i < STAGE_A / 4; i += THREADS)
-            if (STAGE_A / 4 - i >= THREADS || (int)threadIdx.x < STAGE_A / 4 - i) copy_16(to + i * 4, from_a + i * 4);
+            if (STAGE_A / 4 - i >= THREADS || (int)threadIdx.x < STAGE_A / 4 - i) cp_async_16(to + i * 4, from_a + i * 4);
         #pragma unroll
         for (int i = 0; i < STAGE_B / 4; i += THREADS)
-            if (STAGE_B / 4 - i >= THREADS || (int)threadIdx.x < STAGE_B / 4 - i) copy_16(to + STAGE_A + i * 4, from_b + i * 4);
+            if (STAGE_B / 4 - i >= THREADS || (int)threadIdx.x < STAGE_B / 4 - i) cp_async_16(to + STAGE_A + i * 4, from_b + i * 4);
         from_a += STAGE_A;
         from_b += STAGE_B;
     };
@@ -37,14 +44,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) winograd_batc
     #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) {
         if (i < steps) load_global(i);
-        end_group();
+        cp_async_commit();
     }
     int stage = 0;
     for (int s = 0; s < steps; ++s) {
-        wait_for_groups<STAGES - 2>();
+        cp_async_wait<STAGES - 2>();
         __syncthreads();
         if (s + STAGES - 1 < steps) load_global((stage + STAGES - 1) % STAGES);
-        end_group();
+        cp_async_commit();
         const float* const at = memory + stage * (STAGE_A + STAGE_B);
         fma_tile(at, at + STAGE_A, thread, accum);
         stage = (stage + 1) % STAGES;
@@ -58,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) winograd_batc
         for (int j = 0; j < TN; j += GN) {
             Vec<float, GN> pack;
             #pragma unroll
-            for (int e = 0; e < GN; ++e) pack.at[e] = accum[i][j + e];
+            for (int e = 0; e < GN; ++e) pack.data[e] = accum[i][j + e];
             store_vec<GN>(to + row_of(thread, i) * pitch + column_of(thread, j), pack);
         }
 }

@@ -1,5 +1,12 @@
-// Winograd filter transform: u[block of outer channels][...] of ALPHA x ALPHA components and inner channels (the GEMM sums over
-// the inner ones), with contiguous outer channels and zeros past the end.
+// winograd_filter computes the Winograd filter transform u = G g G^T of every 3 x 3 filter.
+//
+// Tile:    64 outer channels x THREADS / 64 inner channels for a CTA. The GEMM sums over inner channels.
+// Memory:  u is packed as the GEMM reads it, in blocks of BLOCK_OUTER outer channels, which are contiguous; zeros past the end.
+// Threads: a thread transforms the filter of one (outer, inner) pair.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 64; ALPHA: components along an axis, 4 or 6.
+//   BLOCK_OUTER: outer channels of a block of u; FLIP: 1 if the taps are reversed (data gradient).
 
 constexpr int OUTER = 64;
 
@@ -15,7 +22,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) winograd_filter(const __gr
             for (int s = 0; s < 3; ++s) {
                 const Filter* from = p.filter + (outer * p.filter_outer + inner * p.filter_inner +
                                                  (FLIP ? 2 - r : r) * p.filter_r + (FLIP ? 2 - s : s) * p.filter_s);
-                g[r][s] = widen<float>(load_vec_read_only<1>(from).at[0]);
+                g[r][s] = widen<float>(load_vec_read_only<1>(from).data[0]);
             }
     }
     float half_way[ALPHA][3];

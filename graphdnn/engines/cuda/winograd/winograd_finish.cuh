@@ -12,7 +12,7 @@ template <int W, class Component> __device__ __forceinline__ void results_of(flo
         for (int e = 0; e < W; ++e) {
             float in[ALPHA], out[M];
             #pragma unroll
-            for (int i = 0; i < ALPHA; ++i) in[i] = found[i].at[e];
+            for (int i = 0; i < ALPHA; ++i) in[i] = found[i].data[e];
             to_result(in, out);
             #pragma unroll
             for (int i = 0; i < M; ++i) rows[i][j][e] = out[i];

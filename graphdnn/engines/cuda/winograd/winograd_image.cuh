@@ -39,7 +39,7 @@ __device__ __forceinline__ void read(const Params& p, const Source& source, Imag
         #pragma unroll
         for (int j = 0; j < ALPHA; ++j) {
             d[i * ALPHA + j] = Image{};
-            if (inside >> (i * ALPHA + j) & 1) d[i * ALPHA + j] = load_vec_read_only<1>((const Image*)at).at[0];
+            if (inside >> (i * ALPHA + j) & 1) d[i * ALPHA + j] = load_vec_read_only<1>((const Image*)at).data[0];
             at += p.image_w * (int)sizeof(Image);
         }
         row += p.image_h * (int)sizeof(Image);

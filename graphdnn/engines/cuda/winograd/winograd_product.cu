@@ -1,13 +1,19 @@
-// Winograd F(2x2, 3x3) in one kernel: the GEMMs of all 16 components, the output transform and the epilogue.
+// winograd_product computes Winograd F(2x2, 3x3) in one kernel: the GEMMs of all 16 components, the output transform and the
+// epilogue.
 //
-// Tile:     TILES tiles of the image x OUTER output channels, in all 16 components. Sixteen threads share a component; each
-//           thread has 8 x 16 accumulators.
-// Pipeline: two stages of STEP input channels. Transformed filters are packed as a CTA reads them,
-//             u[block of channels][channel][component][output channel],
-//           and come by cp.async. Image tiles come from memory too (v), or FROM_IMAGE each thread transforms the tile of one
-//           channel during the products of the previous channels: more instructions, but less traffic.
-// Epilogue: the components of a tile meet in shared memory. Where shared memory has room for this exchange beside the stages
-//           (APART), a CTA is persistent, and the loads of its next work tile overlap the epilogue of the current one.
+// Tile:     TILES tiles of the image x OUTER output channels, in all 16 components.
+// Pipeline: two stages of STEP input channels. Transformed filters come by cp.async. Image tiles (v) come by cp.async too, or
+//           with FROM_IMAGE each thread transforms the tile of one channel during the products of the previous channels, which
+//           costs instructions and saves traffic.
+// Memory:   filters are packed as a CTA reads them: u[block of channels][channel][component][output channel].
+// Threads:  sixteen threads share a component; each has 8 x 16 accumulators.
+// Epilogue: the components of a tile are exchanged through shared memory. If shared memory has room for this exchange beside the
+//           stages (APART), a CTA is persistent, and the loads of its next work tile overlap the epilogue of the current one.
+//
+// Required constants (from the generator):
+//   THREADS: XI * (TILES / 8) * (OUTER / 16), which is also STEP * TILES; XI: components, 16.
+//   BLOCK_TILES, BLOCK_OUTER: TILES and OUTER; WIDTH: channels of a vector store.
+//   CHANNELS_LAST, IMAGE_CHANNELS_LAST: layouts of result and image; FROM_IMAGE, APART: flags, see above.
 
 constexpr int TILES = BLOCK_TILES, OUTER = BLOCK_OUTER;
 constexpr int STEP = 8;                    // summed channels of a stage; there are two stages
@@ -46,14 +52,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
             float* const to = stage + thread / IN_ONE * PITCH_V + thread % IN_ONE * 4;
             #pragma unroll
             for (int i = 0; i < STEP * IN_ONE / THREADS; ++i)
-                copy_16(to + i * (THREADS / IN_ONE) * PITCH_V, from_v + i * THREADS * 4);
+                cp_async_16(to + i * (THREADS / IN_ONE) * PITCH_V, from_v + i * THREADS * 4);
             from_v += STEP * XI * TILES;
         }
         float* const to = stage + STAGE_V + thread * 4;
         #pragma unroll
-        for (int i = 0; i < STAGE_U / 4 / THREADS; ++i) copy_16(to + i * THREADS * 4, from_u + i * THREADS * 4);
+        for (int i = 0; i < STAGE_U / 4 / THREADS; ++i) cp_async_16(to + i * THREADS * 4, from_u + i * THREADS * 4);
         from_u += STAGE_U;
-        end_group();
+        cp_async_commit();
         if constexpr (FROM_IMAGE) {
             read(p, source, d);
             source.from += STEP * p.image_c * (int)sizeof(Image);
@@ -83,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
 
         #pragma unroll 1
         for (int s = 0; s < steps; ++s) {
-            wait_for_groups<0>();
+            cp_async_wait<0>();
             __syncthreads();
             const int next = stage ^ 1;
             const bool turns_over = s + 1 == steps, more = !turns_over || turn + (int)gridDim.x < p.turns;
@@ -123,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
                         const int at_t = i / 4 * (TILES / (TM / 4)) + t + i % 4, at_k = k + j;
                         Vec<float, 4> pack;
                         #pragma unroll
-                        for (int e = 0; e < 4; ++e) pack.at[e] = CHANNELS_LAST ? sum[i][quad * 4 + e] : sum[i + e][quad * 4 + j];
+                        for (int e = 0; e < 4; ++e) pack.data[e] = CHANNELS_LAST ? sum[i][quad * 4 + e] : sum[i + e][quad * 4 + j];
                         store_vec<4>(to + (CHANNELS_LAST ? at_t * PITCH + at_k : at_k * PITCH + at_t), pack);
                     }
                 }
@@ -140,7 +146,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
                 float y[M][M][W];
                 results_of(y, [&](int component) {
                     Vec<float, W> pack;
-                    if constexpr (W == 1) pack.at[0] = from[component * ROWS * PITCH];
+                    if constexpr (W == 1) pack.data[0] = from[component * ROWS * PITCH];
                     else pack = *(const Vec<float, W>*)(from + component * ROWS * PITCH);
                     return pack;
                 });

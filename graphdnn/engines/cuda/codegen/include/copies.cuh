@@ -1,6 +1,6 @@
 // cp.async of 16 bytes from global to shared memory, in groups that complete in order.
 
-__device__ __forceinline__ void copy_16(void* to, const void* from) {
+__device__ __forceinline__ void cp_async_16(void* to, const void* from) {
 #ifdef __CUDA_ARCH__
     const unsigned int shared = (unsigned int)__cvta_generic_to_shared(to);
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
@@ -9,7 +9,7 @@ __device__ __forceinline__ void copy_16(void* to, const void* from) {
 #endif
 }
 
-__device__ __forceinline__ void end_group() {
+__device__ __forceinline__ void cp_async_commit() {
 #ifdef __CUDA_ARCH__
     asm volatile("cp.async.commit_group;" ::: "memory");
 #else
@@ -18,7 +18,7 @@ __device__ __forceinline__ void end_group() {
 }
 
 // Wait until at most the latest LEFT groups are incomplete.
-template <int LEFT> __device__ __forceinline__ void wait_for_groups() {
+template <int LEFT> __device__ __forceinline__ void cp_async_wait() {
 #ifdef __CUDA_ARCH__
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 #else

@@ -13,7 +13,7 @@ template <class T, int N> __device__ __forceinline__ void keep_pack(const Vec<T,
     for (int i = 0; i < N / of_word; ++i) {
         unsigned int word = 0;
         #pragma unroll
-        for (int k = 0; k < of_word; ++k) word |= (unsigned int)from.at[i * of_word + k].bits << 8 * (int)sizeof(T) * k;
+        for (int k = 0; k < of_word; ++k) word |= (unsigned int)from.data[i * of_word + k].bits << 8 * (int)sizeof(T) * k;
         to.word[i] = word;
     }
 }
@@ -21,7 +21,7 @@ template <class T, int N> __device__ __forceinline__ void keep_pack(const Vec<T,
 // Convert the elements to the compute type.
 template <class T, int N> __device__ __forceinline__ void widen_pack(const Vec<T, N>& from, Compute (&to)[N]) {
     #pragma unroll
-    for (int e = 0; e < N; ++e) to[e] = widen<Compute>(from.at[e]);
+    for (int e = 0; e < N; ++e) to[e] = widen<Compute>(from.data[e]);
 }
 template <class T, int N> __device__ __forceinline__ void widen_pack(const Words<T, N>& from, Compute (&to)[N]) {
     constexpr int of_word = Words<T, N>::OF_WORD;

@@ -42,7 +42,7 @@ template <int V, class T> __device__ __forceinline__ void load_if(bool valid, co
     if (valid) pack = load_vec_read_only<V>(from);
 #endif
     #pragma unroll
-    for (int e = 0; e < V; ++e) to[e] = pack.at[e];
+    for (int e = 0; e < V; ++e) to[e] = pack.data[e];
 }
 
 // Load V elements, or keep the old contents of `to`, which the caller has cleared once.

@@ -15,7 +15,7 @@ struct Policy {
         #pragma unroll
         for (int i = 0; i < bytes / word_bytes; ++i) ((Access*)&pack)[i] = load_word((const Access*)from + i);
         #pragma unroll
-        for (int e = 0; e < V; ++e) to[e] = pack.at[e];
+        for (int e = 0; e < V; ++e) to[e] = pack.data[e];
     }
     template <int V, class How, class T> __device__ __forceinline__ void load(const T* from, How how, T (&to)[V]) const {
         load_plain<V>(from, how, to);
@@ -74,7 +74,7 @@ template <int V, class T> __device__ __forceinline__ void store_streaming(T* to,
     typedef typename Word<word>::type Access;
     Vec<T, V> pack;
     #pragma unroll
-    for (int e = 0; e < V; ++e) pack.at[e] = from[e];
+    for (int e = 0; e < V; ++e) pack.data[e] = from[e];
     #pragma unroll
     for (int i = 0; i < bytes / word; ++i) store_word_streaming((Access*)to + i, ((const Access*)&pack)[i]);
 }

@@ -226,9 +226,9 @@ template <class Storage, class Compute> __device__ __forceinline__ Storage narro
 // ---- vector access
 
 template <class T, int V> struct alignas(V * sizeof(T) < 16 ? V * sizeof(T) : 16) Vec {
-    T at[V];
-    __device__ __forceinline__ T& operator[](int i) { return at[i]; }
-    __device__ __forceinline__ const T& operator[](int i) const { return at[i]; }
+    T data[V];
+    __device__ __forceinline__ T& operator[](int i) { return data[i]; }
+    __device__ __forceinline__ const T& operator[](int i) const { return data[i]; }
 };
 
 template <int BYTES> struct Word;

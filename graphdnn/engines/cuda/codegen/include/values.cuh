@@ -9,7 +9,7 @@ struct Packed {};                     // next to each other, rows aligned
 struct Strided { long long step; };
 
 template <int V, class T> __device__ __forceinline__ void load(const T* from, Same, T (&to)[V]) {
-    const T one = load_vec_read_only<1>(from).at[0];
+    const T one = load_vec_read_only<1>(from).data[0];
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = one;
 }
@@ -17,12 +17,12 @@ template <int V, class T> __device__ __forceinline__ void load(const T* from, Sa
 template <int V, class T> __device__ __forceinline__ void load(const T* from, Packed, T (&to)[V]) {
     const Vec<T, V> pack = load_vec_read_only<V>(from);
     #pragma unroll
-    for (int e = 0; e < V; ++e) to[e] = pack.at[e];
+    for (int e = 0; e < V; ++e) to[e] = pack.data[e];
 }
 
 template <int V, class T> __device__ __forceinline__ void load(const T* from, Strided by, T (&to)[V]) {
     #pragma unroll
-    for (int e = 0; e < V; ++e) to[e] = load_vec_read_only<1>(from + e * by.step).at[0];
+    for (int e = 0; e < V; ++e) to[e] = load_vec_read_only<1>(from + e * by.step).data[0];
 }
 
 // Coordinates of V elements that follow each other, past the end of the last axes.
@@ -66,7 +66,7 @@ template <class Byte, class Wide, int V> __device__ __forceinline__ void narrow_
 template <int V, class T> __device__ __forceinline__ void store(T* to, Packed, const T (&from)[V]) {
     Vec<T, V> pack;
     #pragma unroll
-    for (int e = 0; e < V; ++e) pack.at[e] = from[e];
+    for (int e = 0; e < V; ++e) pack.data[e] = from[e];
     store_vec<V>(to, pack);
 }
 
@@ -89,7 +89,7 @@ template <int V, class T> __device__ __forceinline__ void store_if(bool valid, T
     constexpr int BYTES = V * (int)sizeof(T);
     Vec<T, V> pack;
     #pragma unroll
-    for (int e = 0; e < V; ++e) pack.at[e] = from[e];
+    for (int e = 0; e < V; ++e) pack.data[e] = from[e];
     if constexpr (BYTES == 16) {
         const uint4 w = *(const uint4*)&pack;
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.b32 [%4], {%0, %1, %2, %3}; }"

@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_strips(c
         #pragma unroll
         for (int c = 0; c < IW; ++c)
             #pragma unroll
-            for (int v = 0; v < V; ++v) x_rows[i][c].at[v] = Gathered();
+            for (int v = 0; v < V; ++v) x_rows[i][c].data[v] = Gathered();
     auto load_column = [&](int buffer, int c) {
         load_over_if<V>((SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0, source + c * next_column, x_rows[buffer][c]);
     };
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_strips(c
         for (int c = 0; c < IW; ++c) {
             Accum x[V];
             #pragma unroll
-            for (int v = 0; v < V; ++v) x[v] = widen<Accum>(x_rows[buffer][c].at[v]);
+            for (int v = 0; v < V; ++v) x[v] = widen<Accum>(x_rows[buffer][c].data[v]);
             load_column(buffer, c);
             #pragma unroll
             for (int k = 0; k < R; ++k)

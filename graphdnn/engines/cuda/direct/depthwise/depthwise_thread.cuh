@@ -65,7 +65,7 @@ __device__ __forceinline__ void load_filters(const Params& p, int channel, Accum
             #pragma unroll
             for (int v = 0; v < V; ++v) {
                 const int at = v * (R * S) + (BACKWARD ? R - 1 - r : r) * FILTER_R + (BACKWARD ? S - 1 - s : s) * FILTER_S;
-                weight[r][s][v] = widen<Accum>(vecs[at / FILTER_CHUNK].at[at % FILTER_CHUNK]);
+                weight[r][s][v] = widen<Accum>(vecs[at / FILTER_CHUNK].data[at % FILTER_CHUNK]);
             }
 }
 

@@ -76,7 +76,7 @@ template <int TAPS> __device__ __forceinline__ void multiply_row(
                 vec[i] = load_vec<LOAD_ELEMS>(line + column * COLUMN_STRIDE);
             } else {
                 #pragma unroll
-                for (int e = 0; e < LOAD_ELEMS; ++e) vec[i].at[e] = Gathered();
+                for (int e = 0; e < LOAD_ELEMS; ++e) vec[i].data[e] = Gathered();
                 if ((unsigned int)column < (unsigned int)p.in_w)
                     vec[i] = load_vec_read_only<LOAD_ELEMS>(
                         line + (ALONG_COLUMNS ? (Offset)column : column * (Offset)p.gathered_w));
@@ -88,7 +88,7 @@ template <int TAPS> __device__ __forceinline__ void multiply_row(
             if (is_read(FIRST + i, TAPS)) {
                 #pragma unroll
                 for (int v = 0; v < V; ++v)
-                    x[i][v] = widen<Accum>(vec[i / VEC].at[ALONG_COLUMNS ? i % VEC : v]);
+                    x[i][v] = widen<Accum>(vec[i / VEC].data[ALONG_COLUMNS ? i % VEC : v]);
             }
         #pragma unroll
         for (int s = 0; s < TAPS; ++s) {
@@ -96,12 +96,12 @@ template <int TAPS> __device__ __forceinline__ void multiply_row(
             if constexpr (IN_TABLE) {
                 const Vec<Accum, V> vec = load_vec<V>(table + (tap + s) * CHANNELS);
                 #pragma unroll
-                for (int v = 0; v < V; ++v) w[v] = vec.at[v];
+                for (int v = 0; v < V; ++v) w[v] = vec.data[v];
             } else {
                 const int stored = stored_tap(tap + s, (int)p.taps);
                 const Vec<Filter, V> vec = load_vec_read_only<V>(filter + stored * (int)p.filter_tap);
                 #pragma unroll
-                for (int v = 0; v < V; ++v) w[v] = widen<Accum>(vec.at[v]);
+                for (int v = 0; v < V; ++v) w[v] = widen<Accum>(vec.data[v]);
             }
             #pragma unroll
             for (int t = 0; t < TW; ++t)

@@ -58,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
             for (int i = 0; i < TW / OUT_VEC; ++i) {
                 const int column = column0 + i * OUT_VEC;
                 #pragma unroll
-                for (int e = 0; e < DY_LOAD_ELEMS; ++e) dy[i].at[e] = Plain();
+                for (int e = 0; e < DY_LOAD_ELEMS; ++e) dy[i].data[e] = Plain();
                 if (column < (int)p.out_w)
                     dy[i] = load_vec_read_only<DY_LOAD_ELEMS>(source + (ALONG_COLUMNS ? (Offset)column : column * (Offset)p.plain_w));
             }
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
                     for (int e = 0; e < VEC; ++e) is_used |= is_read(FIRST + i * VEC + e);
                     if (!is_used) continue;
                     #pragma unroll
-                    for (int e = 0; e < LOAD_ELEMS; ++e) vec[i].at[e] = Gathered();
+                    for (int e = 0; e < LOAD_ELEMS; ++e) vec[i].data[e] = Gathered();
                     if (inside && (unsigned int)column < (unsigned int)p.in_w)
                         vec[i] = load_vec_read_only<LOAD_ELEMS>(
                             line + (ALONG_COLUMNS ? (Offset)column : column * (Offset)p.gathered_w));
@@ -95,8 +95,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
                         #pragma unroll
                         for (int v = 0; v < V; ++v)
                             multiply_add(
-                                accum[r][s][v], widen<Accum>(vec[at / VEC].at[ALONG_COLUMNS ? at % VEC : v]),
-                                widen<Accum>(dy[t / OUT_VEC].at[ALONG_COLUMNS ? t % OUT_VEC : v])
+                                accum[r][s][v], widen<Accum>(vec[at / VEC].data[ALONG_COLUMNS ? at % VEC : v]),
+                                widen<Accum>(dy[t / OUT_VEC].data[ALONG_COLUMNS ? t % OUT_VEC : v])
                             );
                     }
                 }

@@ -71,11 +71,11 @@ __device__ __forceinline__ void multiply(
         const int offset = is_high ? place(high) + down_high * pitch : place(low) + down_low * pitch;
         unsigned int x[ROWS][4];
         #pragma unroll
-        for (int m = 0; m < ROWS; ++m) load_matrices<false>(x[m], halo_tile, a[m] + offset);
+        for (int m = 0; m < ROWS; ++m) ldmatrix_x4<false>(x[m], halo_tile, a[m] + offset);
         #pragma unroll
         for (int j = 0; j < OUT_CHUNKS; j += 2) {
             unsigned int w[4];
-            load_matrices<DGRAD>(w, filters, (j + 1 < OUT_CHUNKS ? b : last) + j * 8 * FILTER_PITCH + 2 * step * 16);
+            ldmatrix_x4<DGRAD>(w, filters, (j + 1 < OUT_CHUNKS ? b : last) + j * 8 * FILTER_PITCH + 2 * step * 16);
             #pragma unroll
             for (int m = 0; m < ROWS; ++m)
                 #pragma unroll
@@ -191,7 +191,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
                     const Vec<float, WIDTH> vec = load_vec<WIDTH>(epilogue_smem + row * EPILOGUE_PITCH + column);
                     float acc[WIDTH];
                     #pragma unroll
-                    for (int e = 0; e < WIDTH; ++e) acc[e] = vec.at[e];
+                    for (int e = 0; e < WIDTH; ++e) acc[e] = vec.data[e];
                     epilogue(p, coord, column_operands, acc);
                 }
                 __syncwarp();

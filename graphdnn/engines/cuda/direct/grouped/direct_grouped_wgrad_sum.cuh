@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_grouped_wgrad_s
         for (int split = slice; split < (int)p.splits; split += SLICES, source += SLICES * (long long)elements) {
             const Vec<float, 4> partial = load_vec<4>(source);
             #pragma unroll
-            for (int e = 0; e < 4; ++e) accum.at[e] += partial.at[e];
+            for (int e = 0; e < 4; ++e) accum.data[e] += partial.data[e];
         }
     }
     if constexpr (SLICES > 1) {
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_grouped_wgrad_s
         #pragma unroll
         for (int other = 1; other < SLICES; ++other)
             #pragma unroll
-            for (int e = 0; e < 4; ++e) accum.at[e] += shared[other][lane].at[e];
+            for (int e = 0; e < 4; ++e) accum.data[e] += shared[other][lane].data[e];
     }
     if (element >= elements) return;
     const int k = element / WINDOW, rem = element - k * WINDOW, tap = rem / IN, c = rem - tap * IN, r = tap / S, s = tap - r * S;
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_grouped_wgrad_s
         const int coord[6] = {k / OUT, k % OUT, c + e, 0, FLIP ? R - 1 - r : r, FLIP ? S - 1 - s : s};
         float acc[WIDTH];
         #pragma unroll
-        for (int i = 0; i < WIDTH; ++i) acc[i] = accum.at[e + i];
+        for (int i = 0; i < WIDTH; ++i) acc[i] = accum.data[e + i];
         epilogue(p, coord, acc);
     }
 }

@@ -93,12 +93,12 @@ __device__ __forceinline__ void multiply_pixels(
         #pragma unroll
         for (int j = 0; j < OUT_CHUNKS; j += 2) {
             const int at = dy_tile + columns.dy + (j + 1 < OUT_CHUNKS ? j + role.lane / 16 : j) * 16;
-            load_matrices<true>(b[j / 2], memory, columns.is_inside ? swizzled<DY_PIXEL>(at) : zeros);
+            ldmatrix_x4<true>(b[j / 2], memory, columns.is_inside ? swizzled<DY_PIXEL>(at) : zeros);
         }
         #pragma unroll
         for (int i = 0; i < WARP_MMAS; ++i) {
             unsigned int a[4];
-            load_matrices<true>(a, memory, rows.is_inside ? swizzled<PIXEL>(halo_tile + rows.x + offset[i]) : zeros);
+            ldmatrix_x4<true>(a, memory, rows.is_inside ? swizzled<PIXEL>(halo_tile + rows.x + offset[i]) : zeros);
             #pragma unroll
             for (int j = 0; j < OUT_CHUNKS; ++j)
                 warp_product<Element, true>(
@@ -133,12 +133,12 @@ __device__ __forceinline__ void multiply_lines(
                 #pragma unroll
                 for (int j = 0; j < OUT_CHUNKS; j += 2) {
                     const int at = dy + (j + 1 < OUT_CHUNKS ? j + role.lane / 16 : j) * 16;
-                    load_matrices<true>(b[k][j / 2], memory, columns.is_inside ? swizzled<DY_PIXEL>(at) : zeros);
+                    ldmatrix_x4<true>(b[k][j / 2], memory, columns.is_inside ? swizzled<DY_PIXEL>(at) : zeros);
                 }
             #pragma unroll
             for (int i = 0; i < WARP_MMAS; ++i) {
                 unsigned int a[4];
-                load_matrices<true>(a, memory, rows.is_inside ? swizzled<PIXEL>(x + offset[i]) : zeros);
+                ldmatrix_x4<true>(a, memory, rows.is_inside ? swizzled<PIXEL>(x + offset[i]) : zeros);
                 #pragma unroll
                 for (int r = 0; r < SLIDING_ROWS; ++r) {
                     if (is_edge && (line < r || line - r >= extent.rows_per_image)) continue;

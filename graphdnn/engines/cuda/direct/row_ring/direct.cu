@@ -175,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                     for (int c = 0; c < IV; c += LV) {
                         const Vec<Gathered, LV> vec = load_vec<LV>(x_row + i * CHANNELS_IN + c);
                         #pragma unroll
-                        for (int e = 0; e < LV; ++e) x[c + e] = widen<Accum>(vec.at[e]);
+                        for (int e = 0; e < LV; ++e) x[c + e] = widen<Accum>(vec.data[e]);
                     }
                     #pragma unroll
                     for (int k = 0; k < WINDOW; ++k)
@@ -196,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                     for (int c = 0; c < IV; c += LV) {
                         const Vec<Gathered, LV> vec = load_vec<LV>(x_row + i * CHANNELS_IN + c);
                         #pragma unroll
-                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accum>(vec.at[e]);
+                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accum>(vec.data[e]);
                     }
                 #pragma unroll
                 for (int k = 0; k < WINDOW; ++k)
@@ -214,7 +214,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                                 const Vec<Accum, V> vec =
                                     load_vec<V>(filter_table + ((r * S + s) * GROUP_IN + c) * CHANNELS_OUT + local);
                                 #pragma unroll
-                                for (int v = 0; v < V; ++v) w[v] = vec.at[v];
+                                for (int v = 0; v < V; ++v) w[v] = vec.data[v];
                             }
                             #pragma unroll
                             for (int t = 0; t < TW; ++t) {

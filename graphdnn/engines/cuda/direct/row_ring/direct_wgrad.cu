@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
                     for (int v = 0; v < V; ++v) dy[k][t][v] = dy[k + 1][t][v];
                 const Vec<Plain, V> vec = load_vec<V>(dy_row + t * CHANNELS_OUT);
                 #pragma unroll
-                for (int v = 0; v < V; ++v) dy[WINDOW - 1][t][v] = widen<Accum>(vec.at[v]);
+                for (int v = 0; v < V; ++v) dy[WINDOW - 1][t][v] = widen<Accum>(vec.data[v]);
             }
             #pragma unroll
             for (int u = 0; u < IN_ROWS; ++u) {
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
                     for (int c = 0; c < IV; c += LV) {
                         const Vec<Gathered, LV> vec = load_vec<LV>(x_row + i * CHANNELS_IN + c);
                         #pragma unroll
-                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accum>(vec.at[e]);
+                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accum>(vec.data[e]);
                     }
                 auto multiply_pixel = [&](int k, int t) {
                     const int r = row_tap(u, k);

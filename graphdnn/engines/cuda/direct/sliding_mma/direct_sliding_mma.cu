@@ -216,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
                     #pragma unroll
                     for (int chunk = 0; chunk < CHUNKS; ++chunk)
                         #pragma unroll
-                        for (int m = 0; m < 2; ++m) x[q][chunk / 2][chunk % 2 * 2 + m] = x_words[chunk][m].at[q] ^ zero;
+                        for (int m = 0; m < 2; ++m) x[q][chunk / 2][chunk % 2 * 2 + m] = x_words[chunk][m].data[q] ^ zero;
                 if (staged_row * IN_ROWS + u + 1 < ROWS * IN_ROWS && (u + 1 < R || staged_row + 1 < ROWS))
                     load_x_words(u + 1 < R && u + 1 < IN_ROWS ? staged_row * IN_ROWS + u + 1 : (staged_row + 1) * IN_ROWS);
                 #pragma unroll
@@ -262,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
                         Out result[WIDTH];
                         epilogue(p, coord, column_operands[v / WIDTH], acc, result);
                         #pragma unroll
-                        for (int e = 0; e < WIDTH; ++e) vec.at[v + e] = result[e];
+                        for (int e = 0; e < WIDTH; ++e) vec.data[v + e] = result[e];
                     }
                     store_vec<THREAD_CHANNELS>(staged + ((staged_row * OUT_ROWS + k) * COLUMNS_OUT + 32 * m) * OUT_PIXEL_STRIDE, vec);
                 }

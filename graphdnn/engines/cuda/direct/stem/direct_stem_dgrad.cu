@@ -38,7 +38,7 @@ inline void emulated_rows(void** places, unsigned) {
 
 // Loads four 8x8 matrices of 16-bit elements (ldmatrix.x4). Lane 8 * i + r passes the address of row r of matrix i, 16
 // bytes. Lane 4 * g + j receives columns 2j and 2j + 1 of row g of each matrix.
-__device__ __forceinline__ void load_matrices(unsigned int (&to)[4], const void* row) {
+__device__ __forceinline__ void ldmatrix_x4(unsigned int (&to)[4], const void* row) {
 #ifdef __CUDA_ARCH__
     const unsigned int address = (unsigned int)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_dgrad(
                 #pragma unroll
                 for (int i = 0; i < RW + TAPS_H - 1; ++i) {
                     unsigned int a[4];
-                    load_matrices(a, ring + from[i] + e * PITCH + slice * 16);
+                    ldmatrix_x4(a, ring + from[i] + e * PITCH + slice * 16);
                     #pragma unroll
                     for (int row = 0; row < RW; ++row) {
                         const int d = i - row;

@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_fp32(c
                     for (int i = 0; i < TM; ++i)
                         #pragma unroll
                         for (int v = 0; v < TN; ++v)
-                            accum[i][v] = fmaf(numbers[i].at[e], weights[v / 4].at[v % 4], accum[i][v]);
+                            accum[i][v] = fmaf(numbers[i].data[e], weights[v / 4].data[v % 4], accum[i][v]);
                 }
             };
             #pragma unroll 1

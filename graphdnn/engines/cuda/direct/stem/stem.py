@@ -115,7 +115,7 @@ def _of_warps(plan: Plan, p: ConvProblem, x: TensorSpec, w: TensorSpec, *, resid
 
 
 def _of_warpgroups(groups: Warpgroups, *, is_bulk: bool) -> _Block:
-    constants = {"BN": groups.columns, "STAGES": groups.stages, "BULK": is_bulk}
+    constants = {"TILE_N": groups.columns, "STAGES": groups.stages, "LOADS_BY_TMA": is_bulk}
     rest = 8, groups.threads, 1, groups.shared, constants
     return _Block("hopper_stem", "hopper_pipeline.cuh", groups.rows, groups.columns, *rest)
 

@@ -1,10 +1,10 @@
-"""Engine ``cuda_hopper_dgrad_tf32``: data gradients of fp32 in TF32, filters as they lie (hopper_dgrad_tf32_rs.cu).
+"""Engine ``cuda_hopper_dgrad_tf32``: fp32 data gradients in TF32 from MN-major filters (hopper_dgrad_tf32_rs.cu).
 
-| direction | rows      | columns | k               | rows from             | columns from |
-|-----------|-----------|---------|-----------------|-----------------------|--------------|
-| dgrad     | channel c | pixel   | taps, channel k | w, through registers  | dy, along k  |
+| direction | rows (M)  | columns (N) | K               | A                              | B           |
+|-----------|-----------|-------------|-----------------|--------------------------------|-------------|
+| dgrad     | channel c | pixel       | taps, channel k | w, MN-major, through registers | dy, K-major |
 
-``cuda_hopper_gemm_tf32`` takes the same from a copy of the filters whose k is innermost: 2 us, and 30 for 59 MB.
+``cuda_hopper_gemm_tf32`` multiplies a K-major copy of the filter. The copy takes 2 us, and 30 us for 59 MB.
 """
 
 from __future__ import annotations
@@ -23,67 +23,67 @@ from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import OF_TF32
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, Roles
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
-from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
 from graphdnn.engines.cuda.sm90.flat_pixels import flat_space
 from graphdnn.engines.cuda.sm90.gemm.dgrad_tf32_requirements import NEEDS
 from graphdnn.engines.cuda.sm90.gemm.dgrad_tf32_tiles import IDLE, TILE, choose
-from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work
-from graphdnn.engines.cuda.sm90.tensor_maps import filter_map, image_map, walk_of
-from graphdnn.engines.cuda.sm90.tile import ROW
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles
+from graphdnn.engines.cuda.sm90.tensor_maps import filter_map, im2col_box_of, im2col_map
+from graphdnn.engines.cuda.sm90.tile import SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.tma_operands import Operand, operands
 from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_rs_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 
-_NEIGHBOURS = 2  # channels of a thread
-_DEPTH = ROW // 4  # channels of a step
+_VEC_N = 2  # contiguous channels of a thread
+_TILE_K = SWIZZLE_BYTES // 4  # channels of a K tile
 _FILES = ("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "hopper_dgrad_tf32_rs.cu")
 
 
 def _operands(roles: Roles) -> tuple[Operand, Operand]:
-    """dy, and w with its own k and c."""
+    """dy, and w with its own order of k and c."""
     image, filter = operands(roles)
     return image, Operand(filter.spec, roles.space(filter.spec), True)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, sizes = gemm_problem_of(op), sizes_of(op)
-    roles, choice = product.roles, choose(sizes, device, knobs, memory_seconds(Task(op, device)))
+    gemm, sizes = gemm_problem_of(op), gemm_shape_of(op)
+    roles, choice = gemm.roles, choose(sizes, device, knobs, memory_seconds(Task(op, device)))
     tile = choice.tile
     steps = LaunchSequence(op, device)
     image, filter = (operand.prepared(steps) for operand in _operands(roles))
     parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
-    walks = [walk_of(product, residue) for residue in product.residues]
-    gathered = image_map(image, roles.problem.spatial, walks[0], product.traversal_stride, tile.pixels)
-    parameters.maps("im2col_map", [(image.spec, replace(gathered, is_rounded=True))])
-    panels = replace(filter_map(filter, _DEPTH), is_rounded=True)
-    parameters.maps("dense_map", [(filter.spec, panels)])
+    boxes = [im2col_box_of(gemm, residue) for residue in gemm.residues]
+    im2col = im2col_map(image, roles.problem.spatial, boxes[0], gemm.traversal_stride, tile.pixels)
+    parameters.maps("im2col_map", [(image.spec, replace(im2col, is_rounded=True))])
+    filter_slabs = replace(filter_map(filter, _TILE_K), is_rounded=True)
+    parameters.maps("dense_map", [(filter.spec, filter_slabs)])
 
-    ending = epilogue_of(steps, parameters, (_result_space,), CHANNELS, _NEIGHBOURS, compute)
-    layout = Layout.of(sizes, tile.pixels, tile.channels)
-    describe_work(parameters, product, sizes, layout, walks, -(-product.channels // _DEPTH))
+    epilogue = epilogue_of(steps, parameters, (_result_space,), CHANNELS, _VEC_N, compute)
+    layout = TileGrid.of(sizes, tile.pixels, tile.channels)
+    describe_work_tiles(parameters, gemm, sizes, layout, boxes, -(-gemm.channels // _TILE_K))
     parameters.integer("splits", 1)
 
-    multiplying, copying = tile.registers
-    name = f"conv_dgrad__across_{tile.name}x{choice.stages}__{op.name}"
+    consumer_regs, producer_regs = tile.registers
+    name = f"conv_dgrad__tf32_rs_{tile.name}x{choice.stages}__{op.name}"
     text = kernel_text(
         name,
         _FILES,
         parameters=parameters.text,
         functions=[
-            *ending.functions,
+            *epilogue.functions,
             wgmma_rs_text(image.spec.data_type, tile.columns),
         ],
         constants={
             "TILE_M": tile.channels, "TILE_N": tile.pixels, "CONSUMER_WARPGROUPS": tile.consumers,
-            "DOWN": tile.down, "ACROSS": tile.across, "STAGES": choice.stages,
-            "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
-            "SWAP_AB": True, "WGRAD": False, "FILTER_MN_MAJOR": True, "PERMUTE_N": False, "VEC_N": _NEIGHBOURS,
-            "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT_K": False, "VEC_WIDTH": ending.width,
+            "CONSUMERS_M": tile.consumers_m, "CONSUMERS_N": tile.consumers_n, "STAGES": choice.stages,
+            "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
+            "SWAP_AB": True, "WGRAD": False, "FILTER_MN_MAJOR": True, "PERMUTE_N": False, "VEC_N": _VEC_N,
+            "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT_K": False, "VEC_WIDTH": epilogue.width,
             "Element": STORAGE[image.spec.data_type], "Accum": compute,
         },
     )  # fmt: skip
@@ -100,9 +100,9 @@ def _result_space(op: FusedOp) -> IndexSpace:
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     copying = sum(o.copying_seconds(task.device) for o in _operands(gemm_problem_of(task.op).roles))
-    choice = choose(sizes_of(task.op), task.device, knobs, memory_seconds(task))
+    choice = choose(gemm_shape_of(task.op), task.device, knobs, memory_seconds(task))
     cost = device_cost(task, choice.seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
-    return where_idle(cost, task.device, choice.pieces, IDLE)
+    return where_idle(cost, task.device, choice.work_items, IDLE)
 
 
 ENGINE = cuda_engine(

@@ -1,50 +1,61 @@
-// Convolutions as matrix products, and matrix products, on the tensor cores of compute capability 9.0.
+// Persistent, warp-specialized GEMM by wgmma for sm_90a: convolutions as implicit GEMM (fprop, dgrad, wgrad) and batched matrix products.
 //
-// A block has one warpgroup that copies and CONSUMER_WARPGROUPS that multiply. A thread of the first fills a ring of STAGES: TILE_M rows of
-// a and TILE_N columns of b, 128 bytes of k deep, moved by the copy unit, which also finds the pixels of a tap and the zeros
-// around the image. The others multiply from shared memory into registers, MMA_TILES_M x 64 rows each, and pass the sums through the
-// epilogue while the ring fills for the block's next tile.
+//   D[m, n] = epilogue(sum over k of A[m, k] * B[k, n])
 //
-// PINGPONG_GROUPS of consumers have tiles of their own, in turns: the results of one leave while the other multiplies. All tiles have the same
-// number of steps then, which the other team skips.
+// Tile:       TILE_M x TILE_N of D. A K tile has 128 bytes of K of each row and column (conv_work_tile.cuh).
+// Pipeline:   STAGES stages. TMA bytes complete `full`; RELEASES arrivals of each consumer warpgroup complete `empty`.
+// Warp roles: warpgroup 0 is the producer; one elected thread issues TMA. CONSUMER_WARPGROUPS warpgroups issue wgmma on one tile, with
+//             A and B in shared memory. PINGPONG_GROUPS > 1: so many groups of consumers alternate tiles, so that the epilogue of one
+//             group overlaps the main loop of the other.
+// Layout:     shared memory has the stages of A, the stages of B, and the barriers; the 128-byte swizzle. SPLIT_K: the DSMEM buffer of
+//             split_k_cluster.cuh follows.
+// Epilogue:   accumulators pass through the generated operations in registers and are stored (epilogue_store.cuh). SPLIT_K: partial
+//             sums go to memory or through a cluster (split_k_workspace.cuh, split_k_cluster.cuh).
+// Precision:  PROMOTION_INTERVAL > 0: tensor cores keep too few bits of a sum (fp8). After so many K tiles the accumulators are added to
+//             fp32 sums in registers, and begin anew.
+// Warm-up:    before its first tile, a consumer runs an epilogue without K tiles and without stores, while the first TMA loads are in
+//             flight. That brings its instructions and the column operands into the caches.
 //
-// Of sums that tensor cores keep with too few digits (fp8), PROMOTION_INTERVAL steps are added by them, and what these come to is
-// added in registers.
-//
-// Before its first tile a warpgroup rehearses the end of one, without products and stores, while the first copies are on their
-// way: these are some hundred instructions, which have to come from memory once, and so does what the epilogue keeps.
+// Required constants (from the generator), besides those of conv_work_tile.cuh and epilogue_store.cuh:
+//   STAGES                       stages of the pipeline, at least 2
+//   LOADED_ROWS                  rows of A that TMA loads, at most TILE_M; the results of the other rows are not stored
+//   PINGPONG_GROUPS              1 (cooperative) or 2 (ping-pong); ping-pong needs tiles of equally many K tiles
+//   CTAS_PER_SM                  CTAs that share a multiprocessor, 1 or 2
+//   PRODUCER_REGS                registers of a producer thread
+//   A_MN_MAJOR, B_MN_MAJOR       the operand is MN-major; it is K-major otherwise
+//   UNROLL                       K tiles that the main loop unrolls
+//   PROMOTION_INTERVAL           K tiles between promotions, 0 without promotion
 
 constexpr int THREADS = 128 * (CONSUMER_WARPGROUPS * PINGPONG_GROUPS + 1);
 constexpr int STAGE_A_BYTES = TILE_M * SWIZZLE_BYTES, STAGE_B_BYTES = (WGRAD ? LOADED_TAP_BLOCKS * SLAB_ROWS : TILE_N) * SWIZZLE_BYTES, STAGES_BYTES = STAGES * (STAGE_A_BYTES + STAGE_B_BYTES);
-// A tile of all of a product's rows has only LOADED_ROWS ones copied: what lies behind them are sums that nobody stores.
 constexpr int TX_BYTES = LOADED_ROWS * SWIZZLE_BYTES + STAGE_B_BYTES;
-// Sums that live on until the next tile's products begin them leave no register free while they leave: where there are
-// too few, sums are cleared instead.
+// The first wgmma of a tile overwrites the accumulators. Where registers are scarce they are cleared instead: otherwise the accumulators
+// of the previous tile would stay live during its epilogue.
 constexpr bool CLEAR_BY_SCALE_D = SPARE_REGISTERS;
 constexpr bool WARM_UP = !SPLIT_K;
-// What the epilogue keeps is read while the last products run, where registers hold it beside the sums.
+// Column operands are loaded while the last wgmma group runs, if registers hold them besides the accumulators.
 constexpr int LIVE_ACCUMS = (PROMOTION_INTERVAL > 0 ? 2 : 1) * MMA_TILES_M * ACCUMS, PREFETCHED_REGISTERS = COLUMN_BLOCKS * (int)sizeof(EpilogueOperands) / 4;
 constexpr bool PREFETCHES_OPERANDS = SPARE_REGISTERS && LIVE_ACCUMS + PREFETCHED_REGISTERS + 40 <= CONSUMER_REGS;
 static_assert(!WGRAD || !(SWAP_AB || FILTER_MN_MAJOR || PERMUTE_N), "a filter gradient reads no filter");
-static_assert(TILE_M % (64 * CONSUMER_WARPGROUPS) == 0, "whole panels");
-static_assert(PINGPONG_GROUPS == 1 || (!SPLIT_K && RESIDUES == 1), "tiles of equal steps");
-static_assert(WGRAD ? TAIL_COLUMNS * TAIL_SHARERS % SLAB_ROWS == 0 : TILE_N % 32 == 0 && (!B_MN_MAJOR || TILE_N % SLAB_ROWS == 0), "whole panels or shares");
+static_assert(TILE_M % (64 * CONSUMER_WARPGROUPS) == 0, "each consumer warpgroup has whole 64-row slabs");
+static_assert(PINGPONG_GROUPS == 1 || (!SPLIT_K && RESIDUES == 1), "ping-pong needs tiles of equally many K tiles");
+static_assert(WGRAD ? TAIL_COLUMNS * TAIL_SHARERS % SLAB_ROWS == 0 : TILE_N % 32 == 0 && (!B_MN_MAJOR || TILE_N % SLAB_ROWS == 0), "slabs are whole, or tiles share them");
 
-// Numbers of a block's tiles: the first one, the end, and how far apart they are.
+// The work items of a CTA: from `begin` to `end` at a distance of `step`.
 struct TileRange {
     int begin, end, step;
     __device__ __forceinline__ int first() const { return begin; }
     __device__ __forceinline__ int last() const { return end; }
     __device__ __forceinline__ int stride() const { return step; }
 };
-struct EqualTileRange {  // of all tiles; what the launch knows takes no register
+struct EqualTileRange {  // the same for CTAs that share all items evenly; values of the launch take no registers
     int pieces;
     __device__ __forceinline__ int first() const { return (int)blockIdx.x; }
     __device__ __forceinline__ int last() const { return pieces; }
     __device__ __forceinline__ int stride() const { return (int)gridDim.x; }
 };
 
-// Of a strided dgrad, tiles that no tap reaches are ends alone, and blocks behind the `mainloop_ctas` first ones have nothing else.
+// A strided dgrad has tiles that no tap reaches, which are epilogues alone. The CTAs from `mainloop_ctas` on have only these.
 template <class Fields>
 __device__ __forceinline__ auto tile_range_of(const Fields& p, int pieces, int) -> decltype((int)p.mainloop_ctas, TileRange{}) {
     const int busy = (int)p.mainloop_ctas, mainloop_tiles = (int)p.mainloop_tiles, block = (int)blockIdx.x;
@@ -53,15 +64,73 @@ __device__ __forceinline__ auto tile_range_of(const Fields& p, int pieces, int) 
 }
 template <class Fields> __device__ __forceinline__ EqualTileRange tile_range_of(const Fields&, int pieces, long) { return {pieces}; }
 
-extern "C" __global__ void SPLIT_K_CLUSTER __launch_bounds__(THREADS, BLOCKS) hopper_gemm(const __grid_constant__ Params p) {
+__device__ __forceinline__ void clear(Accum (&values)[MMA_TILES_M][ACCUMS]) {
+    #pragma unroll
+    for (int j = 0; j < MMA_TILES_M; ++j)
+        #pragma unroll
+        for (int i = 0; i < ACCUMS; ++i) values[j][i] = 0;
+}
+
+// Adds the accumulators to the promoted sums, in fp32.
+__device__ __forceinline__ void promote(Accum (&promoted)[MMA_TILES_M][ACCUMS], Accum (&accum)[MMA_TILES_M][ACCUMS]) {
+    #pragma unroll
+    for (int j = 0; j < MMA_TILES_M; ++j) {
+        fence_accumulators(accum[j]);
+        #pragma unroll
+        for (int i = 0; i < ACCUMS; ++i) promoted[j][i] += accum[j][i];
+    }
+}
+
+// The shared memory of the pipeline, as window addresses.
+struct PipelineSmem { smem_addr_t a, b, full, empty; };
+
+// The main loop of a work tile. Returns the stage that the last wgmma group reads: it is still running. -1: the tile has no K tiles.
+__device__ __forceinline__ int mainloop(
+    const PipelineSmem& smem, const WorkTile& w, int consumer, bool releases, PipelineState<STAGES>& pipe,
+    Accum (&accum)[MMA_TILES_M][ACCUMS], Accum (&promoted)[MMA_TILES_M][ACCUMS]
+) {
+    int unreleased = -1;
+    #pragma unroll UNROLL
+    for (int k_tile = w.k_begin; k_tile < w.k_end; ++k_tile) {
+        // K tiles that the accumulators contain already: the first wgmma overwrites them where it is 0.
+        const int accumulated = PROMOTION_INTERVAL > 0 ? (k_tile - w.k_begin) % PROMOTION_INTERVAL : CLEAR_BY_SCALE_D ? k_tile - w.k_begin : 1;
+        mbarrier_wait_parity(smem.full + 8 * pipe.stage, pipe.phase);
+        const smem_desc_t a = make_desc<A_MN_MAJOR>(smem.a + pipe.stage * STAGE_A_BYTES + consumer * (MMA_TILES_M * SLAB_BYTES));
+        const smem_desc_t b = make_desc<B_MN_MAJOR>(smem.b + pipe.stage * STAGE_B_BYTES);
+        #pragma unroll
+        for (int j = 0; j < MMA_TILES_M; ++j) fence_accumulators(accum[j]);
+        wgmma_fence();
+        #pragma unroll
+        for (int k = 0; k < 4; ++k)
+            #pragma unroll
+            for (int j = 0; j < MMA_TILES_M; ++j)
+                wgmma_ss(
+                    accum[j], a + j * (SLAB_BYTES >> 4) + k * DESC_STEP_K<A_MN_MAJOR>, b + k * DESC_STEP_K<B_MN_MAJOR>,
+                    k == 0 ? accumulated : 1
+                );
+        wgmma_commit();
+        const bool promotes = PROMOTION_INTERVAL > 0 && (accumulated == PROMOTION_INTERVAL - 1 || k_tile + 1 == w.k_end);
+        if (promotes) wgmma_wait<0>();
+        else wgmma_wait<1>();
+        // The wgmma group of the previous K tile is complete, so the producer may fill its stage.
+        if (unreleased >= 0 && releases) mbarrier_arrive(smem.empty + 8 * unreleased);
+        unreleased = pipe.stage;
+        pipe.advance();
+        if (promotes) promote(promoted, accum);
+    }
+    return unreleased;
+}
+
+extern "C" __global__ void SPLIT_K_CLUSTER __launch_bounds__(THREADS, CTAS_PER_SM) hopper_gemm(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    const smem_addr_t ring_a = smem_addr(memory), ring_b = ring_a + STAGES * STAGE_A_BYTES;
-    const smem_addr_t full = ring_a + STAGES_BYTES, empty = full + 8 * STAGES;
-    [[maybe_unused]] const smem_addr_t turns = empty + 8 * STAGES;  // one of each team
+    const smem_addr_t stages_a = smem_addr(memory), stages_b = stages_a + STAGES * STAGE_A_BYTES;
+    const smem_addr_t full = stages_a + STAGES_BYTES, empty = full + 8 * STAGES;
+    const PipelineSmem smem = {stages_a, stages_b, full, empty};
+    [[maybe_unused]] const smem_addr_t order = empty + 8 * STAGES;  // ping-pong: a barrier for each group, which orders the main loops
     if (threadIdx.x == 0) {
         init_pipeline<STAGES>(full, empty, CONSUMER_WARPGROUPS * RELEASES);
         if constexpr (PINGPONG_GROUPS > 1)
-            for (int i = 0; i < PINGPONG_GROUPS; ++i) mbarrier_init(turns + 8 * i, 1);
+            for (int i = 0; i < PINGPONG_GROUPS; ++i) mbarrier_init(order + 8 * i, 1);
         fence_barrier_init();
         #pragma unroll
         for (int i = 0; i < RESIDUES; ++i) prefetch_tensormap(p.im2col_map[i]);
@@ -70,12 +139,13 @@ extern "C" __global__ void SPLIT_K_CLUSTER __launch_bounds__(THREADS, BLOCKS) ho
     }
     __syncthreads();
     cluster_arrive_relaxed();
-    if (p.trigger_early) pdl_trigger();  // on multiprocessors without a block
+    if (p.trigger_early) pdl_trigger();  // the next launch starts on multiprocessors that have no CTA of this one
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
-    const auto share = tile_range_of(p, (int)p.tiles * (SPLIT_K ? (int)p.splits : 1), 0);
+    const auto range = tile_range_of(p, (int)p.tiles * (SPLIT_K ? (int)p.splits : 1), 0);
     PipelineState<STAGES> pipe;
     if (warpgroup == 0) {
+        // producer: one thread loads the K tiles and the residual of each work tile
         dealloc_registers<PRODUCER_REGS>();
         if (warp == 0 && elect_one()) {
             bool is_first = true;
@@ -85,12 +155,12 @@ extern "C" __global__ void SPLIT_K_CLUSTER __launch_bounds__(THREADS, BLOCKS) ho
                 mbarrier_wait_parity(empty + 8 * pipe.stage, pipe.phase ^ 1);
                 barrier = full + 8 * pipe.stage;
                 mbarrier_expect_tx(barrier, bytes);
-                a = ring_a + pipe.stage * STAGE_A_BYTES;
-                b = ring_b + pipe.stage * STAGE_B_BYTES;
+                a = stages_a + pipe.stage * STAGE_A_BYTES;
+                b = stages_b + pipe.stage * STAGE_B_BYTES;
                 pipe.advance();
             };
-            for (int number = share.first(); number < share.last(); number += share.stride()) {
-                const WorkTile w = decode_work_tile(p, split_k_item(p, number));
+            for (int item = range.first(); item < range.last(); item += range.stride()) {
+                const WorkTile w = decode_work_tile(p, split_k_item(p, item));
                 load_k_tiles(p, w, acquire);
                 tma_load_residual(p, w, acquire);
             }
@@ -98,72 +168,34 @@ extern "C" __global__ void SPLIT_K_CLUSTER __launch_bounds__(THREADS, BLOCKS) ho
     } else {
         alloc_registers<CONSUMER_REGS>();
         pdl_wait();
-        const int team = PINGPONG_GROUPS > 1 ? (warpgroup - 1) / CONSUMER_WARPGROUPS : 0, consumer = warpgroup - 1 - team * CONSUMER_WARPGROUPS;
-        [[maybe_unused]] const int taken = PINGPONG_GROUPS > 1 ? (int)p.depth[0] + RESIDUAL_STAGES : 0;  // stages, by a tile
-        [[maybe_unused]] int turn_parity = team == 0;  // nobody is before the first
-        if (PINGPONG_GROUPS > 1) pipe.skip(team * taken);
+        const int group = PINGPONG_GROUPS > 1 ? (warpgroup - 1) / CONSUMER_WARPGROUPS : 0, consumer = warpgroup - 1 - group * CONSUMER_WARPGROUPS;
+        [[maybe_unused]] const int stages_per_tile = PINGPONG_GROUPS > 1 ? (int)p.k_tiles[0] + RESIDUAL_STAGES : 0;
+        [[maybe_unused]] int order_parity = group == 0;  // no main loop precedes the first one of group 0
+        if (PINGPONG_GROUPS > 1) pipe.skip(group * stages_per_tile);
         const bool releases = threadIdx.x % (128 / RELEASES) == 0;
-        Accum sum[MMA_TILES_M][ACCUMS], promoted[MMA_TILES_M][ACCUMS];
-        const auto clear = [](Accum (&values)[MMA_TILES_M][ACCUMS]) {
-            #pragma unroll
-            for (int j = 0; j < MMA_TILES_M; ++j)
-                #pragma unroll
-                for (int i = 0; i < ACCUMS; ++i) values[j][i] = 0;
-        };
-        Accum (&result)[MMA_TILES_M][ACCUMS] = PROMOTION_INTERVAL > 0 ? promoted : sum;
-        clear(sum);
+        Accum accum[MMA_TILES_M][ACCUMS], promoted[MMA_TILES_M][ACCUMS];
+        Accum (&result)[MMA_TILES_M][ACCUMS] = PROMOTION_INTERVAL > 0 ? promoted : accum;
+        clear(accum);
         bool is_live = !WARM_UP;
-        for (int number = share.first() + team * share.stride(); number < share.last();) {
-            WorkTile w = decode_work_tile(p, split_k_item(p, number));
-            if (!is_live) w.last = w.first;
-            // A tile's first products begin its sums. A residue that no tap reaches has none, nor has a part beyond the depth.
+        for (int item = range.first() + group * range.stride(); item < range.last();) {
+            WorkTile w = decode_work_tile(p, split_k_item(p, item));
+            if (!is_live) w.k_end = w.k_begin;
+            // A residue that no tap reaches has no wgmma that overwrites the accumulators, nor has a split beyond the last K tile.
             if constexpr (PROMOTION_INTERVAL > 0) clear(promoted);
-            if (!CLEAR_BY_SCALE_D || ((SPLIT_K || RESIDUES > 1) && w.first == w.last)) clear(sum);
-            // A team waits for its first stage when the other one has met its last: phases have two names only.
+            if (!CLEAR_BY_SCALE_D || ((SPLIT_K || RESIDUES > 1) && w.k_begin == w.k_end)) clear(accum);
+            // A parity distinguishes two phases only, so a group waits for a stage after the other group has waited for its last one.
             if (PINGPONG_GROUPS > 1 && is_live) {
-                mbarrier_wait_parity(turns + 8 * team, turn_parity);
-                turn_parity ^= 1;
+                mbarrier_wait_parity(order + 8 * group, order_parity);
+                order_parity ^= 1;
             }
-            int previous = -1;
-            #pragma unroll UNROLL
-            for (int step = w.first; step < w.last; ++step) {
-                // Steps whose products are in the sums.
-                const int added = PROMOTION_INTERVAL > 0 ? (step - w.first) % PROMOTION_INTERVAL : CLEAR_BY_SCALE_D ? step - w.first : 1;
-                mbarrier_wait_parity(full + 8 * pipe.stage, pipe.phase);
-                const smem_desc_t a = make_desc<A_MN_MAJOR>(ring_a + pipe.stage * STAGE_A_BYTES + consumer * (MMA_TILES_M * SLAB_BYTES));
-                const smem_desc_t b = make_desc<B_MN_MAJOR>(ring_b + pipe.stage * STAGE_B_BYTES);
-                #pragma unroll
-                for (int j = 0; j < MMA_TILES_M; ++j) fence_accumulators(sum[j]);
-                wgmma_fence();
-                #pragma unroll
-                for (int k = 0; k < 4; ++k)
-                    #pragma unroll
-                    for (int j = 0; j < MMA_TILES_M; ++j)
-                        wgmma_ss(
-                            sum[j], a + j * (SLAB_BYTES >> 4) + k * DESC_STEP_K<A_MN_MAJOR>, b + k * DESC_STEP_K<B_MN_MAJOR>,
-                            k == 0 ? added : 1
-                        );
-                wgmma_commit();
-                const bool is_promoted = PROMOTION_INTERVAL > 0 && (added == PROMOTION_INTERVAL - 1 || step + 1 == w.last);
-                if (is_promoted) wgmma_wait<0>();
-                else wgmma_wait<1>();
-                // The step before this one is done: its stage may be filled again.
-                if (previous >= 0 && releases) mbarrier_arrive(empty + 8 * previous);
-                previous = pipe.stage;
-                pipe.advance();
-                if (is_promoted) {
-                    #pragma unroll
-                    for (int j = 0; j < MMA_TILES_M; ++j) {
-                        fence_accumulators(sum[j]);
-                        #pragma unroll
-                        for (int i = 0; i < ACCUMS; ++i) promoted[j][i] += sum[j][i];
-                    }
-                }
-            }
-            if (PINGPONG_GROUPS > 1 && is_live && threadIdx.x % 128 == 0) mbarrier_arrive(turns + 8 * ((team + 1) % PINGPONG_GROUPS));
-            // Where results go, and what the epilogue reads for all rows, while the last products run.
+
+            // main loop
+            const int unreleased = mainloop(smem, w, consumer, releases, pipe, accum, promoted);
+            if (PINGPONG_GROUPS > 1 && is_live && threadIdx.x % 128 == 0) mbarrier_arrive(order + 8 * ((group + 1) % PINGPONG_GROUPS));
+
+            // epilogue: coordinates and column operands, while the last wgmma group runs
             EpilogueCoords rows[MMA_TILES_M];
-            EpilogueOperands held[COLUMN_BLOCKS];
+            EpilogueOperands operands[COLUMN_BLOCKS];
             if constexpr (!SPLIT_K && !ROW_PAIR_EPILOGUE) {
                 #pragma unroll
                 for (int j = 0; j < MMA_TILES_M; ++j) {
@@ -173,43 +205,45 @@ extern "C" __global__ void SPLIT_K_CLUSTER __launch_bounds__(THREADS, BLOCKS) ho
                 }
                 if (PREFETCHES_OPERANDS)
                     #pragma unroll
-                    for (int block = 0; block < COLUMN_BLOCKS; ++block) load_epilogue_operands(p, fragment_slice(p, w, rows[0], block, 0), held[block]);
+                    for (int block = 0; block < COLUMN_BLOCKS; ++block) load_epilogue_operands(p, fragment_slice(p, w, rows[0], block, 0), operands[block]);
             }
             wgmma_wait<0>();
-            if (is_live && number + share.stride() >= share.last()) pdl_trigger();
+            if (is_live && item + range.stride() >= range.last()) pdl_trigger();
             #pragma unroll
-            for (int j = 0; j < MMA_TILES_M; ++j) fence_accumulators(sum[j]);
-            if (previous >= 0 && releases) mbarrier_arrive(empty + 8 * previous);
+            for (int j = 0; j < MMA_TILES_M; ++j) fence_accumulators(accum[j]);
+            if (unreleased >= 0 && releases) mbarrier_arrive(empty + 8 * unreleased);
+
+            // epilogue: partial sums, or results
             if constexpr (SPLIT_K) {
-                reduce_splits(p, w, number, consumer, memory + STAGES_BYTES + 16 * STAGES, result);
+                reduce_splits(p, w, item, consumer, memory + STAGES_BYTES + 16 * STAGES, result);
             } else {
-                PipelineState<STAGES> after = pipe;
+                PipelineState<STAGES> residual_pipe = pipe;  // the residual's stages follow the tile's last K tile
                 if (ROW_PAIR_EPILOGUE && is_live) wait_residual(full, pipe);
                 #pragma unroll
                 for (int j = 0; j < MMA_TILES_M; ++j) {
                     if constexpr (ROW_PAIR_EPILOGUE) {
-                        epilogue_store_row_pairs(p, w, consumer, j, is_live, result[j], [&](EpilogueOperands& held, int channel, int pixel) {
-                            read_pair(memory, pipe, held, is_live, channel, pixel);
+                        epilogue_store_row_pairs(p, w, consumer, j, is_live, result[j], [&](EpilogueOperands& operands, int channel, int pixel) {
+                            read_residual_pair(memory, pipe, operands, is_live, channel, pixel);
                         });
                     } else {
                         const int row = (consumer * MMA_TILES_M + j) * 64 + warp * 16 + (int)threadIdx.x % 32 / 4;
-                        after = pipe;
+                        residual_pipe = pipe;
                         #pragma unroll
                         for (int block = 0; block < COLUMN_BLOCKS; ++block)
                             store_column_block(
-                                p, w, rows[j], block, column_block(result[j], block).at, held[block], PREFETCHES_OPERANDS,
-                                [&](EpilogueOperands& with, int block, int h) {
-                                    read_residual(memory, full, empty, after, with, row + 8 * h, is_live, j + 1 == MMA_TILES_M, block, h);
+                                p, w, rows[j], block, column_block(result[j], block).accum, operands[block], PREFETCHES_OPERANDS,
+                                [&](EpilogueOperands& operands, int block, int h) {
+                                    read_residual(memory, full, empty, residual_pipe, operands, row + 8 * h, is_live, j + 1 == MMA_TILES_M, block, h);
                                 }
                             );
                     }
                 }
-                if (ROW_PAIR_EPILOGUE && is_live) release_residual(empty, after);
-                if (is_live) pipe = after;
+                if (ROW_PAIR_EPILOGUE && is_live) release_residual(empty, residual_pipe);
+                if (is_live) pipe = residual_pipe;
             }
             if (is_live) {
-                number += PINGPONG_GROUPS * share.stride();
-                if (PINGPONG_GROUPS > 1) pipe.skip((PINGPONG_GROUPS - 1) * taken);
+                item += PINGPONG_GROUPS * range.stride();
+                if (PINGPONG_GROUPS > 1) pipe.skip((PINGPONG_GROUPS - 1) * stages_per_tile);
             }
             is_live = true;
         }

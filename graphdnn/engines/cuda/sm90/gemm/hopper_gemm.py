@@ -1,14 +1,13 @@
 """Engine ``cuda_hopper_gemm``: convolutions on the tensor cores of compute capability 9.0 (hopper_gemm.cu).
 
-| direction | rows      | columns         | k               | rows from        | columns from   |
-|-----------|-----------|-----------------|-----------------|------------------|----------------|
-| fprop     | pixel     | channel k       | taps, channel c | x, along k       | w, along k     |
-| dgrad     | pixel     | channel c       | taps, channel k | dy, along k      | w, across k    |
-| wgrad     | channel k | taps, channel c | pixel           | dy, across k     | x, across k    |
+| direction | rows (M)  | columns (N)     | K               | A            | B           |
+|-----------|-----------|-----------------|-----------------|--------------|-------------|
+| fprop     | pixel     | channel k       | taps, channel c | x, K-major   | w, K-major  |
+| dgrad     | pixel     | channel c       | taps, channel k | dy, K-major  | w, MN-major |
+| wgrad     | channel k | taps, channel c | pixel           | dy, MN-major | x, MN-major |
 
-Bytes and 32-bit floats have to lie along k: their filters are copied with k innermost for a dgrad, and a wgrad of them
-is another engine's. Operands are moved by the copy unit (TMA), which walks through the image tap by tap, so nothing
-else is rearranged in memory beforehand.
+wgmma reads bytes and 32-bit floats only K-major. A dgrad of these types copies its filter to K-major first, and another
+engine serves their wgrad. TMA loads the image tap by tap in im2col mode, so nothing else is rearranged in memory.
 """
 
 from __future__ import annotations
@@ -42,34 +41,34 @@ from graphdnn.engines.cuda.codegen.tensor_cores import (
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
-from graphdnn.engines.cuda.sm90.conv_gemm_shape import depth_of_step, promoted, sizes_of, units_of
-from graphdnn.engines.cuda.sm90.epilogue_operands import holds_residual, residual_map, streamed_residual
-from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work, taps_of
-from graphdnn.engines.cuda.sm90.nchw_result import turned_result
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of, promotion_interval_of, tap_blocks_of, tile_k_of
+from graphdnn.engines.cuda.sm90.epilogue_operands import fits_residual, residual_map, tma_residual
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tap_fields_of
+from graphdnn.engines.cuda.sm90.nchw_result import channels_last_result
 from graphdnn.engines.cuda.sm90.sm90_requirements import hopper_needs
-from graphdnn.engines.cuda.sm90.split_k import FEW_SHARES, PARTS_FILES, ROOM, Adding
+from graphdnn.engines.cuda.sm90.split_k import MAX_OVERLAPPED_TILES, OVERLAP_BYTES, PARTS_FILES, SplitKReduction
 from graphdnn.engines.cuda.sm90.tensor_maps import (
     CHANNELS_AXIS,
     FILTERS_AXIS,
-    MOST_NEIGHBOURS,
-    Walk,
-    columns_held,
+    MAX_VEC_N,
+    Im2colBox,
     crosses_groups,
     filter_map,
-    for_images,
-    image_map,
-    maps_of_groups,
-    neighbours_of,
+    group_maps,
+    im2col_boxes_of,
+    im2col_map,
     permuted_filter_map,
-    walks_of,
+    permuted_vec_n,
+    vec_n_of,
+    with_images,
 )
-from graphdnn.engines.cuda.sm90.tile import PANEL
-from graphdnn.engines.cuda.sm90.tile_choice import JOINING, PARTS, STAGES, TILE, Choice, choose
+from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS
+from graphdnn.engines.cuda.sm90.tile_choice import SPLIT_K_REDUCTION, SPLITS, STAGES, TILE, Choice, choose
 from graphdnn.engines.cuda.sm90.tma_operands import (
     Operand,
-    are_copied,
-    copying_of,
-    is_exchanged,
+    copy_seconds_of,
+    has_copies,
+    is_filter_transposed,
     operands_of_images,
     prepared,
 )
@@ -78,113 +77,117 @@ from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, KnobType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 
-_ROWS_OF_A_THREAD = 2  # neighbours
-_CHANNELS, _LAST_PIXEL = 2, 5  # axes of the coordinates of images and filters
-_UNROLLED = 4  # steps
+_ROW_PAIR = 2  # channels that a thread stores together, where rows are channels
+_CHANNELS, _LAST_PIXEL = 2, 5  # axes of an image or filter: channels, and the innermost spatial axis
+_UNROLL = 4  # K tiles
 
 
-def _result_space(op: FusedOp, is_turned: bool, of_all_images: bool) -> IndexSpace:
-    """The result's coordinates; where pixels are columns, all of an image's are one axis, or those of all images."""
+def _result_space(op: FusedOp, swap_ab: bool, of_all_images: bool) -> IndexSpace:
+    """The result's axes. With ``swap_ab``, the pixels of an image are one axis, or the pixels of ``of_all_images``."""
     roles = gemm_problem_of(op).roles
     space = roles.space(roles.output)
-    if not is_turned:
+    if not swap_ab:
         return space
     axes = list(space.axes)
-    joined = [*([0] if of_all_images else []), 3, 4, 5]
-    # An axis of one element says nothing of where pixels lie.
-    innermost = next((axes[j] for j in reversed(joined) if axes[j].size > 1), axes[_LAST_PIXEL])
-    pixels = axis_of(prod([axes[j].size for j in joined]), innermost.logical, innermost.multiplier)
-    for j in joined:
+    flattened = [*([0] if of_all_images else []), 3, 4, 5]
+    # An axis of one element has no stride.
+    innermost = next((axes[j] for j in reversed(flattened) if axes[j].size > 1), axes[_LAST_PIXEL])
+    pixels = axis_of(prod([axes[j].size for j in flattened]), innermost.logical, innermost.multiplier)
+    for j in flattened:
         axes[j] = axis_of(1, axes[j].logical, axes[j].multiplier)
     axes[_LAST_PIXEL] = pixels
     return IndexSpace(space.extents, tuple(axes))
 
 
 @memoize_for_images
-def _pixels_of_image(op: FusedOp, are_joined: bool) -> int:
-    """Of the result; of a line, where they are no single axis."""
+def _pixels_per_image(op: FusedOp, is_flat: bool) -> int:
+    """Pixels of an image of the result; pixels of a row, if the image's pixels are not one axis."""
     roles = gemm_problem_of(op).roles
-    return prod(roles.space(roles.output).sizes[3 if are_joined else _LAST_PIXEL :])
+    return prod(roles.space(roles.output).sizes[3 if is_flat else _LAST_PIXEL :])
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    turned = turned_result(op)
-    if turned is None:
-        return _product_kernel(op, device, knobs)
-    kernel, steps = _product_kernel(turned.op, device, knobs), LaunchSequence(op, device)
-    steps.workspace_offsets[turned.made.uid] = steps.allocate(turned.made.bytes)
+    transposed = channels_last_result(op)
+    if transposed is None:
+        return _gemm_kernel(op, device, knobs)
+    kernel, steps = _gemm_kernel(transposed.op, device, knobs), LaunchSequence(op, device)
+    steps.workspace_offsets[transposed.nhwc_result.uid] = steps.allocate(transposed.nhwc_result.bytes)
     steps.include(kernel)
-    steps.moved(turned.made, turned.result)
+    steps.moved(transposed.nhwc_result, transposed.result)
     return steps.kernel(kernel.name)
 
 
-def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product = gemm_problem_of(op)
-    roles, p = product.roles, product.roles.problem
-    sizes = sizes_of(op)
+def _gemm_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    gemm = gemm_problem_of(op)
+    roles, p = gemm.roles, gemm.roles.problem
+    sizes = gemm_shape_of(op)
     choice = choose(sizes, device, knobs)
-    tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
-    by_launch = product.is_wgrad and choice.parts > 1 and not choice.in_cluster
-    lean = tile.lean if by_launch and layout.tiles <= FEW_SHARES else None
-    overlaps = lean is not None
-    adding = Adding(layout.tiles * tile.padded, choice.parts, in_cluster=choice.in_cluster, overlaps=overlaps)
-    stages = min(choice.stages, tile.stages(device.shared_memory, ROOM)) if overlaps else choice.stages
-    is_split, is_turned = choice.parts > 1, sizes.is_turned or tile.is_turned
+    tile, layout = choice.tile, TileGrid.of(sizes, *sizes.gemm_extents(choice.tile))
+    is_reduced_by_launch = gemm.is_wgrad and choice.splits > 1 and not choice.in_cluster
+    half_sm_tile = tile.half_sm_tile if is_reduced_by_launch and layout.tiles <= MAX_OVERLAPPED_TILES else None
+    overlaps = half_sm_tile is not None
+    reduction = SplitKReduction(
+        layout.tiles * tile.padded_results, choice.splits, in_cluster=choice.in_cluster, overlaps=overlaps
+    )
+    stages = min(choice.stages, tile.stages(device.shared_memory, OVERLAP_BYTES)) if overlaps else choice.stages
+    is_split, swap_ab = choice.splits > 1, sizes.swap_ab or tile.swap_ab
     steps = LaunchSequence(op, device)
-    gathered, plain = prepared(op, steps)
+    im2col, dense = prepared(op, steps)
     parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
-    across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
+    filter_mn_major = roles.direction == "dgrad" and not is_filter_transposed(roles)
     widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
-    permuted = 0 if product.is_wgrad or across_filter or is_turned else neighbours_of(plain, widest)
-    held = permuted or MOST_NEIGHBOURS
-    if tile.is_turned:
-        held = _ROWS_OF_A_THREAD
-    pixels_held, rows_held = sizes.sides(tile)
+    permuted_n = 0 if gemm.is_wgrad or filter_mn_major or swap_ab else permuted_vec_n(dense, widest)
+    vec_n = permuted_n or MAX_VEC_N
+    if tile.swap_ab:
+        vec_n = _ROW_PAIR
+    tile_pixels, tile_rows = sizes.gemm_extents(tile)
     copied = (
-        PANEL if across_filter else rows_held, PANEL if product.is_wgrad else pixels_held, permuted
+        SLAB_ROWS if filter_mn_major else tile_rows, SLAB_ROWS if gemm.is_wgrad else tile_pixels, permuted_n
     )  # fmt: skip
-    images, other = _maps(op, gathered, plain, *copied) if are_copied(op) else _maps_as_they_lie(op, *copied)
-    others = [for_images(other, p.n) if product.is_wgrad else other]
-    if crosses_groups(product):
-        images = [one for whole in images for one in maps_of_groups(whole, CHANNELS_AXIS, p.groups)]
-        others = maps_of_groups(other, FILTERS_AXIS, p.groups) if across_filter else others
+    images, dense_map = _maps(op, im2col, dense, *copied) if has_copies(op) else _original_maps(op, *copied)
+    dense_maps = [with_images(dense_map, p.n) if gemm.is_wgrad else dense_map]
+    if crosses_groups(gemm):
+        images = [one for whole in images for one in group_maps(whole, CHANNELS_AXIS, p.groups)]
+        dense_maps = group_maps(dense_map, FILTERS_AXIS, p.groups) if filter_mn_major else dense_maps
         parameters.integer("maps_per_group", p.groups)
-    parameters.maps("im2col_map", [(gathered.spec, for_images(one, p.n)) for one in images])
-    parameters.maps("dense_map", [(plain.spec, one) for one in others])
+    parameters.maps("im2col_map", [(im2col.spec, with_images(one, p.n)) for one in images])
+    parameters.maps("dense_map", [(dense.spec, one) for one in dense_maps])
 
-    is_joined = sizes.may_be_turned
-    vector_axis = _LAST_PIXEL if sizes.is_turned else _CHANNELS
-    residual = None if is_split or sizes.is_turned else streamed_residual(op, product)
-    if residual is not None and not holds_residual(choice, residual):
+    is_flat = sizes.may_swap_ab
+    vector_axis = _LAST_PIXEL if sizes.swap_ab else _CHANNELS
+    residual = None if is_split or sizes.swap_ab else tma_residual(op, gemm)
+    if residual is not None and not fits_residual(choice, residual):
         residual = None
     if residual is not None:
-        parameters.maps("residual", [(residual, residual_map(product, residual, sizes.sides(tile)[0]))])
-    joins_pixels = is_turned or is_joined
-    space = _result_space, joins_pixels, is_joined
-    ending = epilogue_of(steps, parameters, space, vector_axis, held, compute, residual=residual)
-    channels_held = PANEL if product.is_wgrad else depth_of_step(product)
-    blocks = -(-product.channels // channels_held)
-    pitch, units = (0, units_of(product)) if product.is_wgrad else (plain.tap_stride, 0)
-    describe_work(parameters, product, sizes, layout, (), blocks, pitch, units, taps_of(op))
-    adding.describe(parameters, steps, compute)
-    leaves_room = overlaps or (layout.tiles * choice.parts < device.sm_count and not adding.is_launched)
-    parameters.integer("trigger_early", int(leaves_room))
-    of_image = _pixels_of_image(op, joins_pixels)
-    parameters.integer("image_pixels", p.n * of_image if is_joined else of_image)
-    if is_joined:
+        parameters.maps("residual", [(residual, residual_map(gemm, residual, sizes.gemm_extents(tile)[0]))])
+    flattens_pixels = swap_ab or is_flat
+    space = _result_space, flattens_pixels, is_flat
+    epilogue = epilogue_of(steps, parameters, space, vector_axis, vec_n, compute, residual=residual)
+    block_channels = SLAB_ROWS if gemm.is_wgrad else tile_k_of(gemm)
+    blocks = -(-gemm.channels // block_channels)
+    tap_stride, tap_blocks = (0, tap_blocks_of(gemm)) if gemm.is_wgrad else (dense.tap_stride, 0)
+    describe_work_tiles(parameters, gemm, sizes, layout, (), blocks, tap_stride, tap_blocks, tap_fields_of(op))
+    reduction.describe(parameters, steps, compute)
+    triggers_early = overlaps or (layout.tiles * choice.splits < device.sm_count and not reduction.is_launched)
+    parameters.integer("trigger_early", int(triggers_early))
+    image_pixels = _pixels_per_image(op, flattens_pixels)
+    parameters.integer("image_pixels", p.n * image_pixels if is_flat else image_pixels)
+    if is_flat:
         parameters.integer("flat_pixels", 1)
-    pieces = layout.tiles * choice.parts
-    blocks = pieces if choice.in_cluster else min(pieces, tile.blocks * device.sm_count)
-    if len(product.residues) > 1:
-        reached = sum(down for down, (_, depth) in zip(layout.down, sizes.products, strict=True) if depth)
-        is_apart = choice.busy > 0 and not is_split
-        parameters.integer("mainloop_ctas", choice.busy if is_apart else blocks)
-        parameters.integer("mainloop_tiles", reached * layout.across * sizes.groups if is_apart else pieces)
+    work_items = layout.tiles * choice.splits
+    blocks = work_items if choice.in_cluster else min(work_items, tile.ctas_per_sm * device.sm_count)
+    if len(gemm.residues) > 1:
+        reached = sum(tiles_m for tiles_m, (_, k_tiles) in zip(layout.tiles_m, sizes.gemms, strict=True) if k_tiles)
+        has_epilogue_ctas = choice.mainloop_ctas > 0 and not is_split
+        parameters.integer("mainloop_ctas", choice.mainloop_ctas if has_epilogue_ctas else blocks)
+        parameters.integer(
+            "mainloop_tiles", reached * layout.tiles_n * sizes.groups if has_epilogue_ctas else work_items
+        )
 
-    multiplying, copying = (lean or tile).registers
-    across = product.is_wgrad or (across_filter and is_turned), product.is_wgrad or (across_filter and not is_turned)
+    consumer_regs, producer_regs = (half_sm_tile or tile).registers
+    mn_major = gemm.is_wgrad or (filter_mn_major and swap_ab), gemm.is_wgrad or (filter_mn_major and not swap_ab)
     name = f"conv_{roles.direction}__hopper_{tile.name}x{stages}{_split(choice)}__{op.name}"
 
     def write() -> KernelText:
@@ -193,34 +196,36 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
             [
                 *("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", "conv_producer.cuh"),
                 "hopper_no_residual.cuh" if residual is None else "hopper_residual.cuh",
-                *(*PARTS_FILES, adding.file, "hopper_gemm.cu", *(["split_k_reduce.cu"] if adding.is_launched else [])),
+                *(*PARTS_FILES, reduction.file, "hopper_gemm.cu"),
+                *(["split_k_reduce.cu"] if reduction.is_launched else []),
             ],
             parameters=parameters.text,
             functions=[
-                *ending.functions,
-                wgmma_ss_text(*_operand_types(product, is_turned), tile.bn, *across),
+                *epilogue.functions,
+                wgmma_ss_text(*_operand_types(gemm, swap_ab), tile.bn, *mn_major),
             ],
             constants={
                 "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": stages,
-                "CONSUMER_WARPGROUPS": tile.sharers, "PINGPONG_GROUPS": tile.teams, "LOADED_ROWS": tile.bm,
-                "BLOCKS": (lean or tile).blocks,
-                "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
-                "WGRAD": product.is_wgrad, "SWAP_AB": is_turned, "FILTER_MN_MAJOR": across_filter,
-                "A_MN_MAJOR": across[0], "B_MN_MAJOR": across[1],
-                "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT_K": is_split,
-                **adding.constants,
-                "PERMUTE_N": permuted > 0,
-                "VEC_N": held if is_turned else columns_held(permuted, ending.width),
-                "VEC_WIDTH": ending.width, "UNROLL": _UNROLLED, "PROMOTION_INTERVAL": promoted(product),
-                "Element": STORAGE[gathered.spec.data_type], "Accum": compute,
+                "CONSUMER_WARPGROUPS": tile.tile_consumers, "PINGPONG_GROUPS": tile.pingpong_groups,
+                "LOADED_ROWS": tile.bm,
+                "CTAS_PER_SM": (half_sm_tile or tile).ctas_per_sm,
+                "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
+                "WGRAD": gemm.is_wgrad, "SWAP_AB": swap_ab, "FILTER_MN_MAJOR": filter_mn_major,
+                "A_MN_MAJOR": mn_major[0], "B_MN_MAJOR": mn_major[1],
+                "RESIDUES": len(gemm.residues), "SPATIAL": p.spatial, "SPLIT_K": is_split,
+                **reduction.constants,
+                "PERMUTE_N": permuted_n > 0,
+                "VEC_N": vec_n if swap_ab else vec_n_of(permuted_n, epilogue.width),
+                "VEC_WIDTH": epilogue.width, "UNROLL": _UNROLL, "PROMOTION_INTERVAL": promotion_interval_of(gemm),
+                "Element": STORAGE[im2col.spec.data_type], "Accum": compute,
                 **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
             },
         )  # fmt: skip
 
-    text = text_of_images(op, ending, ("gemm", tile, stages, residual is None, *adding.about), write)
+    text = text_of_images(op, epilogue, ("gemm", tile, stages, residual is None, *reduction.text_key), write)
     packed = parameters.pack()
-    inbox = tile.inbox(choice.parts) if choice.in_cluster else 0
-    shared = stages * (tile.stage_bytes + 16) + tile.turn_bytes + inbox
+    dsmem_bytes = tile.dsmem_bytes(choice.splits) if choice.in_cluster else 0
+    shared = stages * (tile.stage_bytes + 16) + tile.order_barrier_bytes + dsmem_bytes
     steps.add(
         Launch(
             text,
@@ -232,69 +237,73 @@ def _product_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKern
             starts_early=True,
         )
     )
-    if adding.is_launched:
-        steps.add(adding.launch(text, packed))
+    if reduction.is_launched:
+        steps.add(reduction.launch(text, packed))
     return steps.kernel(name)
 
 
 def _split(choice: Choice) -> str:
-    """In a kernel's name."""
-    return f"_cluster{choice.parts}" if choice.in_cluster else "_split" if choice.parts > 1 else ""
+    """The part of a kernel's name that says how K is split."""
+    return f"_cluster{choice.splits}" if choice.in_cluster else "_split" if choice.splits > 1 else ""
 
 
 def _maps(
-    op: FusedOp, gathered: Operand, plain: Operand, filter_rows: int, pixels: int, neighbours: int
+    op: FusedOp, im2col: Operand, dense: Operand, filter_rows: int, pixels: int, vec_n: int
 ) -> tuple[list[TensorMap], TensorMap]:
-    """Of the gathered operand for each residue, and of the other one. ``filter_rows`` and ``pixels`` are those of one
-    copy; ``neighbours``: 0 where filters lie in their own order.
+    """Tensor maps: of the im2col operand for each residue, and of the dense operand.
+
+    ``filter_rows`` and ``pixels`` are the extents of one TMA load. ``vec_n``: contiguous columns of a thread, if the
+    filter's rows are permuted; 0 otherwise.
     """
-    product = gemm_problem_of(op)
-    spatial = product.roles.problem.spatial
-    images = [image_map(gathered, spatial, walk, product.traversal_stride, pixels) for walk in walks_of(op)]
-    if product.is_wgrad:
-        still = Walk(*((0,) * SPATIAL,) * 4)
-        other = image_map(plain, spatial, still, (1,) * SPATIAL, PANEL)
-    elif neighbours:
-        other = permuted_filter_map(plain, filter_rows, neighbours)
+    gemm = gemm_problem_of(op)
+    spatial = gemm.roles.problem.spatial
+    images = [im2col_map(im2col, spatial, box, gemm.traversal_stride, pixels) for box in im2col_boxes_of(op)]
+    if gemm.is_wgrad:
+        no_window = Im2colBox(*((0,) * SPATIAL,) * 4)
+        dense_map = im2col_map(dense, spatial, no_window, (1,) * SPATIAL, SLAB_ROWS)
+    elif vec_n:
+        dense_map = permuted_filter_map(dense, filter_rows, vec_n)
     else:
-        other = filter_map(plain, filter_rows)
-    if gathered.spec.data_type is not DataType.FLOAT:
-        return images, other
-    # What tensor cores would only cut off.
-    return [replace(one, is_rounded=True) for one in images], replace(other, is_rounded=True)
+        dense_map = filter_map(dense, filter_rows)
+    if im2col.spec.data_type is not DataType.FLOAT:
+        return images, dense_map
+    # TMA rounds to TF32; tensor cores would truncate.
+    return [replace(one, is_rounded=True) for one in images], replace(dense_map, is_rounded=True)
 
 
 @memoize_for_images
-def _maps_as_they_lie(op: FusedOp, filter_rows: int, pixels: int, neighbours: int) -> tuple[list[TensorMap], TensorMap]:
-    return _maps(op, *operands_of_images(op), filter_rows, pixels, neighbours)
+def _original_maps(op: FusedOp, filter_rows: int, pixels: int, vec_n: int) -> tuple[list[TensorMap], TensorMap]:
+    return _maps(op, *operands_of_images(op), filter_rows, pixels, vec_n)
 
 
-def _operand_types(product: GemmProblem, is_turned: bool) -> tuple[DataType, DataType]:
-    """Of rows and of columns."""
-    gathered, plain = im2col_and_dense(product.roles)
-    pair = gathered.data_type, plain.data_type
-    return pair[::-1] if product.is_wgrad or is_turned else pair
+def _operand_types(gemm: GemmProblem, swap_ab: bool) -> tuple[DataType, DataType]:
+    """Types of A and B."""
+    im2col, dense = im2col_and_dense(gemm.roles)
+    pair = im2col.data_type, dense.data_type
+    return pair[::-1] if gemm.is_wgrad or swap_ab else pair
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
-    turned = turned_result(task.op)
-    if turned is not None:
-        copying = copying_seconds(turned.result.bytes, task.device)
-        return _cost(Task(turned.op, task.device), knobs).plus({"result": copying})
-    choice = choose(sizes_of(task.op), task.device, knobs)
-    copying = copying_of(task.op, task.device)
+    transposed = channels_last_result(task.op)
+    if transposed is not None:
+        copying = copying_seconds(transposed.result.bytes, task.device)
+        return _cost(Task(transposed.op, task.device), knobs).plus({"result": copying})
+    choice = choose(gemm_shape_of(task.op), task.device, knobs)
+    copying = copy_seconds_of(task.op, task.device)
     phases = {"copies": copying} if copying else {}
-    if choice.summing:
-        phases["sum"] = choice.summing
+    if choice.split_reduction_seconds:
+        phases["sum"] = choice.split_reduction_seconds
     if choice.idle:
         phases["idle"] = -choice.idle
-    return device_cost(task, choice.seconds + choice.idle - choice.summing + other_seconds(task)).plus(phases)
+    return device_cost(task, choice.seconds + choice.idle - choice.split_reduction_seconds + other_seconds(task)).plus(
+        phases
+    )
 
 
 _COMMON: dict[str, Any] = {
     "cost": _cost,
     "generate": generate,
-    "knobs": (TILE, STAGES, PARTS, JOINING),
+    "knobs": (TILE, STAGES, SPLITS, SPLIT_K_REDUCTION),
     "frugal": {KnobType.SPLIT_K: 1},
     "layout": LayoutType.PREFERRED_NHWC,
 }

@@ -1,8 +1,8 @@
-"""Engine ``cuda_hopper_matmul``: stacks of matrix products on the tensor cores of compute capability 9.0.
+"""Engine ``cuda_hopper_matmul``: batched matrix products on the tensor cores of compute capability 9.0.
 
-The main loop and the end are those of the convolutions (hopper_gemm.cu); only the copies differ
-(gemm_producer.cuh). RowCoords of the product are M and its columns N where a row of c is contiguous, else the other way
-round. To the text a product is a convolution of one tap: its rows are pixels, the stack is its groups.
+The kernel is that of the convolutions (hopper_gemm.cu) with another producer (gemm_producer.cuh). The rows of the GEMM
+are M and its columns N if a row of c is contiguous; otherwise the operands are swapped. To the kernel a matrix product
+is a convolution with one tap: rows are pixels, and the batch is its groups.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from graphdnn.engines.cuda.codegen.tensor_cores import (
 )
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.matmul_simt import Stack
-from graphdnn.engines.cuda.sm90.gemm.matmul_operands import MOST_BATCH_AXES, Matrices, stacked
+from graphdnn.engines.cuda.sm90.gemm.matmul_operands import MOST_BATCH_AXES, MatrixOperand, batch_size
 from graphdnn.engines.cuda.sm90.gemm.matmul_requirements import (
     batch_axes,
     batch_space,
+    flattened,
     in_memory_order,
-    joined,
     matmul_needs,
     written_tensor,
 )
-from graphdnn.engines.cuda.sm90.gemm_fields import Layout
-from graphdnn.engines.cuda.sm90.gemm_shape import Sizes
-from graphdnn.engines.cuda.sm90.split_k import PARTS_FILES, Adding
-from graphdnn.engines.cuda.sm90.tensor_maps import columns_held, resized
-from graphdnn.engines.cuda.sm90.tile import LARGEST, PANEL, ROW, Tile
-from graphdnn.engines.cuda.sm90.tile_choice import PARTS, STAGES, TILE, choose
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid
+from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
+from graphdnn.engines.cuda.sm90.split_k import PARTS_FILES, SplitKReduction
+from graphdnn.engines.cuda.sm90.tensor_maps import vec_n_of, with_sizes
+from graphdnn.engines.cuda.sm90.tile import MAX_TILE_ROWS, SLAB_ROWS, SWIZZLE_BYTES, Tile
+from graphdnn.engines.cuda.sm90.tile_choice import SPLITS, STAGES, TILE, choose
 from graphdnn.engines.cuda.sm90.wgmma_text import promotion_interval, wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.memoization import memoize
@@ -59,67 +59,67 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Matmul
 from graphdnn.tensors import TensorSpec
 
-_COLUMNS_OF_A_THREAD = 8
-_COLUMN = 2  # axis of the result's coordinates
-_UNROLLED = 4  # steps
+_VEC_N = 8  # contiguous columns of a thread
+_COLUMN = 2  # the axis of columns in the result space
+_UNROLL = 4  # K tiles
 
 
 @dataclass(frozen=True, slots=True)
-class _Products:
-    """A stack with its operands as they are in memory."""
+class _BatchedGemm:
+    """A batch of GEMMs with its operands as they are in memory."""
 
     stack: Stack
-    rows_from: Matrices
-    columns_from: Matrices
+    row_operand: MatrixOperand
+    column_operand: MatrixOperand
     written: TensorSpec
     batch: tuple[int, ...]  # axes of c
     row: Axis  # of c
 
     @classmethod
-    def of(cls, op: FusedOp) -> _Products:
+    def of(cls, op: FusedOp) -> _BatchedGemm:
         stack, written = Stack.of(op), written_tensor(op)
-        a, b = (Matrices(side) for side in stack.operands)
+        a, b = (MatrixOperand(side) for side in stack.operands)
         row = Axis(stack.rows, stack.op.c.rank - (1 if stack.swapped else 2))
         return cls(stack, a, b, written, batch_axes(op, written), row)
 
-    def joined(self, op: FusedOp) -> _Products:
-        """One product, where all of the stack share the columns' matrix and the rows of one follow those of another."""
-        if not self.batch or any(self.columns_from.spec.extents[j] > 1 for j in self.batch):
+    def flattened(self, op: FusedOp) -> _BatchedGemm:
+        """One GEMM instead of the batch, if all GEMMs share B and the rows of A are contiguous across the batch."""
+        if not self.batch or any(self.column_operand.spec.extents[j] > 1 for j in self.batch):
             return self
-        if any(self.rows_from.spec.extents[j] != self.extents[j] for j in self.batch):
+        if any(self.row_operand.spec.extents[j] != self.extents[j] for j in self.batch):
             return self
         axes = in_memory_order(self.written, (*self.batch, *([self.row.logical] if self.row.size > 1 else [])))
-        rows, space = self.rows_from.joined(axes), joined(op, self.written, axes)
+        rows, space = self.row_operand.flattened(axes), flattened(op, self.written, axes)
         if rows is None or space.rank != 1:
             return self
-        return replace(self, rows_from=rows, batch=(), row=space.axes[0])
+        return replace(self, row_operand=rows, batch=(), row=space.axes[0])
 
     @property
     def extents(self) -> tuple[int, ...]:
         return self.stack.op.c.extents
 
-    def sizes(self, op: FusedOp) -> Sizes:
-        """As the choice of a tile sees them."""
-        depth = -(-self.stack.depth // (ROW // self.rows_from.size))
+    def shape(self, op: FusedOp) -> GemmShape:
+        """The shape that the choice of a tile depends on."""
+        k_tiles = -(-self.stack.depth // (SWIZZLE_BYTES // self.row_operand.element_bytes))
         front_only, most = op.uses.front_only, self.stack.op.c.elements
-        whole = [t for t in (*op.inputs, *op.outputs) if t.uid not in front_only and t.elements >= most]
-        result = sum(ELEMENTS[t.data_type].bytes for t in whole) or 1
-        unit = PANEL if self.columns_from.is_across and not self.columns_from.is_copied else 1
-        groups = stacked(self.extents, self.batch)
-        sets = 2 if promotion_interval(self.rows_from.spec.data_type) else 1
-        return Sizes(
-            products=((self.row.size, depth),),
+        largest = [t for t in (*op.inputs, *op.outputs) if t.uid not in front_only and t.elements >= most]
+        result = sum(ELEMENTS[t.data_type].bytes for t in largest) or 1
+        unit = SLAB_ROWS if self.column_operand.is_mn_major and not self.column_operand.is_copied else 1
+        groups = batch_size(self.extents, self.batch)
+        accumulator_sets = 2 if promotion_interval(self.row_operand.spec.data_type) else 1
+        return GemmShape(
+            gemms=((self.row.size, k_tiles),),
             columns=self.stack.columns,
             groups=groups,
-            column_unit=unit,
+            column_multiple=unit,
             result_bytes=result,
-            sets=sets,
+            accumulator_sets=accumulator_sets,
             bytes_read=self.stack.op.a.bytes + self.stack.op.b.bytes,
-            may_take_turns=self.rows_from.spec.data_type is DataType.FLOAT,  # with 16 bits power is what counts
+            may_pingpong=self.row_operand.spec.data_type is DataType.FLOAT,  # 16-bit types are limited by power instead
         )
 
     def space(self, op: FusedOp) -> IndexSpace:
-        """The result's coordinates: those of a convolution's, see epilogue_store.cuh."""
+        """The result's axes, in the order of a convolution's result (epilogue_store.cuh)."""
         rank = len(self.extents)
         stack = batch_space(op, self.written).axes[0] if self.batch else Axis(1, 0)
         column = Axis(self.stack.columns, rank - (2 if self.stack.swapped else 1))
@@ -129,38 +129,41 @@ class _Products:
 
 
 @memoize
-def _products(op: FusedOp) -> _Products:
-    return _Products.of(op)
+def _batched_gemm(op: FusedOp) -> _BatchedGemm:
+    return _BatchedGemm.of(op)
 
 
 @memoize
-def _joined(op: FusedOp) -> _Products:
-    return _products(op).joined(op)
+def _flat(op: FusedOp) -> _BatchedGemm:
+    return _batched_gemm(op).flattened(op)
 
 
 @memoize
-def _sizes(op: FusedOp) -> Sizes:
-    """The products as the choice of a tile sees them."""
-    kept, n = _of_stack(op), _counted(op)
+def _shape(op: FusedOp) -> GemmShape:
+    """The shape that the choice of a tile depends on."""
+    base, n = _base_shape(op), _counted_length(op)
     read = sum([t.bytes for t in op.main.inputs().values()])
-    if kept.groups:
-        return kept._replace(
-            groups=kept.groups * n, bytes_read=read, are_alone=_begin_between(op, 2), are_pairs=_begin_between(op, 4)
+    if base.groups:
+        return base._replace(
+            groups=base.groups * n,
+            bytes_read=read,
+            scalar_stores=_is_unaligned(op, 2),
+            pair_stores=_is_unaligned(op, 4),
         )
-    ((rows, depth),) = kept.products
-    few = rows * n if rows * n < LARGEST else 0
-    return kept._replace(
-        products=((rows * n, depth),),
+    ((rows, k_tiles),) = base.gemms
+    skinny_rows = rows * n if rows * n < MAX_TILE_ROWS else 0
+    return base._replace(
+        gemms=((rows * n, k_tiles),),
         groups=1,
         bytes_read=read,
-        few_rows=few,
-        are_alone=_begin_between(op, 2),
-        are_pairs=_begin_between(op, 4),
+        skinny_rows=skinny_rows,
+        scalar_stores=_is_unaligned(op, 2),
+        pair_stores=_is_unaligned(op, 4),
     )
 
 
-def _begin_between(op: FusedOp, count: int) -> bool:
-    """Whether so many neighbours do not always begin at a multiple of their size."""
+def _is_unaligned(op: FusedOp, count: int) -> bool:
+    """Whether a vector of ``count`` elements may be unaligned in the result."""
     result = op.outputs[0]
     return any(
         stride % count for stride, size in zip(result.strides, result.dims, strict=True) if size > 1 and stride != 1
@@ -168,113 +171,113 @@ def _begin_between(op: FusedOp, count: int) -> bool:
 
 
 @memoize_for_images
-def _of_stack(op: FusedOp) -> Sizes:
-    """What the length of the counted axis does not change, of one; no groups where that is rows, or among them."""
-    products, n = _joined(op), _counted(op)
-    sizes = products.sizes(op)
-    if products.batch:
-        return sizes._replace(groups=sizes.groups // n)
-    ((rows, depth),) = sizes.products
-    return sizes._replace(products=((rows // n, depth),), groups=0)
+def _base_shape(op: FusedOp) -> GemmShape:
+    """The shape for length one of the counted axis. ``groups`` is 0 if that axis is the rows, or a part of them."""
+    batched, n = _flat(op), _counted_length(op)
+    shape = batched.shape(op)
+    if batched.batch:
+        return shape._replace(groups=shape.groups // n)
+    ((rows, k_tiles),) = shape.gemms
+    return shape._replace(gemms=((rows // n, k_tiles),), groups=0)
 
 
-def _counted(op: FusedOp) -> int:
-    """Along the axis that ``images_of`` does not look at, where it knows the product."""
+def _counted_length(op: FusedOp) -> int:
+    """The length of the axis that ``images_of`` leaves out of its key; 1 if it has no key for the operation."""
     assert isinstance(op.anchor, Matmul)
     return 1 if images_of(op) is None else op.anchor.c.dims[counted_axis(op.anchor)]
 
 
 @memoize_for_images
-def _is_read_as_it_lies(op: FusedOp) -> bool:
-    """Whether neither operand is computed ahead or copied."""
-    products = _products(op)
-    operands = products.rows_from, products.columns_from
+def _is_read_directly(op: FusedOp) -> bool:
+    """Whether TMA reads both operands where they are: no launch computes or copies one."""
+    batched = _batched_gemm(op)
+    operands = batched.row_operand, batched.column_operand
     return not any(op.leading_to(m.spec) or m.is_copied for m in operands)
 
 
 def _result_space(op: FusedOp) -> IndexSpace:
-    return _joined(op).space(op)
+    return _flat(op).space(op)
 
 
 class _Maps(NamedTuple):
-    """Of the operands of rows and columns, each with the axis of its sizes that is counted; None: neither is."""
+    """Tensor maps of A and B, and the counted axis of each; None: the axis is not in the map."""
 
     rows: TensorMap
     columns: TensorMap
-    counted: tuple[int | None, int | None] = (None, None)
+    counted_axes: tuple[int | None, int | None] = (None, None)
 
     @classmethod
-    def of(cls, products: _Products, tile: Tile, held: int, filled: int) -> _Maps:
-        """``filled``: rows of a tile that are copied."""
-        b, batch = products.columns_from, products.batch
-        columns = b.permuted_map(tile.bn, held) if b.is_permutable(batch) else b.map(tile.bn, batch)
-        return cls(products.rows_from.map(filled, batch), columns)
+    def of(cls, batched: _BatchedGemm, tile: Tile, vec_n: int, loaded_rows: int) -> _Maps:
+        """``loaded_rows``: rows of A in a TMA load."""
+        b, batch = batched.column_operand, batched.batch
+        columns = b.permuted_map(tile.bn, vec_n) if b.is_permutable(batch) else b.map(tile.bn, batch)
+        return cls(batched.row_operand.map(loaded_rows, batch), columns)
 
     def times(self, n: int) -> _Maps:
-        """Of so many in place of one."""
+        """The maps for length ``n`` of the counted axis, from the maps for length one."""
         rows, columns = (
-            one if axis is None else resized(one, (*one.sizes[:axis], one.sizes[axis] * n, *one.sizes[axis + 1 :]))
-            for one, axis in zip((self.rows, self.columns), self.counted, strict=True)
+            one if axis is None else with_sizes(one, (*one.sizes[:axis], one.sizes[axis] * n, *one.sizes[axis + 1 :]))
+            for one, axis in zip((self.rows, self.columns), self.counted_axes, strict=True)
         )
         return _Maps(rows, columns)
 
 
 @memoize_for_images
-def _maps_of_one(op: FusedOp, tile: Tile, held: int, filled: int) -> _Maps:
-    """Of operands as they lie, where the counted axis has one step."""
-    products, n = _joined(op), _counted(op)
-    maps = _Maps.of(products, tile, held, filled)
+def _maps_of_length_one(op: FusedOp, tile: Tile, vec_n: int, loaded_rows: int) -> _Maps:
+    """Maps of operands that are read directly, for length one of the counted axis."""
+    batched, n = _flat(op), _counted_length(op)
+    maps = _Maps.of(batched, tile, vec_n, loaded_rows)
     if n == 1:
         return maps
     rows, columns = (
-        m.axis_in_map(0, products.batch) if products.batch and m.spec.extents[0] == n else None
-        for m in (products.rows_from, products.columns_from)
+        m.axis_in_map(0, batched.batch) if batched.batch and m.spec.extents[0] == n else None
+        for m in (batched.row_operand, batched.column_operand)
     )
-    if not products.batch:  # the counted axis is one of rows
-        rows = products.rows_from.axis_in_map(None, ())
-    of_one = [
-        m if axis is None else resized(m, (*m.sizes[:axis], m.sizes[axis] // n, *m.sizes[axis + 1 :]))
+    if not batched.batch:  # the counted axis is the rows, or a part of them
+        rows = batched.row_operand.axis_in_map(None, ())
+    cached_maps = [
+        m if axis is None else with_sizes(m, (*m.sizes[:axis], m.sizes[axis] // n, *m.sizes[axis + 1 :]))
         for m, axis in ((maps.rows, rows), (maps.columns, columns))
     ]
-    return _Maps(of_one[0], of_one[1], (rows, columns))
+    return _Maps(cached_maps[0], cached_maps[1], (rows, columns))
 
 
 @memoize_for_images
-def _products_of_images(op: FusedOp) -> _Products:
-    """Of some length of the counted axis."""
-    return _joined(op)
+def _flat_of_images(op: FusedOp) -> _BatchedGemm:
+    """The flattened batch for any length of the counted axis."""
+    return _flat(op)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps = LaunchSequence(op, device)
-    is_plain = _is_read_as_it_lies(op)
-    products = _products_of_images(op) if is_plain else _staged(_products(op), op, steps)
-    a, b = products.rows_from, products.columns_from
-    sizes = _sizes(op) if is_plain else products.sizes(op)
-    choice = choose(sizes, device, knobs)
-    tile, layout = choice.tile, Layout.of(sizes, *sizes.sides(choice.tile))
-    is_split = choice.parts > 1
+    is_direct = _is_read_directly(op)
+    batched = _flat_of_images(op) if is_direct else _materialized(_batched_gemm(op), op, steps)
+    a, b = batched.row_operand, batched.column_operand
+    shape = _shape(op) if is_direct else batched.shape(op)
+    choice = choose(shape, device, knobs)
+    tile, layout = choice.tile, TileGrid.of(shape, *shape.gemm_extents(choice.tile))
+    is_split = choice.splits > 1
     parameters = Parameters(steps.workspace_offsets)
-    compute = COMPUTE_TYPE[products.stack.op.compute_type]
-    is_permuted = b.is_permutable(products.batch)
+    compute = COMPUTE_TYPE[batched.stack.op.compute_type]
+    is_permuted = b.is_permutable(batched.batch)
     widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
-    held = _COLUMNS_OF_A_THREAD // 2 if is_permuted and widest > 2 else _COLUMNS_OF_A_THREAD
-    filled = tile.bm if a.is_across else sizes.rows_filled(tile)
-    of_one = _maps_of_one(op, tile, held, filled).times(_counted(op)) if is_plain else None
-    maps = of_one or _Maps.of(products, tile, held, filled)
+    vec_n = _VEC_N // 2 if is_permuted and widest > 2 else _VEC_N
+    loaded_rows = tile.bm if a.is_mn_major else shape.loaded_rows(tile)
+    cached_maps = _maps_of_length_one(op, tile, vec_n, loaded_rows).times(_counted_length(op)) if is_direct else None
+    maps = cached_maps or _Maps.of(batched, tile, vec_n, loaded_rows)
     parameters.maps("im2col_map", [(a.spec, maps.rows)])
     parameters.maps("dense_map", [(b.spec, maps.columns)])
 
-    sums = 0 if is_split else tile.sums
-    space = (_result_space,) if is_plain else products.space(op)
-    ending = epilogue_of(steps, parameters, space, _COLUMN, held, compute, sums=sums)
-    _describe(parameters, op, products, sizes, layout)
-    parameters.integer("raster_width", _band(tile, device, layout))
-    adding = Adding(layout.tiles * tile.bm * tile.bn, choice.parts)
-    adding.describe(parameters, steps, compute)
+    sums = 0 if is_split else tile.accumulators
+    space = (_result_space,) if is_direct else batched.space(op)
+    epilogue = epilogue_of(steps, parameters, space, _COLUMN, vec_n, compute, sums=sums)
+    _describe_work_tiles(parameters, op, batched, shape, layout)
+    parameters.integer("raster_width", _raster_width(tile, device, layout))
+    reduction = SplitKReduction(layout.tiles * tile.bm * tile.bn, choice.splits)
+    reduction.describe(parameters, steps, compute)
     parameters.integer("trigger_early", int(layout.tiles < device.sm_count and not is_split))
 
-    multiplying, copying = tile.registers
+    consumer_regs, producer_regs = tile.registers
     name = f"matmul__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
 
     def write() -> KernelText:
@@ -282,102 +285,103 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             name,
             [
                 *("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", "gemm_producer.cuh"),
-                *(*PARTS_FILES, adding.file, "hopper_no_residual.cuh", "hopper_gemm.cu"),
+                *(*PARTS_FILES, reduction.file, "hopper_no_residual.cuh", "hopper_gemm.cu"),
                 *(["split_k_reduce.cu"] if is_split else []),
             ],
             parameters=parameters.text,
             functions=[
-                *ending.functions,
-                wgmma_ss_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_across, b.is_across),
+                *epilogue.functions,
+                wgmma_ss_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_mn_major, b.is_mn_major),
             ],
             constants={
                 "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": choice.stages,
-                "CONSUMER_WARPGROUPS": tile.sharers, "PINGPONG_GROUPS": tile.teams, "LOADED_ROWS": filled,
-                "BLOCKS": tile.blocks,
-                "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
+                "CONSUMER_WARPGROUPS": tile.tile_consumers, "PINGPONG_GROUPS": tile.pingpong_groups,
+                "LOADED_ROWS": loaded_rows,
+                "CTAS_PER_SM": tile.ctas_per_sm,
+                "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
                 "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
-                "A_MN_MAJOR": a.is_across, "B_MN_MAJOR": b.is_across,
+                "A_MN_MAJOR": a.is_mn_major, "B_MN_MAJOR": b.is_mn_major,
                 "RESIDUES": 1, "SPATIAL": 1, "SPLIT_K": is_split,
-                **adding.constants,
+                **reduction.constants,
                 "PERMUTE_N": is_permuted,
-                "VEC_N": columns_held(held if is_permuted else 0, ending.width),
-                "VEC_WIDTH": ending.width, "UNROLL": _UNROLLED,
+                "VEC_N": vec_n_of(vec_n if is_permuted else 0, epilogue.width),
+                "VEC_WIDTH": epilogue.width, "UNROLL": _UNROLL,
                 "PROMOTION_INTERVAL": promotion_interval(a.spec.data_type),
                 "Element": STORAGE[a.spec.data_type], "Accum": compute,
             },
         )  # fmt: skip
 
-    text = text_of_images(op, ending, ("matmul", tile, choice.stages, filled, *adding.about), write)
+    text = text_of_images(op, epilogue, ("matmul", tile, choice.stages, loaded_rows, *reduction.text_key), write)
     packed = parameters.pack()
-    blocks = min(layout.tiles * choice.parts, tile.blocks * device.sm_count)
-    shared = choice.stages * (tile.stage_bytes + 16) + tile.turn_bytes
+    blocks = min(layout.tiles * choice.splits, tile.ctas_per_sm * device.sm_count)
+    shared = choice.stages * (tile.stage_bytes + 16) + tile.order_barrier_bytes
     threads = 128 * (tile.consumers + 1)
     steps.add(Launch(text, "hopper_gemm", (blocks, 1, 1), threads, packed, shared, starts_early=True))
     if is_split:
-        steps.add(adding.launch(text, packed))
+        steps.add(reduction.launch(text, packed))
     return steps.kernel(name)
 
 
-def _staged(products: _Products, op: FusedOp, steps: LaunchSequence) -> _Products:
-    """With operands that launches compute or copy."""
-    in_memory = [
-        Matrices(replace(m.side, spec=staged(steps, m.spec))) for m in (products.rows_from, products.columns_from)
+def _materialized(batched: _BatchedGemm, op: FusedOp, steps: LaunchSequence) -> _BatchedGemm:
+    """The batch with operands that earlier launches compute or copy."""
+    operands = [
+        MatrixOperand(replace(m.side, spec=staged(steps, m.spec)))
+        for m in (batched.row_operand, batched.column_operand)
     ]
-    a, b = (m.prepared(steps) for m in in_memory)
-    return replace(products, rows_from=a, columns_from=b).joined(op)
+    a, b = (m.prepared(steps) for m in operands)
+    return replace(batched, row_operand=a, column_operand=b).flattened(op)
 
 
-def _describe(parameters: Parameters, op: FusedOp, products: _Products, sizes: Sizes, layout: Layout) -> None:
-    """Fields of gemm_producer.cuh and conv_work_tile.cuh; what only a convolution has counts nothing."""
-    ((rows, depth),) = sizes.products
-    missing = (1,) * (MOST_BATCH_AXES - len(products.batch))
-    batch, shared_a, shared_b = _stacked(op, products)
+def _describe_work_tiles(
+    parameters: Parameters, op: FusedOp, batched: _BatchedGemm, shape: GemmShape, layout: TileGrid
+) -> None:
+    """Fields of gemm_producer.cuh and conv_work_tile.cuh. Fields of a convolution's image and filter are zero."""
+    ((rows, k_tiles),) = shape.gemms
+    missing = (1,) * (MOST_BATCH_AXES - len(batched.batch))
+    batch, broadcast_a, broadcast_b = _batch_extents(op, batched)
     parameters.table({
-        "batch": [*missing, *batch], "shared_a": [*missing, *shared_a], "shared_b": [*missing, *shared_b],
-        "tiles": layout.tiles, "tiles_n": layout.across, "columns": sizes.columns, "channels": products.stack.depth,
+        "batch": [*missing, *batch], "broadcast_a": [*missing, *broadcast_a], "broadcast_b": [*missing, *broadcast_b],
+        "tiles": layout.tiles, "tiles_n": layout.tiles_n, "columns": shape.columns, "channels": batched.stack.depth,
         "channel_blocks": 1, "tap_blocks": 0, "tap_stride": 0, "image_pixels": rows, "flat_pixels": 1,
-        "first_tile": (0,), "tiles_m": layout.down, "rows": (rows,), "depth": (depth,), "filter_start": (0,),
+        "first_tile": (0,), "tiles_m": layout.tiles_m, "rows": (rows,), "k_tiles": (k_tiles,), "first_filter_tap": (0,),
         "pixels": (1, 1, rows), "out_stride": (1, 1, 1), "taps": (1, 1, 1),
     })  # fmt: skip
-    parameters.rows(_NOWHERE)
+    parameters.rows(_UNUSED)
 
 
-def _stacked(op: FusedOp, products: _Products) -> tuple[list[int], list[int], list[int]]:
-    """Products along each batch axis, and how many neighbours one matrix of either operand serves there."""
+def _batch_extents(op: FusedOp, batched: _BatchedGemm) -> tuple[list[int], list[int], list[int]]:
+    """GEMMs along each batch axis, and how many consecutive ones share a matrix of A, and a matrix of B."""
     assert isinstance(op.anchor, Matmul)
     c, a, b = (t.extents for t in (op.anchor.c, op.anchor.a, op.anchor.b))
-    if products.stack.swapped:
+    if batched.stack.swapped:
         a, b = b, a
-    batch = products.batch
+    batch = batched.batch
     return [c[j] for j in batch], [c[j] // a[j] for j in batch], [c[j] // b[j] for j in batch]
 
 
-_NOWHERE = Table.of(
-    dict.fromkeys(("out_start", "lowest", "tap_origin", "traversal_stride", "dilation", "filter_step"), (0, 0, 0))
-)
+_UNUSED_FIELDS = ("out_start", "lower_corner", "tap_origin", "traversal_stride", "dilation", "filter_tap_stride")
+_UNUSED = Table.of(dict.fromkeys(_UNUSED_FIELDS, (0, 0, 0)))  # what only a convolution has
 
 
-def _band(tile: Tile, device: DeviceSpec, layout: Layout) -> int:
-    """Rows of tiles that are walked side by side: what blocks read at a time is nearly a square, so that most of it
-    comes from the cache.
-    """
-    return max(1, min(max(layout.down), round(sqrt(device.sm_count * tile.blocks * tile.bn / tile.bm))))
+def _raster_width(tile: Tile, device: DeviceSpec, layout: TileGrid) -> int:
+    """Tile rows of a raster group: the tiles that run at a time are nearly a square, so most loads hit L2."""
+    return max(1, min(max(layout.tiles_m), round(sqrt(device.sm_count * tile.ctas_per_sm * tile.bn / tile.bm))))
 
 
-_BEYOND_CACHE = 1.05  # of 8,192 cubed, where neither operand stays in the second level of cache
+_BEYOND_CACHE = 1.05  # measured at 8,192 cubed, where neither operand stays in L2
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     op = task.op
-    choice = choose(_sizes(op), task.device, knobs)
+    choice = choose(_shape(op), task.device, knobs)
     is_beyond = min([t.bytes for t in op.main.inputs().values()]) > task.device.cache_bytes
     seconds = choice.seconds * (_BEYOND_CACHE if is_beyond else 1.0)
     cost = device_cost(task, seconds + choice.idle + other_seconds(task))
     if choice.idle:
         cost = cost.plus({"idle": -choice.idle})
-    if _is_read_as_it_lies(op):
+    if _is_read_directly(op):
         return cost
-    operands = _joined(op).rows_from, _joined(op).columns_from
+    operands = _flat(op).row_operand, _flat(op).column_operand
     copied = [m.spec.bytes for m in operands if op.leading_to(m.spec) or m.is_copied]
     return cost.plus({"copies": sum(copying_seconds(size, task.device) for size in copied)} if copied else {})
 
@@ -385,7 +389,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 _COMMON: dict[str, Any] = {
     "cost": _cost,
     "generate": generate,
-    "knobs": (TILE, STAGES, PARTS),
+    "knobs": (TILE, STAGES, SPLITS),
     "frugal": {KnobType.SPLIT_K: 1},
 }
 ENGINE = cuda_engine(

@@ -1,4 +1,4 @@
-"""What the matrix products of compute capability 9.0 ask for, and how a stack's batch axes are counted."""
+"""Requirements of the matrix products of compute capability 9.0, and the order of their batch axes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from graphdnn.tensors import TensorSpec, stride_order
 
 
 def batch_axes(op: FusedOp, written: TensorSpec) -> tuple[int, ...]:
-    """The result's batch axes that are longer than 1, as they lie in the tensor that is written, outermost first."""
+    """The batch axes longer than 1, in the memory order of ``written``, outermost first."""
     assert isinstance(op.anchor, Matmul)
     extents = op.anchor.c.extents
     return in_memory_order(written, tuple(j for j in range(len(extents) - 2) if extents[j] > 1))
@@ -29,17 +29,17 @@ def in_memory_order(written: TensorSpec, axes: tuple[int, ...]) -> tuple[int, ..
 
 
 def batch_space(op: FusedOp, written: TensorSpec) -> IndexSpace:
-    """The batch axes as every tensor that the result meets steps through them: one axis, where the engine serves it."""
-    return joined(op, written, batch_axes(op, written))
+    """The batch axes, merged where every tensor of the epilogue allows it: one axis, if the engine serves."""
+    return flattened(op, written, batch_axes(op, written))
 
 
-def joined(op: FusedOp, written: TensorSpec, axes: tuple[int, ...]) -> IndexSpace:
-    """Axes of the result, where they can be as one."""
+def flattened(op: FusedOp, written: TensorSpec, axes: tuple[int, ...]) -> IndexSpace:
+    """The given axes of the result, merged where every tensor of the epilogue allows it."""
     assert isinstance(op.anchor, Matmul)
     extents = op.anchor.c.extents
     space = IndexSpace(extents, tuple(Axis(extents[j], j) for j in axes))
-    met = [t for t in op.at_end() if not (t.is_by_value or t.is_constant)]
-    return collapsed(space, written, met, gen_index_axes(op.epilogue))
+    epilogue_tensors = [t for t in op.at_end() if not (t.is_by_value or t.is_constant)]
+    return collapsed(space, written, epilogue_tensors, gen_index_axes(op.epilogue))
 
 
 def written_tensor(op: FusedOp) -> TensorSpec:
@@ -57,8 +57,8 @@ def _types(task: Task) -> tuple[DataType, DataType]:
     return task.op.anchor.a.data_type, task.op.anchor.b.data_type
 
 
-def _uncounted(task: Task) -> str:
-    """Batch axes that do not become one in the result, or that are more than a map has."""
+def _unflattened_axes(task: Task) -> str:
+    """The batch axes, if they do not merge into one in the result or are more than a tensor map has; else nothing."""
     written = written_tensor(task.op)
     axes = batch_axes(task.op, written)
     if len(axes) <= MOST_BATCH_AXES and batch_space(task.op, written).rank <= 1:
@@ -67,24 +67,29 @@ def _uncounted(task: Task) -> str:
     return ", ".join(f"{extents[j]} (axis {j})" for j in axes)
 
 
-def matmul_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> tuple[Constraint, ...]:
-    """Ids begin with ``prefix``; for operands of these types, ``sums`` of floats."""
+def matmul_needs(prefix: str, pairs: Pairs, compute_type: DataType = DataType.FLOAT) -> tuple[Constraint, ...]:
+    """Constraints of an engine for operand types ``pairs``; their ids begin with ``prefix``.
 
-    def is_multiplied(task: Task) -> bool:
+    ``compute_type``: of sums of floats.
+    """
+
+    def has_served_types(task: Task) -> bool:
         return _is_matmul(task) and _types(task) in pairs
 
     return (
         needs_rule(f"{prefix}.operation", "matmul"),
         capability_need(prefix, _is_matmul),
         ROOM,
-        *operand_needs(prefix, pairs, sums, types=_types, tag="matmul", when=_is_matmul, multiplies=is_multiplied),
+        *operand_needs(
+            prefix, pairs, compute_type, types=_types, tag="matmul", when=_is_matmul, when_served=has_served_types
+        ),
         image_need(
             f"{prefix}.batch",
             "dims",
-            _uncounted,
+            _unflattened_axes,
             Empty(f"at most {MOST_BATCH_AXES} batch axes, which every tensor of the epilogue steps through as one"),
-            reason="a result's place in the stack is one number, an operand's at most three",
+            reason="the kernel counts the result's batch along one axis, and a tensor map has three batch axes",
             fix="lay batch axes behind one another, or use another engine",
-            when=is_multiplied,
+            when=has_served_types,
         ),
     )

@@ -1,4 +1,4 @@
-"""What the engines whose strided data gradients share a copied piece of dy among residues ask of a convolution."""
+"""Requirements of the strided data gradients whose residues share loads of dy."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     prologue_need,
 )
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
-from graphdnn.engines.cuda.sm90.halo.halo_dgrad_shape import shape_of, walk_through
+from graphdnn.engines.cuda.sm90.halo.halo_dgrad_shape import load_box_of, shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import TILE, choose
-from graphdnn.engines.cuda.sm90.sm90_requirements import neighbours_need, product_needs, types_of
+from graphdnn.engines.cuda.sm90.sm90_requirements import channels_last_need, gemm_needs, types_of
 from graphdnn.engines.cuda.sm90.tensor_maps import LIMITS
 from graphdnn.engines.engine import Task, image_need, need
 from graphdnn.operations import ConvBackwardData
 from graphdnn.rules import Constraint
 
-_MOST_RESIDUES = 4
+_MAX_RESIDUES = 4
 
 
 def _fits(task: Task) -> bool:
@@ -30,9 +30,9 @@ def _fits(task: Task) -> bool:
 
 
 def _outside(task: Task) -> str:
-    """Axes along which the walk through dy is not one of the copy unit's."""
-    walk, (low, high, furthest) = walk_through(task.op, False), LIMITS[2]
-    corners = zip(walk.lower[1:], walk.upper[1:], walk.reach[1:], strict=True)
+    """Axes along which the im2col box of dy exceeds the limits of TMA."""
+    box, (low, high, furthest) = load_box_of(task.op, False), LIMITS[2]
+    corners = zip(box.lower[1:], box.upper[1:], box.reach[1:], strict=True)
     return "; ".join(
         f"axis {axis}: from {lower} to {upper}, {reach} lines"
         for axis, (lower, upper, reach) in enumerate(corners)
@@ -41,62 +41,62 @@ def _outside(task: Task) -> str:
 
 
 def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
-    """Ids begin with ``prefix``; for operands of these types."""
+    """Constraints of an engine for operand types ``pairs``; their ids begin with ``prefix``."""
 
-    def _is_multiplied(task: Task) -> bool:
+    def _has_served_types(task: Task) -> bool:
         return is_convolution(task) and types_of(task) in pairs
 
-    def _is_gradient(task: Task) -> bool:
-        return _is_multiplied(task) and isinstance(task.op.anchor, ConvBackwardData)
+    def _is_dgrad(task: Task) -> bool:
+        return _has_served_types(task) and isinstance(task.op.anchor, ConvBackwardData)
 
     def _has_residues(task: Task) -> bool:
-        if not (_is_gradient(task) and is_plane(task)) or problem_of(task).groups > 1:
+        if not (_is_dgrad(task) and is_plane(task)) or problem_of(task).groups > 1:
             return False
-        return 1 < len(gemm_problem_of(task.op).residues) <= _MOST_RESIDUES
+        return 1 < len(gemm_problem_of(task.op).residues) <= _MAX_RESIDUES
 
     return (
-        *product_needs(prefix, pairs, _is_multiplied),
+        *gemm_needs(prefix, pairs, _has_served_types),
         direction_need(
             prefix,
             ConvBackwardData.tag,
-            "in the other directions no position is one of several residues",
-            lambda task: _is_multiplied(task) and not _is_gradient(task),
+            "only data gradients have residues",
+            lambda task: _has_served_types(task) and not _is_dgrad(task),
         ),
         problem_need(
             prefix,
             "spatial",
             Equals(2),
-            reason="a piece of dy has lines and pixels",
+            reason="a load of dy has rows and columns of pixels",
             fix="nothing to do: another engine serves other images",
-            when=_is_gradient,
+            when=_is_dgrad,
         ),
         problem_need(
             prefix,
             "groups",
             Equals(1),
-            reason="a piece of dy is multiplied by the filters of one group",
+            reason="a load of dy is multiplied by the filters of one group",
             fix="nothing to do: another engine serves groups",
-            when=_is_gradient,
+            when=_is_dgrad,
             attribute="w.dims",
         ),
         image_need(
             f"{prefix}.stride",
             "conv.filter_strides",
             lambda task: len(gemm_problem_of(task.op).residues),
-            OneOf(*range(2, _MOST_RESIDUES + 1)),
-            reason="residues of the positions modulo the stride share a piece of dy, and their sums are held at once",
+            OneOf(*range(2, _MAX_RESIDUES + 1)),
+            reason="the residues of the positions modulo the stride share loads of dy; a thread accumulates all",
             fix="nothing to do: another engine serves unit stride, and longer ones",
-            when=lambda task: _is_gradient(task) and is_plane(task),
+            when=lambda task: _is_dgrad(task) and is_plane(task),
         ),
         prologue_need(prefix, is_convolution),
         ROOM,
-        neighbours_need(prefix, "dx", _is_gradient),
+        channels_last_need(prefix, "dx", _is_dgrad),
         need(
             f"{prefix}.filter",
             "w.dims",
             lambda task: problem_of(task).w_extents,
-            Equals("a filter that leaves room for two pieces of dy"),
-            reason="all taps of a block's channels stay in shared memory",
+            Equals("a filter that leaves shared memory for two loads of dy"),
+            reason="all taps of a CTA's channels stay in shared memory",
             fix="nothing to do: another engine serves larger filters, and sums of more channels",
             when=lambda task: _has_residues(task) and not _fits(task),
         ),
@@ -104,8 +104,8 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             f"{prefix}.walk",
             "conv.pre_paddings",
             _outside,
-            Empty("padding and dilated filter within what the copy unit counts"),
-            reason="the copy unit counts the walk around an image in 8 bits",
+            Empty("padding and dilated filter within the limits of TMA im2col boxes"),
+            reason="TMA has 8 bits for the corners and offsets of an im2col box with two spatial axes",
             fix="nothing to do: another engine serves it",
             when=_has_residues,
         ),

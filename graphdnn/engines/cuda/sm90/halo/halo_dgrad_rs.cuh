@@ -1,40 +1,41 @@
-// Products of a strided data gradient whose rows pass through registers, once for all taps that read the same; those of a step
-// are read while the step's before are multiplied.
+// The main loop of hopper_halo_dgrad.cu with A in registers (wgmma RS): a warp loads the fragments of each tap group once, for all taps
+// of the group. The fragments of a K step are loaded while wgmma multiplies the step before.
 
-constexpr int RELEASES = 4;  // of a consumer, that free a stage: each warp has read for itself
+constexpr int RELEASES = 4;  // threads of a consumer that release a stage: one of each warp, because each warp loads for itself
 
-constexpr int MEETINGS = sizeof(COPY_OF_MEETING) / sizeof(int);
-typedef unsigned int Fragments[MEETINGS][4];
+constexpr int TAP_GROUPS = sizeof(LOAD_OF_GROUP) / sizeof(int);
+typedef unsigned int Fragments[TAP_GROUPS][4];
 
 __device__ __forceinline__ void fence_accumulators(Fragments& a) {
 #ifdef __CUDA_ARCH__
     #pragma unroll
-    for (int i = 0; i < MEETINGS; ++i)
+    for (int i = 0; i < TAP_GROUPS; ++i)
         #pragma unroll
         for (int j = 0; j < 4; ++j) asm volatile("" : "+r"(a[i][j])::"memory");
 #endif
 }
 
-template <int I> __device__ __forceinline__ void multiply_held(
-    Accum (&sum)[RESIDUES][ACCUMS], Fragments& a, smem_addr_t filters, int block, int k
+// Multiplies all taps at MMA K step `k`. The first tap of a residue overwrites its accumulators in channel block 0.
+template <int TAP> __device__ __forceinline__ void multiply_taps(
+    Accum (&accum)[RESIDUES][ACCUMS], Fragments& a, smem_addr_t filters, int channel_block, int k
 ) {
-    const smem_desc_t b = filters_at(filters + I * FILTER_BYTES) + k * OF_STEP;
-    wgmma_rs(sum[RESIDUE_OF_TAP[I]], a[MEETING_OF_TAP[I]], b, BEGINS[I] && k == 0 ? block : 1);
-    if constexpr (I + 1 < TAPS) multiply_held<I + 1>(sum, a, filters, block, k);
+    const smem_desc_t b = filter_desc(filters + TAP * FILTER_BYTES) + k * FILTER_DESC_STEP_K;
+    wgmma_rs(accum[RESIDUE_OF_TAP[TAP]], a[GROUP_OF_TAP[TAP]], b, IS_FIRST_OF_RESIDUE[TAP] && k == 0 ? channel_block : 1);
+    if constexpr (TAP + 1 < TAPS) multiply_taps<TAP + 1>(accum, a, filters, channel_block, k);
 }
 
-// All copies of a block of channels at once: nobody waits between reading rows and multiplying them.
-__device__ __forceinline__ void multiply_block(
-    Accum (&sum)[RESIDUES][ACCUMS], const Ring& ring, PipelineState<STAGES>& pipe, int&, smem_addr_t filters, int block
+// Multiplies a channel block. It waits for all its loads first, so nothing waits between loading fragments and multiplying them.
+__device__ __forceinline__ void multiply_channel_block(
+    Accum (&accum)[RESIDUES][ACCUMS], const ConsumerPipeline& smem, PipelineState<STAGES>& pipe, int&, smem_addr_t filters, int channel_block
 ) {
     const int lane = (int)threadIdx.x % 32;
     wgmma_wait<0>();
-    int from[COPIES], stage[COPIES];
+    int stage_offset[LOADS], stage[LOADS];
     #pragma unroll
-    for (int i = 0; i < COPIES; ++i, pipe.advance()) {
-        mbarrier_wait_parity(ring.full + 8 * pipe.stage, pipe.phase);
+    for (int i = 0; i < LOADS; ++i, pipe.advance()) {
+        mbarrier_wait_parity(smem.full + 8 * pipe.stage, pipe.phase);
         stage[i] = pipe.stage;
-        from[i] = pipe.stage * STAGE_BYTES;
+        stage_offset[i] = pipe.stage * STAGE_BYTES;
     }
     Fragments a[2];
     #pragma unroll
@@ -42,21 +43,21 @@ __device__ __forceinline__ void multiply_block(
         wgmma_wait<1>();
         fence_accumulators(a[k % 2]);
         #pragma unroll
-        for (int i = 0; i < MEETINGS; ++i) {
-            const int row = (int)threadIdx.x / 32 % 4 * 16 + lane % 16 + SHIFT_OF_MEETING[i];
-            load_matrices<false>(a[k % 2][i], ring.memory, from[COPY_OF_MEETING[i]] + row * SWIZZLE_BYTES + (((2 * k + lane / 16) ^ row % 8) << 4));
+        for (int i = 0; i < TAP_GROUPS; ++i) {
+            const int row = (int)threadIdx.x / 32 % 4 * 16 + lane % 16 + ROW_OFFSET_OF_GROUP[i];
+            ldmatrix_x4<false>(a[k % 2][i], smem.memory, stage_offset[LOAD_OF_GROUP[i]] + row * SWIZZLE_BYTES + (((2 * k + lane / 16) ^ row % 8) << 4));
         }
         fence_accumulators(a[k % 2]);
         #pragma unroll
-        for (int j = 0; j < RESIDUES; ++j) fence_accumulators(sum[j]);
+        for (int j = 0; j < RESIDUES; ++j) fence_accumulators(accum[j]);
         wgmma_fence();
-        multiply_held<0>(sum, a[k % 2], filters, block, k);
+        multiply_taps<0>(accum, a[k % 2], filters, channel_block, k);
         wgmma_commit();
     }
-    // Products have taken what this warp read, so it was read.
+    // wgmma has been issued with all fragments, so this warp's loads from the stages are complete.
     __syncwarp();
     #pragma unroll
-    for (int i = 0; i < COPIES; ++i)
-        if (lane == 0) mbarrier_arrive(ring.empty + 8 * stage[i]);
+    for (int i = 0; i < LOADS; ++i)
+        if (lane == 0) mbarrier_arrive(smem.empty + 8 * stage[i]);
 }
-__device__ __forceinline__ void free_last(const Ring&, int) {}
+__device__ __forceinline__ void release_last_stage(const ConsumerPipeline&, int) {}

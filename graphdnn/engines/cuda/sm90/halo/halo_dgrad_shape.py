@@ -1,51 +1,53 @@
-"""A strided data gradient as hopper_halo_dgrad.cu walks through it: places in dy, and what their taps read."""
+"""A strided data gradient as hopper_halo_dgrad.cu sees it: coarse pixels, tap groups, and the im2col box of dy."""
 
 from __future__ import annotations
 
 from math import prod
 
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
-from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import Shape
-from graphdnn.engines.cuda.sm90.halo.halo_shape import channels_of_row
-from graphdnn.engines.cuda.sm90.halo.tap_groups import meetings_of
-from graphdnn.engines.cuda.sm90.tensor_maps import Walk
-from graphdnn.engines.cuda.sm90.tma_operands import is_exchanged
+from graphdnn.engines.cuda.sm90.halo.halo_shape import channels_of_k_block
+from graphdnn.engines.cuda.sm90.halo.tap_groups import tap_groups_of
+from graphdnn.engines.cuda.sm90.tensor_maps import Im2colBox
+from graphdnn.engines.cuda.sm90.tma_operands import is_filter_transposed
 from graphdnn.engines.memoization import memoize
 from graphdnn.fusion.fused_graph import FusedOp
 
-_LINE, _PIXEL = 1, 2  # the spatial axes that there are, of three
+_ROW_AXIS, _COLUMN_AXIS = 1, 2  # of three spatial axes; the first has extent 1
 
 
-def walked_of(op: FusedOp, is_apart: bool) -> tuple[int, int]:
-    """Lines and pixels of the walk. Where taps read behind what is copied for the first, a line goes on for it."""
-    product = gemm_problem_of(op)
-    lines, pixels = (max(residue.pixels[d] for residue in product.residues) for d in (_LINE, _PIXEL))
-    return lines, pixels + (0 if is_apart else meetings_of(product).reach)
+def coarse_extents_of(op: FusedOp, is_disjoint: bool) -> tuple[int, int]:
+    """Height and width of the traversal. Unless ``is_disjoint``, a row continues for the taps of its last pixels."""
+    gemm = gemm_problem_of(op)
+    height, width = (max(residue.pixels[d] for residue in gemm.residues) for d in (_ROW_AXIS, _COLUMN_AXIS))
+    return height, width + (0 if is_disjoint else tap_groups_of(gemm).reach)
 
 
-def walk_through(op: FusedOp, is_apart: bool) -> Walk:
-    product, meetings, walked = gemm_problem_of(op), meetings_of(gemm_problem_of(op)), walked_of(op, is_apart)
-    first = 0, meetings.lines[0], meetings.pixel
-    upper = [first[d] + walked[d - 1] - product.image[d] for d in (_LINE, _PIXEL)]
-    reach = meetings.lines[-1] - meetings.lines[0], meetings.reach
-    return Walk(first, (0, *upper), (0, 0, 0), (0, *reach))
+def load_box_of(op: FusedOp, is_disjoint: bool) -> Im2colBox:
+    """The im2col box of dy for all coarse pixels and loads."""
+    gemm, extents = gemm_problem_of(op), coarse_extents_of(op, is_disjoint)
+    tap_groups = tap_groups_of(gemm)
+    lower = 0, tap_groups.rows[0], tap_groups.column
+    upper = [lower[d] + extents[d - 1] - gemm.image[d] for d in (_ROW_AXIS, _COLUMN_AXIS)]
+    reach = tap_groups.rows[-1] - tap_groups.rows[0], tap_groups.reach
+    return Im2colBox(lower, (0, *upper), (0, 0, 0), (0, *reach))
 
 
 @memoize
 def shape_of(op: FusedOp) -> Shape:
-    product = gemm_problem_of(op)
-    meetings = meetings_of(product)
+    gemm = gemm_problem_of(op)
+    tap_groups = tap_groups_of(gemm)
     return Shape(
-        places=product.roles.problem.n * prod(walked_of(op, True)),
-        places_in_lines=product.roles.problem.n * prod(walked_of(op, False)),
-        residues=len(product.residues),
-        lines=len(meetings.lines),
-        reach=meetings.reach,
-        meetings=len(meetings.places),
-        taps=len(meetings.taps),
-        blocks=-(-product.channels // channels_of_row(product)),
-        columns=product.outer_channels,
-        is_across=not is_exchanged(product.roles),
-        result_bytes=sizes_of(op).result_bytes,
+        coarse_pixels=gemm.roles.problem.n * prod(coarse_extents_of(op, True)),
+        padded_coarse_pixels=gemm.roles.problem.n * prod(coarse_extents_of(op, False)),
+        residues=len(gemm.residues),
+        rows=len(tap_groups.rows),
+        reach=tap_groups.reach,
+        tap_groups=len(tap_groups.offsets),
+        taps=len(tap_groups.taps),
+        channel_blocks=-(-gemm.channels // channels_of_k_block(gemm)),
+        columns=gemm.outer_channels,
+        is_mn_major=not is_filter_transposed(gemm.roles),
+        result_bytes=gemm_shape_of(op).result_bytes,
     )

@@ -1,44 +1,45 @@
-// Products of a strided data gradient whose rows are read from shared memory, once for each tap.
+// The main loop of hopper_halo_dgrad.cu with A in shared memory (wgmma SS): each tap reads its pixels by a descriptor of its own.
 
-constexpr int RELEASES = 1;  // of a consumer, that free a stage
+constexpr int RELEASES = 1;  // threads of a consumer that release a stage
 
-// The taps that read one copy of a block of channels; the first of each residue with the first block begins its sums. Products
-// of one residue wait for each other: they take turns with those of others.
-template <int COPY, int I> __device__ __forceinline__ void multiply_taps(
-    Accum (&sum)[RESIDUES][ACCUMS], smem_addr_t pixels, smem_addr_t filters, int block, int k
+// Multiplies, at MMA K step `k`, the taps that read load LOAD. The first tap of a residue overwrites its accumulators in channel block
+// 0. wgmma on the same accumulators are serialized, so the taps of different residues alternate.
+template <int LOAD, int TAP> __device__ __forceinline__ void multiply_taps(
+    Accum (&accum)[RESIDUES][ACCUMS], smem_addr_t pixels, smem_addr_t filters, int channel_block, int k
 ) {
-    constexpr int MEETING = MEETING_OF_TAP[I];
-    if constexpr (COPY_OF_MEETING[MEETING] == COPY) {
-        const smem_desc_t a = make_desc<false>(pixels) + SHIFT_OF_MEETING[MEETING] * (SWIZZLE_BYTES >> 4);
-        const smem_desc_t b = filters_at(filters + I * FILTER_BYTES);
-        wgmma_ss(sum[RESIDUE_OF_TAP[I]], a + k * DESC_STEP_K<false>, b + k * OF_STEP, BEGINS[I] && k == 0 ? block : 1);
+    constexpr int GROUP = GROUP_OF_TAP[TAP];
+    if constexpr (LOAD_OF_GROUP[GROUP] == LOAD) {
+        const smem_desc_t a = make_desc<false>(pixels) + ROW_OFFSET_OF_GROUP[GROUP] * (SWIZZLE_BYTES >> 4);
+        const smem_desc_t b = filter_desc(filters + TAP * FILTER_BYTES);
+        wgmma_ss(accum[RESIDUE_OF_TAP[TAP]], a + k * DESC_STEP_K<false>, b + k * FILTER_DESC_STEP_K, IS_FIRST_OF_RESIDUE[TAP] && k == 0 ? channel_block : 1);
     }
-    if constexpr (I + 1 < TAPS) multiply_taps<COPY, I + 1>(sum, pixels, filters, block, k);
+    if constexpr (TAP + 1 < TAPS) multiply_taps<LOAD, TAP + 1>(accum, pixels, filters, channel_block, k);
 }
 
-template <int COPY> __device__ __forceinline__ void multiply_copies(
-    Accum (&sum)[RESIDUES][ACCUMS], const Ring& ring, PipelineState<STAGES>& pipe, int& previous, smem_addr_t filters, int block
+template <int LOAD> __device__ __forceinline__ void multiply_loads(
+    Accum (&accum)[RESIDUES][ACCUMS], const ConsumerPipeline& smem, PipelineState<STAGES>& pipe, int& unreleased, smem_addr_t filters, int channel_block
 ) {
-    mbarrier_wait_parity(ring.full + 8 * pipe.stage, pipe.phase);
+    mbarrier_wait_parity(smem.full + 8 * pipe.stage, pipe.phase);
     #pragma unroll
-    for (int j = 0; j < RESIDUES; ++j) fence_accumulators(sum[j]);
+    for (int j = 0; j < RESIDUES; ++j) fence_accumulators(accum[j]);
     wgmma_fence();
     #pragma unroll
-    for (int k = 0; k < 4; ++k) multiply_taps<COPY, 0>(sum, ring.stages + pipe.stage * STAGE_BYTES, filters, block, k);
+    for (int k = 0; k < 4; ++k) multiply_taps<LOAD, 0>(accum, smem.stages + pipe.stage * STAGE_BYTES, filters, channel_block, k);
     wgmma_commit();
     wgmma_wait<1>();
-    // The copy before this one is read: its stage may be filled again.
-    if (previous >= 0 && threadIdx.x % 128 == 0) mbarrier_arrive(ring.empty + 8 * previous);
-    previous = pipe.stage;
+    // The wgmma group of the previous load is complete, so the producer may fill its stage.
+    if (unreleased >= 0 && threadIdx.x % 128 == 0) mbarrier_arrive(smem.empty + 8 * unreleased);
+    unreleased = pipe.stage;
     pipe.advance();
-    if constexpr (COPY + 1 < COPIES) multiply_copies<COPY + 1>(sum, ring, pipe, previous, filters, block);
+    if constexpr (LOAD + 1 < LOADS) multiply_loads<LOAD + 1>(accum, smem, pipe, unreleased, filters, channel_block);
 }
 
-__device__ __forceinline__ void multiply_block(
-    Accum (&sum)[RESIDUES][ACCUMS], const Ring& ring, PipelineState<STAGES>& pipe, int& previous, smem_addr_t filters, int block
+// Multiplies a channel block. `unreleased`: the stage that the last wgmma group reads, -1 before the first.
+__device__ __forceinline__ void multiply_channel_block(
+    Accum (&accum)[RESIDUES][ACCUMS], const ConsumerPipeline& smem, PipelineState<STAGES>& pipe, int& unreleased, smem_addr_t filters, int channel_block
 ) {
-    multiply_copies<0>(sum, ring, pipe, previous, filters, block);
+    multiply_loads<0>(accum, smem, pipe, unreleased, filters, channel_block);
 }
-__device__ __forceinline__ void free_last(const Ring& ring, int previous) {
-    if (threadIdx.x % 128 == 0) mbarrier_arrive(ring.empty + 8 * previous);
+__device__ __forceinline__ void release_last_stage(const ConsumerPipeline& smem, int unreleased) {
+    if (threadIdx.x % 128 == 0) mbarrier_arrive(smem.empty + 8 * unreleased);
 }

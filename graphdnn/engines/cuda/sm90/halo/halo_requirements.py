@@ -1,4 +1,4 @@
-"""What the engine that copies a patch of an image once for all taps asks of a convolution."""
+"""Requirements of the convolution whose taps share a halo tile."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_conv
 from graphdnn.engines.cuda.sm90.flat_pixels import is_flat
 from graphdnn.engines.cuda.sm90.halo.halo_shape import shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_tile_choice import TILE, choose
-from graphdnn.engines.cuda.sm90.halo.shared_tile_requirements import is_one_walk, patch_needs
-from graphdnn.engines.cuda.sm90.sm90_requirements import is_wgrad, neighbours_need, product_needs, types_of
+from graphdnn.engines.cuda.sm90.halo.shared_tile_requirements import halo_tile_needs, is_one_gemm
+from graphdnn.engines.cuda.sm90.sm90_requirements import channels_last_need, gemm_needs, is_wgrad, types_of
 from graphdnn.engines.engine import Task, image_need, kind_need
 from graphdnn.rules import Constraint
 
@@ -19,45 +19,45 @@ def _fits(task: Task) -> bool:
 
 
 def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
-    """Ids begin with ``prefix``; for operands of these types."""
+    """Constraints of an engine for operand types ``pairs``; their ids begin with ``prefix``."""
 
-    def _is_multiplied(task: Task) -> bool:
+    def _has_served_types(task: Task) -> bool:
         return is_convolution(task) and types_of(task) in pairs
 
-    def _is_pixels(task: Task) -> bool:
-        """The columns of the product are channels: no filter gradient."""
-        return _is_multiplied(task) and not is_wgrad(task)
+    def _has_pixel_rows(task: Task) -> bool:
+        """Whether pixels are the rows of the GEMM: no filter gradient."""
+        return _has_served_types(task) and not is_wgrad(task)
 
     return (
-        *product_needs(prefix, pairs, _is_multiplied),
+        *gemm_needs(prefix, pairs, _has_served_types),
         kind_need(
             f"{prefix}.direction",
             "operation",
             lambda task: roles_of(task).direction,
             OneOf("fprop", "dgrad"),
-            reason="a filter gradient adds over pixels: its taps share sums, not what is copied",
+            reason="a filter gradient sums over pixels, and its taps have accumulators of their own",
             fix="nothing to do: another engine serves filter gradients",
-            when=_is_multiplied,
+            when=_has_served_types,
         ),
-        *patch_needs(
+        *halo_tile_needs(
             prefix,
-            _is_pixels,
+            _has_pixel_rows,
             "w.dims",
-            stride="neighbouring rows of the product read neighbouring pixels, as they lie in shared memory",
-            groups="a patch is multiplied by the filters of one group",
-            shares=lambda task: not is_flat(task.op),
+            stride="neighbouring rows of the GEMM read neighbouring pixels: neighbouring rows of shared memory",
+            groups="a halo tile is multiplied by the filters of one group",
+            shares_loads=lambda task: not is_flat(task.op),
             volumes=True,
         ),
         prologue_need(prefix, is_convolution),
-        neighbours_need(prefix, "y", _is_pixels),
+        channels_last_need(prefix, "y", _has_pixel_rows),
         image_need(
             f"{prefix}.filter",
             "w.dims",
             lambda task: shape_of(task.op).taps,
-            Equals("a filter that leaves room for a patch and what its taps reach"),
-            reason="a patch with the pixels around it lies in shared memory twice for each warpgroup, beside filters"
-            " of one tap, all of them",
+            Equals("a filter that leaves shared memory for halo tiles"),
+            reason="shared memory holds two halo tiles for each warpgroup, beside the stages of the filter, or the"
+            " whole filter if it has one tap",
             fix="nothing to do: another engine serves large and dilated filters, and one tap of many channels",
-            when=lambda task: _is_pixels(task) and is_one_walk(task, volumes=True) and not _fits(task),
+            when=lambda task: _has_pixel_rows(task) and is_one_gemm(task, volumes=True) and not _fits(task),
         ),
     )

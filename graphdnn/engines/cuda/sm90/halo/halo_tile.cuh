@@ -103,11 +103,11 @@ __device__ __forceinline__ RowCoords halo_row_coords(const Params& p, int tile, 
         bool is_inside = is_tile && coord.h + h < (int)p.pixels[1] && coord.w + w < (int)p.pixels[2];
         if constexpr (FLAT_ROWS) is_inside = is_inside && h < TILE_H && w < TILE_W;
         rows.is_inside[i] = is_inside;
-        rows.at[i][0] = is_inside ? coord.n : 0;
-        rows.at[i][1] = rows.at[i][2] = 0;
-        rows.at[i][3] = is_inside ? coord.d : 0;
-        rows.at[i][4] = is_inside ? coord.h + h : 0;
-        rows.at[i][5] = is_inside ? coord.w + w : 0;
+        rows.coord[i][0] = is_inside ? coord.n : 0;
+        rows.coord[i][1] = rows.coord[i][2] = 0;
+        rows.coord[i][3] = is_inside ? coord.d : 0;
+        rows.coord[i][4] = is_inside ? coord.h + h : 0;
+        rows.coord[i][5] = is_inside ? coord.w + w : 0;
     }
     return rows;
 }
@@ -116,9 +116,9 @@ __device__ __forceinline__ RowCoords halo_row_coords(const Params& p, int tile, 
 __device__ __forceinline__ RowCoords depth_slice_coords(const Params& p, RowCoords rows, int slice) {
     #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        const int d = rows.at[i][3] + slice;
+        const int d = rows.coord[i][3] + slice;
         rows.is_inside[i] = rows.is_inside[i] && d < (int)p.pixels[0];
-        rows.at[i][3] = rows.is_inside[i] ? d : 0;
+        rows.coord[i][3] = rows.is_inside[i] ? d : 0;
     }
     return rows;
 }
@@ -142,9 +142,9 @@ __device__ __forceinline__ bool is_tail(const Params& p, const KBlock& k_block) 
 __device__ __forceinline__ void load_halo_tile(
     const Params& p, smem_addr_t to, smem_addr_t barrier, const KBlock& k_block, const HaloTileCoord& coord
 ) {
-    const int w = coord.w + (int)p.lowest[2], h = coord.h + (int)p.lowest[1];
+    const int w = coord.w + (int)p.lower_corner[2], h = coord.h + (int)p.lower_corner[1];
     if constexpr (SPATIAL == 3) {
-        const int d = coord.d * (int)p.traversal_stride[0] + (int)p.lowest[0] + k_block.slice * abs((int)p.dilation[0]);
+        const int d = coord.d * (int)p.traversal_stride[0] + (int)p.lower_corner[0] + k_block.slice * abs((int)p.dilation[0]);
         tma_load_tile(to, p.im2col_map[0], barrier, k_block.channel_block * TILE_K, w, h, d, coord.n);
     } else {
         tma_load_tile(to, p.im2col_map[0], barrier, k_block.channel_block * TILE_K, w, h, coord.n);
@@ -157,7 +157,7 @@ __device__ __forceinline__ void load_filter_tap(
 ) {
     const int r = tap / TAPS_W, s = tap - r * TAPS_W, block = k_block.channel_block;
     const int filter_tap =
-        (int)p.tap_first + k_block.slice * (int)p.tap_index_stride[0] + r * (int)p.tap_index_stride[1] + s * (int)p.tap_index_stride[2];
+        (int)p.first_tap_index + k_block.slice * (int)p.tap_index_stride[0] + r * (int)p.tap_index_stride[1] + s * (int)p.tap_index_stride[2];
     if constexpr (FILTER_MN_MAJOR) {
         #pragma unroll
         for (int j = 0; j < FILTER_SLABS; ++j)

@@ -1,4 +1,4 @@
-"""Patches of pixels that share what their taps read: the rows of a product that they are, and their shared memory."""
+"""Halo tiles of hopper_halo.cu: extents, MMA rows, registers and shared memory."""
 
 from __future__ import annotations
 
@@ -6,38 +6,41 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from graphdnn.device.multiprocessor import RESERVED
-from graphdnn.engines.cuda.sm90.tile import PANEL, ROW
+from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, SWIZZLE_BYTES
 
-_KEPT = RESERVED + 256  # bytes of shared memory: the system's, and barriers
-BARRIERS = 16  # bytes for each stage
-BOX_ROW = 64  # bytes of channels that a residual comes in
-_MOST_STREAMED_SUMS, _MOST_STREAMED_BYTES = 128, 2  # of a thread, and of an element of the residual
-_MOST_BYTES_OUT = 4  # of an element that leaves, and of all that is read for it
-_MOST_STAGES, MOST_FILTERS, LEAST_FILTERS = 4, 8, 3
-_LONGEST_BOX = 256
-_WIDEST = 96  # columns of a product of one of four consumers, for which registers suffice
-_OTHER_REGISTERS = 40  # of a thread, than those of sums and of what stays
+_RESERVED = RESERVED + 256  # bytes of shared memory: the system's part, and barriers
+BARRIERS = 16  # bytes of barriers for each stage
+RESIDUAL_BOX_BYTES = 64  # bytes of channels in a TMA box of a residual
+_MAX_RESIDUAL_ACCUMULATORS, _MAX_RESIDUAL_BYTES = (
+    128,
+    2,
+)  # accumulators of a thread, and bytes of a residual's element, with which TMA loads the residual
+_MAX_RESULT_BYTES = 4  # bytes of an element that is stored, with its epilogue operands
+_MAX_STAGES, MAX_FILTER_STAGES, MIN_FILTER_STAGES = 4, 8, 3
+_MAX_BOX = 256  # elements of a TMA box along an axis
+_MAX_DEPTH_SLICE_COLUMNS = 96  # columns of an MMA with depth slices, for which registers suffice
+_OTHER_REGISTERS = 40  # of a thread beside accumulators and kept operands
 
 
 class Shape(NamedTuple):
-    """What the choice depends on. Pairs are of lines and of pixels in a line."""
+    """What the choice depends on. Pairs are (height, width)."""
 
     images: int
     pixels: tuple[int, int]  # of the result
     taps: tuple[int, int]
-    step: tuple[int, int]  # from tap to tap
-    blocks: int  # 128 bytes of channels that are summed
-    slices: int  # 32s of these bytes that are multiplied
+    dilation: tuple[int, int]
+    k_blocks: int  # of 128 bytes of channels, at all taps along the depth
+    mma_k_steps: int  # of 32 bytes; steps without channels do not count
     columns: int
-    column_unit: int  # of filters in shared memory, where there are so many
-    result_bytes: int  # of an element that leaves, and of what is read for it
-    streamed_bytes: int = 0  # of those, what the copy unit may bring
-    slices_out: int = 1  # of the result along the first of three axes; they count as images
-    deep: int = 1  # taps along it, which are counted as blocks, if the slices they meet follow each other
-    row: int = ROW  # bytes of channels that are copied at a time
-    are_bytes: bool = False  # the operands
-    kept_bytes: int = 0  # that are read for a column
-    is_permutable: bool = False  # filters may change places on their way to shared memory
+    column_multiple: int  # shared memory has a multiple of so many columns, if there are as many
+    result_bytes: int  # of an element that is stored, and of its epilogue operands
+    tma_residual_bytes: int = 0  # the part of ``result_bytes`` that TMA may load
+    output_slices: int = 1  # depth slices of the result, which count as images
+    depth_taps: int = 1  # taps along the depth, if their slices are consecutive; else 1
+    pixel_bytes: int = SWIZZLE_BYTES  # bytes of channels of a pixel in a K block
+    are_bytes: bool = False  # operands have one byte
+    column_operand_bytes: int = 0  # of a column
+    is_permutable: bool = False  # TMA may permute the rows of the filter
 
     @property
     def tap_count(self) -> int:
@@ -45,136 +48,152 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Halo:
-    """A consumer's patch, or several, and columns. ``is_linear``: the pixels of its lines follow each other in a
-    product's rows.
+class HaloTile:
+    """One or several tiles of ``height`` x ``width`` pixels of a consumer, by ``bn`` columns.
+
+    ``has_flat_rows``: MMA rows are consecutive pixels of the halo tile; otherwise they are blocks of 8 x 8 pixels.
     """
 
-    tall: int
-    wide: int
+    height: int
+    width: int
     bn: int
     consumers: int
-    is_resident: bool
-    is_linear: bool = False
-    held: int = 1  # patches of a consumer
-    is_deep: bool = False  # a slice of the image is multiplied once for all slices of the result that it meets
+    is_weight_stationary: bool
+    has_flat_rows: bool = False
+    halo_tiles: int = 1  # of a consumer
+    has_depth_slices: bool = False  # a depth slice of the image is multiplied once for all output slices
 
     @property
     def name(self) -> str:
-        several = f"{self.held}x" if self.held > 1 else ""
-        return f"{several}{self.tall}x{self.wide}x{self.bn}_{self.consumers}{self.kind}"
+        several = f"{self.halo_tiles}x" if self.halo_tiles > 1 else ""
+        return f"{several}{self.height}x{self.width}x{self.bn}_{self.consumers}{self.kind}"
 
     @property
     def kind(self) -> str:
-        """In names."""
-        return "deep" if self.is_deep else "resident" if self.is_resident else "ring"
+        """The last part of the name."""
+        return "deep" if self.has_depth_slices else "resident" if self.is_weight_stationary else "ring"
 
     @property
-    def is_turned(self) -> bool:
-        """Whether the pixels are the columns of the product."""
+    def swap_ab(self) -> bool:
+        """Whether the pixels are the columns of the GEMM."""
         return False
 
     @property
-    def of_block(self) -> int:
-        """Patches that consumers have together."""
-        return 1 if self.is_resident else self.held * self.consumers
+    def halo_tiles_per_cta(self) -> int:
+        """Halo tiles that all consumers of a CTA share in a stage."""
+        return 1 if self.is_weight_stationary else self.halo_tiles * self.consumers
 
     def columns(self, shape: Shape) -> int:
-        """Of a product."""
-        return self.beside(shape) * self.bn
+        """Columns of an MMA."""
+        return self.depth_slices(shape) * self.bn
 
     def registers(self, shape: Shape) -> tuple[int, int]:
-        """Of a thread that multiplies and of one that copies. Where two patches leave registers over, filters along k
-        are multiplied 1 to 2 % faster without them, those across k 3 % slower; copies of a residual need them.
+        """Registers of a consumer thread and of a producer thread.
+
+        With two halo tiles and spare registers, K-major filters are 1 to 2 % faster if consumers do not have these
+        registers; MN-major ones are 3 % slower. A producer that loads a residual needs them.
         """
-        is_spare = self.held > 1 and self.sums(shape) <= _MOST_STREAMED_SUMS and shape.column_unit == 1
-        if is_spare or self.streams(shape):
+        is_spare = (
+            self.halo_tiles > 1
+            and self.accumulators(shape) <= _MAX_RESIDUAL_ACCUMULATORS
+            and shape.column_multiple == 1
+        )
+        if is_spare or self.loads_residual(shape):
             return 232, 40
         return {1: (240, 56), 2: (240, 24), 3: (160, 24), 4: (112, 24)}[self.consumers]
 
-    def reached(self, shape: Shape) -> tuple[int, int]:
-        """Lines and pixels of the image that a patch's taps read."""
-        reach = [(taps - 1) * step for taps, step in zip(shape.taps, shape.step, strict=True)]
-        return self.tall + reach[0], self.wide + reach[1]
+    def halo_extents(self, shape: Shape) -> tuple[int, int]:
+        """Height and width of the halo tile: the pixels of the image that the taps of a tile read."""
+        reach = [(taps - 1) * dilation for taps, dilation in zip(shape.taps, shape.dilation, strict=True)]
+        return self.height + reach[0], self.width + reach[1]
 
-    def groups_of_rows(self, shape: Shape) -> int:
-        """64s of rows of the product."""
-        if not self.is_linear:
-            return self.held * self.tall * self.wide // PANEL
-        return self.held * -(-((self.tall - 1) * self.reached(shape)[1] + self.wide) // PANEL)
+    def mma_tiles(self, shape: Shape) -> int:
+        """MMA tiles of 64 rows of a consumer."""
+        if not self.has_flat_rows:
+            return self.halo_tiles * self.height * self.width // SLAB_ROWS
+        return self.halo_tiles * -(-((self.height - 1) * self.halo_extents(shape)[1] + self.width) // SLAB_ROWS)
 
-    def landing(self, shape: Shape) -> int:
-        """Bytes of the image that one copy brings."""
-        lines, pitch = self.reached(shape)
-        return lines * pitch * shape.row
+    def load_bytes(self, shape: Shape) -> int:
+        """Bytes of one TMA load of a halo tile."""
+        halo_height, halo_width = self.halo_extents(shape)
+        return halo_height * halo_width * shape.pixel_bytes
 
-    def patch_bytes(self, shape: Shape) -> int:
-        """Of a patch, and of what rows that nobody stores read after it."""
-        lines, pitch = self.reached(shape)
-        rows = lines * pitch
-        if self.is_linear:
-            last_tap = (lines - self.tall) * pitch + pitch - self.wide
-            rows = max(rows, PANEL * self.groups_of_rows(shape) // self.held + last_tap)
-        return -(-rows * shape.row // 1024) * 1024
+    def halo_tile_bytes(self, shape: Shape) -> int:
+        """Bytes of a halo tile in shared memory, with the bytes behind it that MMA rows without a result read."""
+        halo_height, halo_width = self.halo_extents(shape)
+        rows = halo_height * halo_width
+        if self.has_flat_rows:
+            last_tap = (halo_height - self.height) * halo_width + halo_width - self.width
+            rows = max(rows, SLAB_ROWS * self.mma_tiles(shape) // self.halo_tiles + last_tap)
+        return -(-rows * shape.pixel_bytes // 1024) * 1024
 
     def filter_bytes(self, shape: Shape) -> int:
-        """Of one tap."""
-        columns = self.bn if self.bn < shape.column_unit else -(-self.bn // shape.column_unit) * shape.column_unit
-        return columns * shape.row
+        """Bytes of one tap of the filter."""
+        columns = (
+            self.bn if self.bn < shape.column_multiple else -(-self.bn // shape.column_multiple) * shape.column_multiple
+        )
+        return columns * shape.pixel_bytes
 
-    def streams(self, shape: Shape) -> bool:
-        """Whether a residual comes through shared memory: registers hold it beside the sums it is added to."""
-        holds = shape.streamed_bytes <= _MOST_STREAMED_BYTES and shape.result_bytes <= _MOST_BYTES_OUT
-        return self.held > 1 and shape.streamed_bytes > 0 and holds and self.sums(shape) <= _MOST_STREAMED_SUMS
+    def loads_residual(self, shape: Shape) -> bool:
+        """Whether TMA loads the residual: registers hold it beside the accumulators."""
+        return (
+            self.halo_tiles > 1
+            and 0 < shape.tma_residual_bytes <= _MAX_RESIDUAL_BYTES
+            and shape.result_bytes <= _MAX_RESULT_BYTES
+            and self.accumulators(shape) <= _MAX_RESIDUAL_ACCUMULATORS
+        )
 
-    def sums(self, shape: Shape) -> int:
-        """Of a thread."""
-        return self.groups_of_rows(shape) * self.beside(shape) * self.bn // 2
+    def accumulators(self, shape: Shape) -> int:
+        """Accumulators of a thread."""
+        return self.mma_tiles(shape) * self.depth_slices(shape) * self.bn // 2
 
-    def keeps(self, shape: Shape) -> bool:
-        """Whether registers hold what the epilogue reads for a lane's columns, beside sums (as in hopper_halo.cu)."""
-        kept = self.bn // 16 * shape.kept_bytes
-        return self.sums(shape) + kept + _OTHER_REGISTERS <= self.registers(shape)[0]
+    def keeps_operands(self, shape: Shape) -> bool:
+        """Whether registers hold the column operands beside the accumulators, as in hopper_halo.cu."""
+        operand_registers = self.bn // 16 * shape.column_operand_bytes
+        return self.accumulators(shape) + operand_registers + _OTHER_REGISTERS <= self.registers(shape)[0]
 
-    def beside(self, shape: Shape) -> int:
-        """Slices of the result whose sums lie side by side."""
-        return shape.deep if self.is_deep else 1
+    def depth_slices(self, shape: Shape) -> int:
+        """Output slices whose accumulators a thread holds side by side."""
+        return shape.depth_taps if self.has_depth_slices else 1
 
     def residual_bytes(self, shape: Shape) -> int:
-        """Half of the residual, and its barriers."""
-        if not self.streams(shape):
+        """Bytes of half of the residual, and of its barriers."""
+        if not self.loads_residual(shape):
             return 0
-        boxes = self.held * -(-self.bn * shape.streamed_bytes // BOX_ROW)  # of a consumer
-        return self.consumers * (-(-boxes // 2) * self.tall * self.wide * BOX_ROW + BARRIERS)
+        boxes = self.halo_tiles * -(-self.bn * shape.tma_residual_bytes // RESIDUAL_BOX_BYTES)  # of a consumer
+        return self.consumers * (-(-boxes // 2) * self.height * self.width * RESIDUAL_BOX_BYTES + BARRIERS)
 
     def stages(self, shape: Shape, shared_memory: int) -> tuple[int, int] | None:
-        """Of patches and of filters, of which resident ones have one; None if they do not fit."""
-        return self._stages(shape, shared_memory - _KEPT) if self.serves(shape) else None
+        """Stages of halo tiles and of filters; stationary filters have one. None if they do not fit."""
+        return self._stages(shape, shared_memory - _RESERVED) if self.serves(shape) else None
 
     def serves(self, shape: Shape) -> bool:
-        """Shared memory aside."""
-        if shape.tap_count == 1 and not self.is_resident:
+        """Whether the tile serves the shape, apart from shared memory."""
+        if shape.tap_count == 1 and not self.is_weight_stationary:
             return False
-        if self.is_deep and (shape.deep == 1 or self.beside(shape) * self.bn > _WIDEST):
+        if self.has_depth_slices and (
+            shape.depth_taps == 1 or self.depth_slices(shape) * self.bn > _MAX_DEPTH_SLICE_COLUMNS
+        ):
             return False
-        return max(self.reached(shape)) <= _LONGEST_BOX
+        return max(self.halo_extents(shape)) <= _MAX_BOX
 
     def _stages(self, shape: Shape, space: int) -> tuple[int, int] | None:
-        patch, taps = self.patch_bytes(shape), self.filter_bytes(shape)
-        if self.is_resident:
-            left = space - shape.tap_count * shape.blocks * taps
-            stages = min(_MOST_STAGES, left // (self.consumers * (patch + BARRIERS)))
+        tile_bytes, taps = self.halo_tile_bytes(shape), self.filter_bytes(shape)
+        if self.is_weight_stationary:
+            room = space - shape.tap_count * shape.k_blocks * taps
+            stages = min(_MAX_STAGES, room // (self.consumers * (tile_bytes + BARRIERS)))
             return (stages, 1) if stages >= 2 and shape.columns <= self.bn else None
-        left = space - 2 * self.held * self.consumers * patch - BARRIERS * 2 - self.residual_bytes(shape)
-        filters = min(MOST_FILTERS, left // (taps + BARRIERS))
-        return (2, filters) if filters >= LEAST_FILTERS else None
+        room = space - 2 * self.halo_tiles * self.consumers * tile_bytes - BARRIERS * 2 - self.residual_bytes(shape)
+        filter_stages = min(MAX_FILTER_STAGES, room // (taps + BARRIERS))
+        return (2, filter_stages) if filter_stages >= MIN_FILTER_STAGES else None
 
-    def patches(self, shape: Shape) -> tuple[int, int]:
-        """Down and across an image."""
-        return -(-shape.pixels[0] // self.tall), -(-shape.pixels[1] // self.wide)
+    def tiles_of_image(self, shape: Shape) -> tuple[int, int]:
+        """Tiles along the height and the width of an image."""
+        return -(-shape.pixels[0] // self.height), -(-shape.pixels[1] // self.width)
 
-    def shared_bytes(self, shape: Shape, stages: int, filters: int) -> int:
-        panels = shape.tap_count * shape.blocks if self.is_resident else filters
-        rings = self.consumers if self.is_resident else 1
-        held = self.held * self.consumers * stages * self.patch_bytes(shape) + panels * self.filter_bytes(shape)
-        return held + BARRIERS * (rings * stages + filters) + self.residual_bytes(shape)
+    def shared_bytes(self, shape: Shape, stages: int, filter_stages: int) -> int:
+        taps_in_smem = shape.tap_count * shape.k_blocks if self.is_weight_stationary else filter_stages
+        pipelines = self.consumers if self.is_weight_stationary else 1
+        halo_tiles = self.halo_tiles * self.consumers * stages * self.halo_tile_bytes(shape)
+        operands = halo_tiles + taps_in_smem * self.filter_bytes(shape)
+        return operands + BARRIERS * (pipelines * stages + filter_stages) + self.residual_bytes(shape)

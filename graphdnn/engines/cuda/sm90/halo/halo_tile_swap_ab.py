@@ -1,51 +1,55 @@
-"""Patches of pixels that are the columns of a product, whose rows are channels (hopper_halo_swap_ab.cu)."""
+"""Halo tiles whose pixels are the columns of the GEMM (hopper_halo_swap_ab.cu)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphdnn.engines.cuda.sm90.halo.halo_tile import BARRIERS, LEAST_FILTERS, MOST_FILTERS, Halo, Shape
+from graphdnn.engines.cuda.sm90.halo.halo_tile import BARRIERS, MAX_FILTER_STAGES, MIN_FILTER_STAGES, HaloTile, Shape
 
-_STAGES = 2  # of patches
+_STAGES = 2  # of halo tiles
 
 
 @dataclass(frozen=True)
-class Turned(Halo):
-    """A block's patch, lines of 8 pixels; each consumer has 64 of its ``bn`` filters."""
+class SwappedHaloTile(HaloTile):
+    """The halo tile of a CTA, 8 pixels wide. Each consumer has 64 of the ``bn`` channels."""
 
     @property
     def kind(self) -> str:
         return "turned"
 
     @property
-    def is_turned(self) -> bool:
+    def swap_ab(self) -> bool:
         return True
 
     @property
-    def of_block(self) -> int:
+    def halo_tiles_per_cta(self) -> int:
         return 1
 
     def columns(self, shape: Shape) -> int:  # noqa: ARG002  # the same for every shape
-        return self.tall * self.wide
+        return self.height * self.width
 
-    def groups_of_rows(self, shape: Shape) -> int:  # noqa: ARG002  # the same for every shape
+    def mma_tiles(self, shape: Shape) -> int:  # noqa: ARG002  # the same for every shape
         return 1
 
-    def sums(self, shape: Shape) -> int:
+    def accumulators(self, shape: Shape) -> int:
         return self.columns(shape) // 2
 
     def serves(self, shape: Shape) -> bool:
-        """Results of one byte are not packed: neighbouring pixels of a lane are no neighbours in memory."""
+        """Whether it serves. Results have more than one byte, because a lane's pixels are not contiguous in memory."""
         return super().serves(shape) and shape.is_permutable and shape.result_bytes > 1
 
     def _stages(self, shape: Shape, space: int) -> tuple[int, int] | None:
-        """A consumer has a ring of filters of its own."""
-        left = space - BARRIERS - _STAGES * (self.patch_bytes(shape) + BARRIERS)
-        filters = min(MOST_FILTERS, left // self._of_tap(shape))
-        return (_STAGES, filters) if filters >= LEAST_FILTERS else None
+        """Stages of halo tiles and of filters. Each consumer has its own pipeline of filters."""
+        room = space - BARRIERS - _STAGES * (self.halo_tile_bytes(shape) + BARRIERS)
+        filter_stages = min(MAX_FILTER_STAGES, room // self._filter_stage_bytes(shape))
+        return (_STAGES, filter_stages) if filter_stages >= MIN_FILTER_STAGES else None
 
-    def shared_bytes(self, shape: Shape, stages: int, filters: int) -> int:
-        return BARRIERS + stages * (self.patch_bytes(shape) + BARRIERS) + filters * self._of_tap(shape)
+    def shared_bytes(self, shape: Shape, stages: int, filter_stages: int) -> int:
+        return (
+            BARRIERS
+            + stages * (self.halo_tile_bytes(shape) + BARRIERS)
+            + filter_stages * self._filter_stage_bytes(shape)
+        )
 
-    def _of_tap(self, shape: Shape) -> int:
+    def _filter_stage_bytes(self, shape: Shape) -> int:
         return self.filter_bytes(shape) + BARRIERS * self.consumers

@@ -1,13 +1,13 @@
-"""What the engine whose filter gradients share a copied patch among their taps asks of a convolution."""
+"""Requirements of the filter gradient whose taps share a halo tile."""
 
 from __future__ import annotations
 
 from graphdnn.checks import Equals, OneOf
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_convolution, prologue_need
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
-from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
-from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import PARTS, TILE, Shape, choose
-from graphdnn.engines.cuda.sm90.halo.shared_tile_requirements import is_one_walk, patch_needs
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
+from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import SPLITS, TILE, Shape, choose
+from graphdnn.engines.cuda.sm90.halo.shared_tile_requirements import halo_tile_needs, is_one_gemm
 from graphdnn.engines.cuda.sm90.sm90_requirements import capability_need, is_wgrad, types_and_sum, wgrad_need
 from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule
 from graphdnn.engines.memoization import memoize
@@ -17,58 +17,58 @@ from graphdnn.rules import Constraint
 
 _NAME = "cuda_hopper_halo_wgrad"
 _TYPES = tuple((kind, kind, DataType.FLOAT) for kind in (DataType.HALF, DataType.BFLOAT16))
-_SLICE, _LINE, _PIXEL = range(3)
+_SLICE, _ROW, _COLUMN = range(3)
 
 
 @memoize
 def shape_of(op: FusedOp) -> Shape:
-    product = gemm_problem_of(op)
-    (residue,) = product.residues
+    gemm = gemm_problem_of(op)
+    (residue,) = gemm.residues
     return Shape(
-        images=product.roles.problem.n * residue.pixels[_SLICE],
-        pixels=(residue.pixels[_LINE], residue.pixels[_PIXEL]),
-        taps=(residue.taps[_LINE], residue.taps[_PIXEL]),
-        step=(abs(product.dilation[_LINE]), abs(product.dilation[_PIXEL])),
-        rows=product.outer_channels,
-        channels=product.channels,
-        result_bytes=sizes_of(op).result_bytes,
-        deep=residue.taps[_SLICE],
+        images=gemm.roles.problem.n * residue.pixels[_SLICE],
+        pixels=(residue.pixels[_ROW], residue.pixels[_COLUMN]),
+        taps=(residue.taps[_ROW], residue.taps[_COLUMN]),
+        dilation=(abs(gemm.dilation[_ROW]), abs(gemm.dilation[_COLUMN])),
+        rows=gemm.outer_channels,
+        channels=gemm.channels,
+        result_bytes=gemm_shape_of(op).result_bytes,
+        depth_taps=residue.taps[_SLICE],
     )
 
 
 def _fits(task: Task) -> bool:
-    return choose(shape_of(task.op), task.device, {TILE.type: TILE.default, PARTS.type: PARTS.default}) is not None
+    return choose(shape_of(task.op), task.device, {TILE.type: TILE.default, SPLITS.type: SPLITS.default}) is not None
 
 
 NEEDS: tuple[Constraint, ...] = (
     needs_rule(f"{_NAME}.operation", "conv"),
     capability_need(_NAME, is_convolution),
-    wgrad_need(_NAME, "the other directions have pixels as rows: cuda_hopper_halo shares their patches"),
+    wgrad_need(_NAME, "the other directions have pixels as rows: cuda_hopper_halo shares their halo tiles"),
     kind_need(
         f"{_NAME}.types",
         "data_type",
         types_and_sum,
         OneOf(*_TYPES),
-        reason="tensor cores read across the axis that is summed over only what has 16 bits, and sums are in fp32",
+        reason="both operands are MN-major, which tensor cores read for 16-bit types only, and sums are in fp32",
         fix="nothing to do: another engine serves other types",
         when=is_wgrad,
     ),
     prologue_need(_NAME, is_wgrad),
-    *patch_needs(
+    *halo_tile_needs(
         _NAME,
         is_wgrad,
         "dw.dims",
-        stride="neighbouring pixels of the gradient meet neighbours of the image, as they lie in shared memory",
-        groups="a patch is multiplied by the gradients of one group",
+        stride="neighbouring pixels of dy read neighbouring pixels of x, which are neighbouring rows of shared memory",
+        groups="a halo tile is multiplied by the gradients of one group",
         volumes=True,
     ),
     image_need(
         f"{_NAME}.patches",
         "dy.dims",
         lambda task: (shape_of(task.op).pixels, shape_of(task.op).taps),
-        Equals("images in whole patches, filters of 3 lines and 4 columns at most, and room for a few patches"),
-        reason="a patch that reaches beyond the gradient would meet zeros there with what is real in the image",
+        Equals("images in whole tiles, filters of at most 3 x 4 taps, and room for three halo tiles"),
+        reason="beyond dy a tile has zeros, and x has pixels there: 0 * inf would be NaN",
         fix="nothing to do: another engine serves other images and filters",
-        when=lambda task: is_wgrad(task) and is_one_walk(task, volumes=True) and not _fits(task),
+        when=lambda task: is_wgrad(task) and is_one_gemm(task, volumes=True) and not _fits(task),
     ),
 )

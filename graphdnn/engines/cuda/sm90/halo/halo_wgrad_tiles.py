@@ -1,4 +1,4 @@
-"""Patches of pixels of a filter gradient whose taps share them, and the choice of one: a model of a block's clocks."""
+"""Tiles of hopper_halo_wgrad.cu, and the choice of one by a cost model."""
 
 from __future__ import annotations
 
@@ -11,41 +11,43 @@ from typing import NamedTuple
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.sm90.device_limits import Machine
-from graphdnn.engines.cuda.sm90.tile import ROW
+from graphdnn.engines.cuda.sm90.tile import SWIZZLE_BYTES
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
-_KEPT = RESERVED + 256  # bytes of shared memory: the system's, and barriers
+_RESERVED = RESERVED + 256  # bytes of shared memory: the system's part, and barriers
 _BARRIERS = 16  # bytes for each stage
-_MOST_STAGES, _LEAST_STAGES = 8, 3
-_ROWS = 64  # of a block's tile: channels of the gradient
-_ELEMENT = 2  # bytes
-_MOST_LINES, _MOST_OF_LINE = 3, 4  # of taps: warpgroups that multiply, and taps in one product
-_LONGEST_BOX = 256
+_MAX_STAGES, _MIN_STAGES = 8, 3
+_BLOCK_ROWS = 64  # channels k of a filter block
+_ELEMENT_BYTES = 2
+_MAX_TAP_ROWS, _MAX_ROW_TAPS = 3, 4  # rows of taps: consumer warpgroups; taps of a row: columns of one MMA
+_MAX_BOX = 256  # elements of a TMA box along an axis
+_REGISTER_FILE = 65536  # 32-bit registers of a multiprocessor
+_OTHER_REGISTERS = 26  # of a thread beside its accumulators: ptxas requires as many
 
-# The model's constants: 14 measured pairs of a layer and a patch lie within 4 % of it, on an H200.
-_PRODUCTS = 2130.0  # of 16-bit numbers, a clock
-_READ = 120.0  # bytes of shared memory a clock that products read
-_COPIED = 60.0  # bytes a clock into shared memory
-_PATCH = 12.0  # clocks of a patch besides
-_LEAVING = 27.0  # bytes a clock of sums
-_TILE = 1000.0  # clocks of a tile besides
-_START = -2540.0  # of a launch
-_PACE = 0.95  # of the highest clock
-_SUM = 0.8  # launches' time that a split costs
+# Constants of the cost model, fitted to 14 measured pairs of a layer and a tile on an H200: within 4 %.
+_PRODUCTS = 2130.0  # multiplications of 16-bit numbers in a clock
+_READ = 120.0  # bytes of shared memory that wgmma reads in a clock
+_COPIED = 60.0  # bytes that TMA loads in a clock
+_HALO_TILE = 12.0  # further clocks of a halo tile
+_LEAVING = 27.0  # bytes of results that are stored in a clock
+_TILE = 1000.0  # further clocks of a filter block
+_START = -2540.0  # clocks of a launch
+_PACE = 0.95  # the sustained clock rate, as a share of the highest
+_SUM = 0.8  # the time of the launch that reduces splits, in launches
 
 
 class Shape(NamedTuple):
-    """What the choice depends on. Pairs are of lines and of pixels in a line."""
+    """What the choice depends on. Pairs are (height, width)."""
 
     images: int
-    pixels: tuple[int, int]  # of the gradient
+    pixels: tuple[int, int]  # of dy
     taps: tuple[int, int]
-    step: tuple[int, int]  # from tap to tap
-    rows: int  # channels of the gradient
-    channels: int  # of the image
-    result_bytes: int  # of an element that leaves, and of what is read for it
-    deep: int = 1  # taps along the first of three axes, whose slices of the gradient count as images
+    dilation: tuple[int, int]
+    rows: int  # channels of dy
+    channels: int  # of x
+    result_bytes: int  # of an element that is stored, and of its epilogue operands
+    depth_taps: int = 1  # taps along the depth; depth slices of dy count as images
 
     @property
     def tap_count(self) -> int:
@@ -53,157 +55,170 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Patch:
-    """A patch of the gradient, and how many of the image's channels a block takes."""
+class HaloTile:
+    """A tile of ``height`` x ``width`` pixels of dy, and the channels of x in a filter block."""
 
-    tall: int
-    wide: int
+    height: int
+    width: int
     channels: int
 
     @property
     def name(self) -> str:
-        return f"{self.tall}x{self.wide}x{self.channels}"
+        return f"{self.height}x{self.width}x{self.channels}"
 
-    def reached(self, shape: Shape) -> tuple[int, int]:
-        """Lines and pixels of the image that a patch's taps read."""
-        reach = [(taps - 1) * step for taps, step in zip(shape.taps, shape.step, strict=True)]
-        return self.tall + reach[0], self.wide + reach[1]
+    def halo_extents(self, shape: Shape) -> tuple[int, int]:
+        """Height and width of the halo tile: the pixels of x that the taps of a tile read."""
+        reach = [(taps - 1) * dilation for taps, dilation in zip(shape.taps, shape.dilation, strict=True)]
+        return self.height + reach[0], self.width + reach[1]
 
     def stage_bytes(self, shape: Shape) -> int:
-        lines, pitch = self.reached(shape)
-        image = -(-lines * pitch * self.channels * _ELEMENT // 1024) * 1024
-        return image + self.tall * self.wide * ROW
+        halo_height, halo_width = self.halo_extents(shape)
+        image = -(-halo_height * halo_width * self.channels * _ELEMENT_BYTES // 1024) * 1024
+        return image + self.height * self.width * SWIZZLE_BYTES
 
     def stages(self, shape: Shape, shared_memory: int) -> int:
-        return min(_MOST_STAGES, (shared_memory - _KEPT) // (self.stage_bytes(shape) + _BARRIERS))
+        return min(_MAX_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(shape) + _BARRIERS))
 
     def serves(self, shape: Shape, shared_memory: int) -> bool:
         return self.is_whole(shape) and self.fits(shape, shared_memory)
 
     def is_whole(self, shape: Shape) -> bool:
-        return shape.pixels[0] % self.tall == shape.pixels[1] % self.wide == 0
+        return shape.pixels[0] % self.height == shape.pixels[1] % self.width == 0
 
     def fits(self, kind: Shape, shared_memory: int) -> bool:
-        """Taps that products take, and room for a ring."""
-        lines, of_line = kind.taps
+        """Whether ptxas compiles the taps with this tile, TMA takes its box, and shared memory has enough stages."""
+        rows_of_taps, taps_per_row = kind.taps
         return (
-            lines <= _MOST_LINES
-            and of_line <= _MOST_OF_LINE
-            and max(self.reached(kind)) <= _LONGEST_BOX
-            and self.stages(kind, shared_memory) >= _LEAST_STAGES
+            rows_of_taps <= _MAX_TAP_ROWS
+            and taps_per_row <= _MAX_ROW_TAPS
+            and self.has_registers(128 * (rows_of_taps + 1), taps_per_row)
+            and max(self.halo_extents(kind)) <= _MAX_BOX
+            and self.stages(kind, shared_memory) >= _MIN_STAGES
         )
 
-    def patches(self, shape: Shape) -> tuple[int, int]:
-        """Down and across an image."""
-        return shape.pixels[0] // self.tall, shape.pixels[1] // self.wide
+    def has_registers(self, threads: int, taps_per_row: int) -> bool:
+        """Whether a thread of a CTA of so many threads has registers for its accumulators.
 
-    def shares(self, shape: Shape) -> tuple[int, int, int]:
-        """Tiles down and across the products, and taps between slices."""
-        return -(-shape.rows // _ROWS), -(-shape.channels // self.channels), shape.deep
+        ptxas compiles a kernel for an equal part of the register file, whatever ``setmaxnreg`` gives a warpgroup later.
+        """
+        return taps_per_row * self.channels // 2 + _OTHER_REGISTERS <= _REGISTER_FILE // threads // 8 * 8
+
+    def halo_tiles(self, shape: Shape) -> tuple[int, int]:
+        """Tiles along the height and the width of dy."""
+        return shape.pixels[0] // self.height, shape.pixels[1] // self.width
+
+    def filter_blocks(self, shape: Shape) -> tuple[int, int, int]:
+        """Filter blocks along k, along c, and along the depth of the filter."""
+        return -(-shape.rows // _BLOCK_ROWS), -(-shape.channels // self.channels), shape.depth_taps
 
 
-TILES: tuple[Patch, ...] = tuple(
-    Patch(tall, wide, channels)
+TILES: tuple[HaloTile, ...] = tuple(
+    HaloTile(height, width, channels)
     for channels in (64, 32)
-    for tall, wide in ((8, 8), (14, 8), (16, 8), (8, 16), (4, 8), (2, 8))
+    for height, width in ((8, 8), (14, 8), (16, 8), (8, 16), (4, 8), (2, 8))
 )
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a patch, if it serves")
-PARTS = Knob(KnobType.SPLIT_K, 0, 256, 1, 0, "parts of the sum, computed side by side; 0: chosen by the shape")
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+SPLITS = Knob(KnobType.SPLIT_K, 0, 256, 1, 0, "splits of the sum, computed side by side; 0: chosen by the shape")
 
 
 class Choice(NamedTuple):
-    tile: Patch
+    tile: HaloTile
     stages: int
-    whole: int  # shares that are not split: all, or as many as fill the device some times
-    parts: int  # of each of the others
+    unsplit_blocks: int  # filter blocks that are not split: all, or as many as fill whole waves
+    splits: int  # of each other filter block
     seconds: float
 
 
-def registers(lines: int) -> tuple[int, int]:
-    """Of a thread that multiplies and of one that copies, for so many lines of taps."""
-    return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[lines]
+def registers(rows_of_taps: int) -> tuple[int, int]:
+    """Registers of a consumer thread and of a producer thread, for so many rows of taps."""
+    return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[rows_of_taps]
 
 
-def lean_registers(lines: int, tile: Patch) -> tuple[int, int, int] | None:
-    """The same, and the threads that a multiprocessor's registers are divided among at the start, where a block leaves
-    room for others: three lines of taps of 32 channels need few for their sums.
+def overlapped_registers(taps: tuple[int, int], tile: HaloTile) -> tuple[int, int, int] | None:
+    """The same for a kernel that leaves registers for the launch that reduces splits, and the threads of its launch
+    bounds. Only three rows of up to three taps with 32 channels need few enough registers; None otherwise.
     """
-    return (96, 24, 768) if (lines, tile.channels) == (3, 32) else None
+    rows_of_taps, taps_per_row = taps
+    return (96, 24, 768) if (rows_of_taps, tile.channels) == (3, 32) and tile.has_registers(768, taps_per_row) else None
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
-    """The fastest that serves; a patch that was asked for and does not gives way to it. None if none does."""
+    """The fastest tile that serves; it replaces a requested tile that does not serve. None if none serves."""
     machine = Machine.of(device)
-    asked = knobs[PARTS.type]
-    return _fastest(shape, machine, knobs[TILE.type], asked) or _fastest(shape, machine, 0, asked)
+    requested = knobs[SPLITS.type]
+    return _fastest(shape, machine, knobs[TILE.type], requested) or _fastest(shape, machine, 0, requested)
 
 
 @lru_cache(maxsize=1024)
-def _fastest(shape: Shape, machine: Machine, number: int, asked: int) -> Choice | None:
+def _fastest(shape: Shape, machine: Machine, number: int, requested: int) -> Choice | None:
     best: Choice | None = None
-    for held in _fitting(shape._replace(images=1, pixels=(1, 1)), machine.shared_memory, number):
-        if not held.tile.is_whole(shape):
+    for candidate in _fitting(shape._replace(images=1, pixels=(1, 1)), machine.shared_memory, number):
+        if not candidate.tile.is_whole(shape):
             continue
-        down, across = held.tile.patches(shape)
-        patches = shape.images * down * across
-        for whole, parts in _splits(held.shares, patches, machine.sms, asked):
-            seconds = held.seconds(whole, parts, patches, machine)
+        tiles_h, tiles_w = candidate.tile.halo_tiles(shape)
+        halo_tiles = shape.images * tiles_h * tiles_w
+        for unsplit_blocks, splits in _splits(candidate.filter_blocks, halo_tiles, machine.sms, requested):
+            seconds = candidate.seconds(unsplit_blocks, splits, halo_tiles, machine)
             if best is None or seconds < best.seconds:
-                best = Choice(held.tile, held.stages, whole, parts, seconds)
+                best = Choice(candidate.tile, candidate.stages, unsplit_blocks, splits, seconds)
     return best
 
 
-class _Held(NamedTuple):
-    """A patch that fits, with what the size of the image does not change."""
+class _Candidate(NamedTuple):
+    """A tile that fits, with its costs that do not depend on the extents of the image."""
 
-    tile: Patch
+    tile: HaloTile
     stages: int
-    shares: int  # tiles of the products
-    patch: float  # clocks
-    sums: int  # of a tile
-    leaving: float  # clocks of a tile, its sums stored as results
+    filter_blocks: int  # in the filter
+    halo_tile_clocks: float
+    results: int  # of a filter block
+    epilogue: float  # clocks of a filter block, if its results are stored
 
     @classmethod
-    def of(cls, tile: Patch, kind: Shape, shared_memory: int) -> _Held:
-        lines, of_line = kind.taps
-        columns = of_line * tile.channels
-        pixel = max(_ROWS * columns / _PRODUCTS, (_ROWS + columns) * _ELEMENT / _READ)
-        patch = max(lines * tile.tall * tile.wide * pixel, tile.stage_bytes(kind) / _COPIED) + _PATCH
-        sums = _ROWS * tile.channels * kind.tap_count
-        leaving = sums * kind.result_bytes / _LEAVING
-        return cls(tile, tile.stages(kind, shared_memory), prod(tile.shares(kind)), patch, sums, leaving)
+    def of(cls, tile: HaloTile, kind: Shape, shared_memory: int) -> _Candidate:
+        rows_of_taps, taps_per_row = kind.taps
+        columns = taps_per_row * tile.channels
+        pixel = max(_BLOCK_ROWS * columns / _PRODUCTS, (_BLOCK_ROWS + columns) * _ELEMENT_BYTES / _READ)
+        halo_tile_clocks = (
+            max(rows_of_taps * tile.height * tile.width * pixel, tile.stage_bytes(kind) / _COPIED) + _HALO_TILE
+        )
+        results = _BLOCK_ROWS * tile.channels * kind.tap_count
+        epilogue = results * kind.result_bytes / _LEAVING
+        return cls(
+            tile, tile.stages(kind, shared_memory), prod(tile.filter_blocks(kind)), halo_tile_clocks, results, epilogue
+        )
 
-    def seconds(self, whole: int, parts: int, patches: int, machine: Machine) -> float:
-        rest = self.shares - whole
-        clocks = -(-whole // machine.sms) * (patches * self.patch + self.leaving + _TILE)
-        part = -(-patches // parts) * self.patch + self.sums * 4 / _LEAVING + _TILE
-        clocks = clocks + -(-(rest * parts) // machine.sms) * part + _START
+    def seconds(self, unsplit_blocks: int, splits: int, halo_tiles: int, machine: Machine) -> float:
+        split_blocks = self.filter_blocks - unsplit_blocks
+        clocks = -(-unsplit_blocks // machine.sms) * (halo_tiles * self.halo_tile_clocks + self.epilogue + _TILE)
+        split_clocks = -(-halo_tiles // splits) * self.halo_tile_clocks + self.results * 4 / _LEAVING + _TILE
+        clocks = clocks + -(-(split_blocks * splits) // machine.sms) * split_clocks + _START
         seconds = clocks / (machine.clock * _PACE)
-        if rest:  # written, read and added
-            seconds += _SUM * machine.launch + 4.0 * rest * self.sums * parts / machine.bandwidth
+        if split_blocks:  # partial sums are stored, loaded and added
+            seconds += _SUM * machine.launch + 4.0 * split_blocks * self.results * splits / machine.bandwidth
         return seconds
 
 
 @lru_cache(maxsize=256)
-def _fitting(kind: Shape, shared_memory: int, number: int) -> tuple[_Held, ...]:
-    """``kind``: a shape with one pixel."""
+def _fitting(kind: Shape, shared_memory: int, number: int) -> tuple[_Candidate, ...]:
+    """The tiles that fit. ``kind``: a shape with one image of one pixel."""
     tiles = (TILES[number - 1],) if number else TILES
-    return tuple(_Held.of(tile, kind, shared_memory) for tile in tiles if tile.fits(kind, shared_memory))
+    return tuple(_Candidate.of(tile, kind, shared_memory) for tile in tiles if tile.fits(kind, shared_memory))
 
 
-def _splits(shares: int, patches: int, sms: int, asked: int) -> Iterator[tuple[int, int]]:
-    """Whole shares, and parts of the others.
+def _splits(filter_blocks: int, halo_tiles: int, sms: int, requested: int) -> Iterator[tuple[int, int]]:
+    """Numbers of unsplit filter blocks, each with the splits of the other blocks.
 
-    Where parts of so many are asked for, the time rises or falls evenly with the whole shares: the first number or the
-    last is best. Else parts are for the shares that do not fill the device once more.
+    With a requested number of splits, the time is monotonic in the unsplit blocks, so the fewest or the most are best.
+    Otherwise only the filter blocks of the last wave, or of the last two, are split.
     """
-    if asked in (0, 1) or patches == 1:
-        yield shares, 1
-    if asked == 1:
+    if requested in (0, 1) or halo_tiles == 1:
+        yield filter_blocks, 1
+    if requested == 1:
         return
-    last = (shares - 1) // sms * sms
-    for whole in dict.fromkeys((0, last) if asked else (max(0, last - sms), last)):
+    last = (filter_blocks - 1) // sms * sms
+    for unsplit_blocks in dict.fromkeys((0, last) if requested else (max(0, last - sms), last)):
         for waves in (1, 2, 3):
-            parts = min(asked or waves * sms // (shares - whole), patches, PARTS.maximum)
-            if parts > 1:
-                yield whole, parts
+            splits = min(requested or waves * sms // (filter_blocks - unsplit_blocks), halo_tiles, SPLITS.maximum)
+            if splits > 1:
+                yield unsplit_blocks, splits

@@ -1,13 +1,13 @@
-"""Engine ``cuda_hopper_halo``: convolutions of unit stride whose taps share what is copied (hopper_halo.cu).
+"""Engine ``cuda_hopper_halo``: convolutions of unit stride whose taps share a halo tile (hopper_halo.cu).
 
-A walk tap by tap copies each pixel once for every tap. Where few channels meet few columns that copying, not the
-products, is the time; here a patch is copied with the pixels around it, once for all taps. Where filters of one tap
-stay in shared memory, nothing is copied again either, and each warpgroup goes its own way: that is served as well.
+``cuda_hopper_gemm`` loads each pixel once for every tap, and with few channels and few columns these loads dominate.
+Here a halo tile is loaded once for all taps. Filters of one tap are served if they stay in shared memory: then nothing
+is loaded twice, and each warpgroup has its own pipeline.
 
-| direction | rows  | columns   | k               | rows from | columns from          |
-|-----------|-------|-----------|-----------------|-----------|-----------------------|
-| fprop     | pixel | channel k | taps, channel c | x         | w, along k            |
-| dgrad     | pixel | channel c | taps, channel k | dy        | w, across k           |
+| direction | rows (M) | columns (N) | K               | A  | B           |
+|-----------|----------|-------------|-----------------|----|-------------|
+| fprop     | pixel    | channel k   | taps, channel c | x  | w, K-major  |
+| dgrad     | pixel    | channel c   | taps, channel k | dy | w, MN-major |
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_PAIRS, INTEGERS, OF_EXACT, OF_TF32, TF32_PAIRS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
-from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
-from graphdnn.engines.cuda.sm90.epilogue_operands import residual_patch_map, streamed_residual
-from graphdnn.engines.cuda.sm90.flat_pixels import flat_map, flat_product, flat_space, is_flat
-from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work, last_slices
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
+from graphdnn.engines.cuda.sm90.epilogue_operands import residual_tile_map, tma_residual
+from graphdnn.engines.cuda.sm90.flat_pixels import flat_gemm, flat_map, flat_space, is_flat
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tail_mma_steps
 from graphdnn.engines.cuda.sm90.halo.halo_requirements import halo_needs
-from graphdnn.engines.cuda.sm90.halo.halo_shape import Taps, channels_of_row, shape_of
-from graphdnn.engines.cuda.sm90.halo.halo_tile import Halo, Shape
+from graphdnn.engines.cuda.sm90.halo.halo_shape import Taps, channels_of_k_block, shape_of
+from graphdnn.engines.cuda.sm90.halo.halo_tile import HaloTile, Shape
 from graphdnn.engines.cuda.sm90.halo.halo_tile_choice import IDLE, TILE, choose
 from graphdnn.engines.cuda.sm90.tensor_maps import (
-    MOST_NEIGHBOURS,
-    columns_held,
+    MAX_VEC_N,
     filter_map,
-    neighbours_of,
-    paired_filter_map,
-    patch_map,
+    halo_tile_map,
+    im2col_box_of,
     permuted_filter_map,
-    walk_of,
+    permuted_vec_n,
+    row_pair_filter_map,
+    vec_n_of,
 )
-from graphdnn.engines.cuda.sm90.tile import PANEL
-from graphdnn.engines.cuda.sm90.tma_operands import Operand, copying_of, is_exchanged, operands
+from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS
+from graphdnn.engines.cuda.sm90.tma_operands import Operand, copy_seconds_of, is_filter_transposed, operands
 from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 
-_PAIR = 2  # neighbours: the rows of a thread
-_BOUND = 0.97  # of what memory takes with one tap, beside engines that copy filters again and again
+_ROW_PAIR = 2  # contiguous channels of a thread, where rows are channels
+_BOUND = 0.97  # of the time of memory, for one tap: engines that load filters again take longer
 _RESIDUAL = {True: "hopper_halo_no_residual.cuh", False: "hopper_halo_residual.cuh"}
 _FILES = ("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", "halo_tile.cuh")
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, shape, sizes = gemm_problem_of(op), shape_of(op), sizes_of(op)
-    roles, choice = product.roles, choose(shape, device, knobs)
-    assert choice is not None, "a rule asks for a patch that fits"
+    gemm, shape, gemm_shape = gemm_problem_of(op), shape_of(op), gemm_shape_of(op)
+    roles, choice = gemm.roles, choose(shape, device, knobs)
+    assert choice is not None, "a requirement is that some tile fits"
     tile, flat = choice.tile, is_flat(op)
     spatial = 3 if roles.problem.spatial == 3 and not flat else 2
     steps = LaunchSequence(op, device)
@@ -71,106 +71,117 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
-    across_filter = roles.direction == "dgrad" and not is_exchanged(roles)
+    filter_mn_major = roles.direction == "dgrad" and not is_filter_transposed(roles)
     widest = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
-    permuted = 0 if across_filter else _PAIR if tile.is_turned else neighbours_of(filter, widest, shape.row)
-    held = permuted or MOST_NEIGHBOURS
-    reached = tile.reached(shape)
-    patch = flat_map(image, *reached) if flat else patch_map(image, *reached, shape.row, spatial)
-    is_rounded = image.spec.data_type is DataType.FLOAT  # what tensor cores would only cut off
-    parameters.maps("im2col_map", [(image.spec, replace(patch, is_rounded=is_rounded))])
-    columns = _filter_map(filter, tile, shape, permuted, across_filter=across_filter)
+    permuted_n = (
+        0 if filter_mn_major else _ROW_PAIR if tile.swap_ab else permuted_vec_n(filter, widest, shape.pixel_bytes)
+    )
+    vec_n = permuted_n or MAX_VEC_N
+    halo_extents = tile.halo_extents(shape)
+    halo_map = (
+        flat_map(image, *halo_extents) if flat else halo_tile_map(image, *halo_extents, shape.pixel_bytes, spatial)
+    )
+    is_rounded = image.spec.data_type is DataType.FLOAT  # TMA rounds to TF32; tensor cores would truncate
+    parameters.maps("im2col_map", [(image.spec, replace(halo_map, is_rounded=is_rounded))])
+    columns = _filter_map(filter, tile, shape, permuted_n, filter_mn_major=filter_mn_major)
     parameters.maps("dense_map", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
     out_space = roles.space(roles.output)
     if flat:
-        out_space, product = flat_space(out_space), flat_product(product)
-    residual = streamed_residual(op, product) if tile.streams(shape) else None
+        out_space, gemm = flat_space(out_space), flat_gemm(gemm)
+    residual = tma_residual(op, gemm) if tile.loads_residual(shape) else None
     if residual is not None:
-        boxes = residual_patch_map(out_space, residual, tile.tall, tile.wide, spatial)
-        parameters.maps("residual", [(residual, boxes)])
-    ending = epilogue_of(steps, parameters, out_space, CHANNELS, held, compute, residual=residual)
-    groups, across = tile.groups_of_rows(shape), -(-shape.columns // tile.bn)
-    layout = Layout.of(sizes, PANEL * groups * tile.consumers, tile.bn)
-    walks = [walk_of(product, residue) for residue in product.residues]
-    blocks, tap_pitch = -(-product.channels // channels_of_row(product)), 0 if across_filter else filter.tap_stride
-    describe_work(parameters, product, sizes, layout, walks, blocks, tap_pitch)
-    down, aside = tile.patches(shape)
-    taps, deep, runs = Taps.of(product), tile.beside(shape), -(-shape.slices_out // choice.run)
-    patches = shape.images // shape.slices_out * runs * down * aside
+        residual_map = residual_tile_map(out_space, residual, tile.height, tile.width, spatial)
+        parameters.maps("residual", [(residual, residual_map)])
+    epilogue = epilogue_of(steps, parameters, out_space, CHANNELS, vec_n, compute, residual=residual)
+    mma_tiles, tiles_n = tile.mma_tiles(shape), -(-shape.columns // tile.bn)
+    grid_of_tiles = TileGrid.of(gemm_shape, SLAB_ROWS * mma_tiles * tile.consumers, tile.bn)
+    im2col_boxes = [im2col_box_of(gemm, residue) for residue in gemm.residues]
+    channel_blocks, tap_stride = (
+        -(-gemm.channels // channels_of_k_block(gemm)),
+        0 if filter_mn_major else filter.tap_stride,
+    )
+    describe_work_tiles(parameters, gemm, gemm_shape, grid_of_tiles, im2col_boxes, channel_blocks, tap_stride)
+    halo_tiles_h, halo_tiles_w = tile.tiles_of_image(shape)
+    taps, depth_slices, depth_runs = Taps.of(gemm), tile.depth_slices(shape), -(-shape.output_slices // choice.run)
+    halo_tiles = shape.images // shape.output_slices * depth_runs * halo_tiles_h * halo_tiles_w
     parameters.table({
         "splits": 1, "image_pixels": 1,
-        "halo_tiles": patches, "halo_tiles_h": down, "halo_tiles_w": aside, "tap_first": taps.first,
-        "tile_d": choice.run, "halo_tiles_d": runs,
+        "halo_tiles": halo_tiles, "halo_tiles_h": halo_tiles_h, "halo_tiles_w": halo_tiles_w,
+        "first_tap_index": taps.first,
+        "tile_d": choice.run, "halo_tiles_d": depth_runs,
     })  # fmt: skip
-    parameters.integers("tap_index_stride", taps.pace)
+    parameters.integers("tap_index_stride", taps.index_stride)
 
-    pieces = -(-patches // tile.of_block) * across
-    grid = (min(pieces, device.sm_count), 1, 1)
-    multiplying, copying = tile.registers(shape)
-    name = f"conv_{roles.direction}__halo_{tile.name}x{choice.stages}x{choice.filters}__{op.name}"
-    types, wide = (image.spec.data_type, filter.spec.data_type), tile.columns(shape)
-    is_late = shape.are_bytes and groups == 2 and not tile.is_resident and residual is None
+    work_items = -(-halo_tiles // tile.halo_tiles_per_cta) * tiles_n
+    grid = (min(work_items, device.sm_count), 1, 1)
+    consumer_regs, producer_regs = tile.registers(shape)
+    name = f"conv_{roles.direction}__halo_{tile.name}x{choice.stages}x{choice.filter_stages}__{op.name}"
+    types, mma_columns = (image.spec.data_type, filter.spec.data_type), tile.columns(shape)
+    splits_last_tap = shape.are_bytes and mma_tiles == 2 and not tile.is_weight_stationary and residual is None
+    has_fixed_columns = image.spec.data_type in INTEGERS and (tile.is_weight_stationary or grid[0] % tiles_n == 0)
     text = kernel_text(
         name,
-        [*_FILES, *(["hopper_halo_swap_ab.cu"] if tile.is_turned else [_RESIDUAL[residual is None], "hopper_halo.cu"])],
+        [*_FILES, *(["hopper_halo_swap_ab.cu"] if tile.swap_ab else [_RESIDUAL[residual is None], "hopper_halo.cu"])],
         parameters=parameters.text,
         functions=[
-            *ending.functions,
-            ending.fetching,
-            wgmma_ss_text(*(types[::-1] if tile.is_turned else types), wide, False, across_filter),
+            *epilogue.functions,
+            epilogue.fetching,
+            wgmma_ss_text(*(types[::-1] if tile.swap_ab else types), mma_columns, False, filter_mn_major),
         ],
         constants={
-            "TILE_M": PANEL * groups * tile.consumers, "TILE_N": wide // deep, "CONSUMER_WARPGROUPS": tile.consumers,
-            "HALO_TILES": tile.held, "STAGES": choice.stages, "FILTER_STAGES": choice.filters,
-            "WEIGHT_STATIONARY": tile.is_resident,
-            "DEPTH_SLICES": deep, "PIXEL_BYTES": shape.row, "TILE_H": tile.tall, "TILE_W": tile.wide,
-            "FLAT_ROWS": tile.is_linear,
-            "HALO_TILE_BYTES": tile.patch_bytes(shape),
-            "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1], "DILATION_H": shape.step[0], "DILATION_W": shape.step[1],
-            "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
-            "WGRAD": False, "SWAP_AB": tile.is_turned, "FILTER_MN_MAJOR": across_filter, "PERMUTE_N": permuted > 0,
-            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": False, "TAIL_MMA_STEPS": last_slices(product),
-            "FIXED_COLUMN_TILE": image.spec.data_type in INTEGERS and (tile.is_resident or grid[0] % across == 0),
-            "VEC_N": columns_held(permuted, ending.width), "VEC_WIDTH": ending.width,
-            "PREFETCH_ELEMENTS": 0 if tile.is_resident else ending.fetched,
+            "TILE_M": SLAB_ROWS * mma_tiles * tile.consumers, "TILE_N": mma_columns // depth_slices,
+            "CONSUMER_WARPGROUPS": tile.consumers,
+            "HALO_TILES": tile.halo_tiles, "STAGES": choice.stages, "FILTER_STAGES": choice.filter_stages,
+            "WEIGHT_STATIONARY": tile.is_weight_stationary,
+            "DEPTH_SLICES": depth_slices, "PIXEL_BYTES": shape.pixel_bytes, "TILE_H": tile.height, "TILE_W": tile.width,
+            "FLAT_ROWS": tile.has_flat_rows,
+            "HALO_TILE_BYTES": tile.halo_tile_bytes(shape),
+            "TAPS_H": shape.taps[0], "TAPS_W": shape.taps[1],
+            "DILATION_H": shape.dilation[0], "DILATION_W": shape.dilation[1],
+            "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
+            "WGRAD": False, "SWAP_AB": tile.swap_ab, "FILTER_MN_MAJOR": filter_mn_major, "PERMUTE_N": permuted_n > 0,
+            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": False, "TAIL_MMA_STEPS": tail_mma_steps(gemm),
+            "FIXED_COLUMN_TILE": has_fixed_columns,
+            "VEC_N": vec_n_of(permuted_n, epilogue.width), "VEC_WIDTH": epilogue.width,
+            "PREFETCH_ELEMENTS": 0 if tile.is_weight_stationary else epilogue.fetched,
             "Element": STORAGE[image.spec.data_type], "Accum": compute,
-            **({} if tile.is_turned else {"SPLIT_LAST_TAP": is_late}),
+            **({} if tile.swap_ab else {"SPLIT_LAST_TAP": splits_last_tap}),
             **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
         },
     )  # fmt: skip
     shared = choice.shared_bytes(shape)
     threads = 128 * (tile.consumers + 1)
-    entry = "hopper_halo_swap_ab" if tile.is_turned else "hopper_halo"
+    entry = "hopper_halo_swap_ab" if tile.swap_ab else "hopper_halo"
     steps.add(Launch(text, entry, grid, threads, parameters.pack(), shared, starts_early=True))
     return steps.kernel(name)
 
 
-def _filter_map(filter: Operand, tile: Halo, shape: Shape, permuted: int, *, across_filter: bool) -> TensorMap:
-    """``permuted``: columns that follow each other in a thread, 0 where filters lie in their own order."""
-    rows, row = tile.bn, shape.row
-    if across_filter:
-        rows, row = shape.row // filter.size, min(PANEL, tile.bn) * filter.size
-    if tile.is_turned:
-        return paired_filter_map(filter, PANEL, row)
-    return permuted_filter_map(filter, rows, permuted, row) if permuted else filter_map(filter, rows, row)
+def _filter_map(filter: Operand, tile: HaloTile, shape: Shape, permuted_n: int, *, filter_mn_major: bool) -> TensorMap:
+    """``permuted_n``: contiguous columns of a thread by permutation of the filter; 0 without permutation."""
+    rows, row = tile.bn, shape.pixel_bytes
+    if filter_mn_major:
+        rows, row = shape.pixel_bytes // filter.size, min(SLAB_ROWS, tile.bn) * filter.size
+    if tile.swap_ab:
+        return row_pair_filter_map(filter, SLAB_ROWS, row)
+    return permuted_filter_map(filter, rows, permuted_n, row) if permuted_n else filter_map(filter, rows, row)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
     seconds = inf if choice is None else choice.seconds
-    copying = copying_of(task.op, task.device)
-    cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
-    if is_flat(task.op) and seconds < cost.parts["memory"] and not sizes_of(task.op).streamed_bytes:
+    copy_seconds = copy_seconds_of(task.op, task.device)
+    cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copy_seconds} if copy_seconds else {})
+    if is_flat(task.op) and seconds < cost.parts["memory"] and not gemm_shape_of(task.op).tma_residual_bytes:
         cost = replace(cost, seconds=cost.seconds * _BOUND)
-    return cost if choice is None else where_idle(cost, task.device, choice.pieces, IDLE)
+    return cost if choice is None else where_idle(cost, task.device, choice.work_items, IDLE)
 
 
 _COMMON: dict[str, Any] = {"cost": _cost, "generate": generate, "knobs": (TILE,), "layout": LayoutType.PREFERRED_NHWC}
 ENGINE = cuda_engine(
     id=54,
     name="cuda_hopper_halo",
-    summary="convolutions of unit stride, few channels and channels last; pieces of an image copied once for all taps",
+    summary="convolutions of unit stride, few channels and channels last; a halo tile is loaded once for all taps",
     needs=halo_needs("cuda_hopper_halo", EXACT_PAIRS),
     **OF_EXACT,
     **_COMMON,

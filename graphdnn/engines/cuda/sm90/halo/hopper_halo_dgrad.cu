@@ -1,66 +1,86 @@
-// Strided data gradients on the tensor cores of compute capability 9.0: one copied piece of dy serves all residues of the
-// positions modulo the stride.
+// Strided data gradient by wgmma for sm_90a: one load of dy serves all residues of the positions of dx modulo the stride.
 //
-//   rows: places in dy, in the order of a walk   columns: residues, TILE_N channels of each   k: channels of dy
+//   dx[n, h, w, c] = sum over the taps (r, s) and k with h + pad_h - r * dilation_h = oh * stride_h, and likewise for w, of
+//                    dy[n, oh, ow, k] * filter[k, r, s, c]
 //
-// Position h of dx is residue h % stride at place h / stride. What a place's taps read lies some lines and pixels from it,
-// the same for all places, and often the same for several residues: these are neighbouring columns of one product, a
-// meeting. A stage has the pixels of 64 places for each line that taps reach, and those that a line's taps reach behind
-// them; a tap reads them `SHIFT` rows further on, for swizzled rows are found by their address alone. The walk goes beyond
-// the end of a line, so that nothing of the next one is read there, and what such places come to is for nobody.
+// Rows:       position h of dx has residue h % stride and coarse position h / stride. A row of the GEMM is a coarse pixel (h, w). The
+//             traversal of coarse pixels continues beyond the end of an image row, so that the taps of a tile's pixels read no pixel of
+//             the next row; results of such pixels are not stored.
+// Tap groups: a tap reads dy at a fixed offset from the coarse pixel. Taps of several residues with the same offset are a tap group:
+//             their products are neighbouring columns of one GEMM, which has the same A.
+// Tile:       64 coarse pixels for each consumer warpgroup, by RESIDUES times TILE_N channels c. A K tile is a channel block of 128 bytes
+//             of k, for all taps.
+// Pipeline:   each consumer has STAGES stages of dy. A stage has the 64 pixels at the offset of one load, and the LOADED_PIXELS - 64 after
+//             them that further taps of the same row of the filter read: a tap's A starts ROW_OFFSET_OF_GROUP rows later, since the swizzle
+//             depends on the address alone. TMA bytes complete `full`, RELEASES arrivals complete `empty`. The filters of a CTA's columns
+//             are loaded once; each channel block has a barrier in `filter_full`.
+// Warp roles: warpgroup 0 produces: warp i loads dy for consumer i, and warp CONSUMER_WARPGROUPS loads the filters. The other warpgroups
+//             issue wgmma with A in shared memory or in registers (halo_dgrad_ss.cuh, halo_dgrad_rs.cuh) and store.
+// Order:      ORDERED_MAINLOOPS: consumers run their main loops one after another, by named barriers. Side by side they would finish
+//             together, and the tensor cores would be idle during all epilogues.
+// Layout:     halo_dgrad_smem.cuh.
+// Epilogue:   for each residue, generated operations in registers, then direct stores; accumulators may be rounded to 16 bits first
+//             (epilogue_16bit.cuh).
 //
-// The filters of a block's columns stay in shared memory, those of a meeting side by side.
+// Required constants (from the generator), besides those of conv_work_tile.cuh and epilogue_store.cuh:
+//   STAGES                    stages of a consumer's pipeline
+//   PRODUCER_REGS             registers of a producer thread
+//   RESIDUES, TAPS            residues of dx, and taps of the filter
+//   LOADS, LOADED_PIXELS      TMA loads of dy for a channel block, and pixels of each
+//   ORDERED_MAINLOOPS         see above
+//   EPILOGUE_16BIT            accumulators are rounded to type EpilogueInput, which has 16 bits, before the epilogue
+//   arrays GROUP_OF_TAP, RESIDUE_OF_TAP, IS_FIRST_OF_RESIDUE, FILTER_TAP, one entry for each tap; LOAD_OF_GROUP and
+//   ROW_OFFSET_OF_GROUP, one for each tap group; H_OF_LOAD and W_OF_LOAD, one for each load
 
-// The place of a product's row; of what is beyond the last, the first.
-struct Place { int n, h, w; bool is_there; };
+// A coarse pixel. One beyond the last is replaced by pixel 0 and is not inside.
+struct CoarsePixel { int n, h, w; bool is_inside; };
 
-__device__ __forceinline__ Place place_of(const Params& p, int number) {
-    Place found;
-    found.is_there = number < (int)p.places;
-    if (!found.is_there) number = 0;
-    found.w = divmod_inplace(number, (int)p.walked[1]);
-    found.h = divmod_inplace(number, (int)p.walked[0]);
-    found.n = number;
-    return found;
+__device__ __forceinline__ CoarsePixel decode_coarse_pixel(const Params& p, int index) {
+    CoarsePixel pixel;
+    pixel.is_inside = index < (int)p.coarse_pixels;
+    if (!pixel.is_inside) index = 0;
+    pixel.w = divmod_inplace(index, (int)p.coarse_extents[1]);
+    pixel.h = divmod_inplace(index, (int)p.coarse_extents[0]);
+    pixel.n = index;
+    return pixel;
 }
 
-__device__ __forceinline__ RowCoords rows_of_residue(const Params& p, const Place (&places)[2], int residue) {
-    RowCoords found;
+__device__ __forceinline__ RowCoords residue_row_coords(const Params& p, const CoarsePixel (&pixels)[2], int residue) {
+    RowCoords rows;
     #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        const Place& at = places[i];
-        const bool is_inside = at.is_there && at.h < (int)p.pixels[residue * 3 + 1] && at.w < (int)p.pixels[residue * 3 + 2];
-        found.is_inside[i] = is_inside;
-        found.at[i][0] = at.n;
-        found.at[i][1] = found.at[i][2] = found.at[i][3] = 0;
-        found.at[i][4] = is_inside ? (int)p.out_start[residue * 3 + 1] + at.h * (int)p.out_stride[1] : 0;
-        found.at[i][5] = is_inside ? (int)p.out_start[residue * 3 + 2] + at.w * (int)p.out_stride[2] : 0;
+        const CoarsePixel& pixel = pixels[i];
+        const bool is_inside = pixel.is_inside && pixel.h < (int)p.pixels[residue * 3 + 1] && pixel.w < (int)p.pixels[residue * 3 + 2];
+        rows.is_inside[i] = is_inside;
+        rows.coord[i][0] = pixel.n;
+        rows.coord[i][1] = rows.coord[i][2] = rows.coord[i][3] = 0;
+        rows.coord[i][4] = is_inside ? (int)p.out_start[residue * 3 + 1] + pixel.h * (int)p.out_stride[1] : 0;
+        rows.coord[i][5] = is_inside ? (int)p.out_start[residue * 3 + 2] + pixel.w * (int)p.out_stride[2] : 0;
     }
-    return found;
+    return rows;
 }
 
-// Consumers multiply one after the other, in the order of their pieces: side by side they would come to their ends together,
-// and the tensor cores would wait while all results leave. A named barrier for each.
-__device__ __forceinline__ void await_turn([[maybe_unused]] int consumer) {
+// ORDERED_MAINLOOPS: a named barrier for each consumer, on which it waits and the consumer before it arrives.
+__device__ __forceinline__ void order_wait([[maybe_unused]] int consumer) {
 #ifdef __CUDA_ARCH__
     asm volatile("bar.sync %0, 256;" ::"r"(2 + consumer) : "memory");
 #endif
 }
-__device__ __forceinline__ void hand_on_to([[maybe_unused]] int consumer) {
+__device__ __forceinline__ void order_arrive([[maybe_unused]] int next_consumer) {
 #ifdef __CUDA_ARCH__
-    asm volatile("bar.arrive %0, 256;" ::"r"(2 + consumer) : "memory");
+    asm volatile("bar.arrive %0, 256;" ::"r"(2 + next_consumer) : "memory");
 #endif
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    const int blocks = (int)p.channel_blocks, across = (int)p.tiles_n;
-    const smem_addr_t rings = smem_addr(memory), filters = rings + CONSUMER_WARPGROUPS * STAGES * STAGE_BYTES;
-    const smem_addr_t full = filters + blocks * TAPS * FILTER_BYTES, empty = full + 8 * CONSUMER_WARPGROUPS * STAGES;
-    const smem_addr_t landed = empty + 8 * CONSUMER_WARPGROUPS * STAGES;  // a barrier for the filters of each block of channels
+    const int channel_blocks = (int)p.channel_blocks, tiles_n = (int)p.tiles_n;
+    const smem_addr_t stages = smem_addr(memory), filters = stages + CONSUMER_WARPGROUPS * STAGES * STAGE_BYTES;
+    const smem_addr_t full = filters + channel_blocks * TAPS * FILTER_BYTES, empty = full + 8 * CONSUMER_WARPGROUPS * STAGES;
+    const smem_addr_t filter_full = empty + 8 * CONSUMER_WARPGROUPS * STAGES;
     if (threadIdx.x == 0) {
         init_pipeline<CONSUMER_WARPGROUPS * STAGES>(full, empty, RELEASES);
-        for (int i = 0; i < blocks; ++i) mbarrier_init(landed + 8 * i, 1);
+        for (int i = 0; i < channel_blocks; ++i) mbarrier_init(filter_full + 8 * i, 1);
         fence_barrier_init();
         prefetch_tensormap(p.im2col_map[0]);
         prefetch_tensormap(p.dense_map[0]);
@@ -68,48 +88,50 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
     __syncthreads();
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
-    const int pieces = ((int)p.places + 63) / 64, column = (int)blockIdx.x % across * TILE_N;
+    const int tiles_m = ((int)p.coarse_pixels + 63) / 64, first_channel = (int)blockIdx.x % tiles_n * TILE_N;
     const int consumer = warpgroup == 0 ? warp : warpgroup - 1;
-    const int pace = (int)gridDim.x / across, first = (int)blockIdx.x / across + consumer * pace;
-    const Ring ring{
-        rings + consumer * (STAGES * STAGE_BYTES), full + 8 * STAGES * consumer, empty + 8 * STAGES * consumer,
+    const int stride = (int)gridDim.x / tiles_n, first_tile_m = (int)blockIdx.x / tiles_n + consumer * stride;
+    const ConsumerPipeline smem{
+        stages + consumer * (STAGES * STAGE_BYTES), full + 8 * STAGES * consumer, empty + 8 * STAGES * consumer,
         memory + consumer * (STAGES * STAGE_BYTES)
     };
     PipelineState<STAGES> pipe;
     if (warpgroup == 0) {
         dealloc_registers<PRODUCER_REGS>();
         pdl_wait();
+        // filter producer
         if (warp == CONSUMER_WARPGROUPS && elect_one()) {
             #pragma unroll 1
-            for (int block = 0; block < blocks; ++block) {
-                mbarrier_expect_tx(landed + 8 * block, TAPS * FILTER_BYTES);
+            for (int channel_block = 0; channel_block < channel_blocks; ++channel_block) {
+                mbarrier_expect_tx(filter_full + 8 * channel_block, TAPS * FILTER_BYTES);
                 #pragma unroll
                 for (int i = 0; i < TAPS; ++i) {
-                    const smem_addr_t to = filters + (block * TAPS + i) * FILTER_BYTES;
+                    const smem_addr_t to = filters + (channel_block * TAPS + i) * FILTER_BYTES;
                     if constexpr (FILTER_MN_MAJOR) {
-                        tma_load_tile(to, p.dense_map[0], landed + 8 * block, column, NUMBER_OF_TAP[i], block * TILE_K);
+                        tma_load_tile(to, p.dense_map[0], filter_full + 8 * channel_block, first_channel, FILTER_TAP[i], channel_block * TILE_K);
                     } else if constexpr (PERMUTE_N) {
-                        const int in_row = NUMBER_OF_TAP[i] * (int)p.tap_stride + block * TILE_K;
-                        tma_load_tile(to, p.dense_map[0], landed + 8 * block, in_row, 0, 0, 0, column / (4 * VEC_N));
-                    } else tma_load_tile(to, p.dense_map[0], landed + 8 * block, block * TILE_K, NUMBER_OF_TAP[i], column);
+                        const int offset = FILTER_TAP[i] * (int)p.tap_stride + channel_block * TILE_K;
+                        tma_load_tile(to, p.dense_map[0], filter_full + 8 * channel_block, offset, 0, 0, 0, first_channel / (4 * VEC_N));
+                    } else tma_load_tile(to, p.dense_map[0], filter_full + 8 * channel_block, channel_block * TILE_K, FILTER_TAP[i], first_channel);
                 }
             }
         }
-        if (warp < CONSUMER_WARPGROUPS && elect_one()) {  // a warp for each consumer
+        // dy producer of consumer `warp`
+        if (warp < CONSUMER_WARPGROUPS && elect_one()) {
             #pragma unroll 1
-            for (int piece = first; piece < pieces; piece += CONSUMER_WARPGROUPS * pace) {
-                const Place from = place_of(p, piece * 64);
-                const int start[3] = {0, from.h + (int)p.corner[0], from.w + (int)p.corner[1]};
+            for (int tile_m = first_tile_m; tile_m < tiles_m; tile_m += CONSUMER_WARPGROUPS * stride) {
+                const CoarsePixel pixel = decode_coarse_pixel(p, tile_m * 64);
+                const int start[3] = {0, pixel.h + (int)p.load_corner[0], pixel.w + (int)p.load_corner[1]};
                 #pragma unroll 1
-                for (int block = 0; block < blocks; ++block) {
+                for (int channel_block = 0; channel_block < channel_blocks; ++channel_block) {
                     #pragma unroll
-                    for (int i = 0; i < COPIES; ++i) {
-                        const smem_addr_t barrier = ring.full + 8 * pipe.stage;
-                        const int offset[3] = {0, LINE_OF_COPY[i], PIXEL_OF_COPY[i]};
-                        mbarrier_wait_parity(ring.empty + 8 * pipe.stage, pipe.phase ^ 1);
-                        mbarrier_expect_tx(barrier, LANDING);
+                    for (int i = 0; i < LOADS; ++i) {
+                        const smem_addr_t barrier = smem.full + 8 * pipe.stage;
+                        const int offset[3] = {0, H_OF_LOAD[i], W_OF_LOAD[i]};
+                        mbarrier_wait_parity(smem.empty + 8 * pipe.stage, pipe.phase ^ 1);
+                        mbarrier_expect_tx(barrier, LOAD_BYTES);
                         tma_load_im2col<2>(
-                            ring.stages + pipe.stage * STAGE_BYTES, p.im2col_map[0], barrier, block * TILE_K, from.n, start, offset
+                            smem.stages + pipe.stage * STAGE_BYTES, p.im2col_map[0], barrier, channel_block * TILE_K, pixel.n, start, offset
                         );
                         pipe.advance();
                     }
@@ -121,35 +143,38 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_halo_dgrad(const
         pdl_wait();
         const int lane = (int)threadIdx.x % 32;
         WorkTile w{};
-        w.tile_n = column / TILE_N;
-        Accum sum[RESIDUES][ACCUMS];
+        w.tile_n = first_channel / TILE_N;
+        Accum accum[RESIDUES][ACCUMS];
         #pragma unroll
         for (int j = 0; j < RESIDUES; ++j)
             #pragma unroll
-            for (int i = 0; i < ACCUMS; ++i) sum[j][i] = 0;  // of a residue that no tap reaches: for good
+            for (int i = 0; i < ACCUMS; ++i) accum[j][i] = 0;  // a residue that no tap reaches keeps zeros
         #pragma unroll 1
-        for (int piece = first; piece < pieces; piece += CONSUMER_WARPGROUPS * pace) {
-            int previous = -1;
-            if (TURNS && piece != (int)blockIdx.x / across) await_turn(consumer);
+        for (int tile_m = first_tile_m; tile_m < tiles_m; tile_m += CONSUMER_WARPGROUPS * stride) {
+            // main loop
+            int unreleased = -1;
+            if (ORDERED_MAINLOOPS && tile_m != (int)blockIdx.x / tiles_n) order_wait(consumer);
             #pragma unroll 1
-            for (int block = 0; block < blocks; ++block) {
-                mbarrier_wait_parity(landed + 8 * block, 0);
-                const smem_addr_t of_block = filters + block * TAPS * FILTER_BYTES;
-                multiply_block(sum, ring, pipe, previous, of_block, block);
+            for (int channel_block = 0; channel_block < channel_blocks; ++channel_block) {
+                mbarrier_wait_parity(filter_full + 8 * channel_block, 0);
+                const smem_addr_t block_filters = filters + channel_block * TAPS * FILTER_BYTES;
+                multiply_channel_block(accum, smem, pipe, unreleased, block_filters, channel_block);
             }
-            if (TURNS && piece + pace < pieces) hand_on_to(consumer + 1 == CONSUMER_WARPGROUPS ? 0 : consumer + 1);
+            if (ORDERED_MAINLOOPS && tile_m + stride < tiles_m) order_arrive(consumer + 1 == CONSUMER_WARPGROUPS ? 0 : consumer + 1);
+
+            // epilogue
             wgmma_wait<0>();
-            if (piece + CONSUMER_WARPGROUPS * pace >= pieces) pdl_trigger();
+            if (tile_m + CONSUMER_WARPGROUPS * stride >= tiles_m) pdl_trigger();
             #pragma unroll
-            for (int j = 0; j < RESIDUES; ++j) fence_accumulators(sum[j]);
-            free_last(ring, previous);
-            const int row = piece * 64 + warp * 16 + lane / 4;
-            const Place places[2] = {place_of(p, row), place_of(p, row + 8)};
+            for (int j = 0; j < RESIDUES; ++j) fence_accumulators(accum[j]);
+            release_last_stage(smem, unreleased);
+            const int row = tile_m * 64 + warp * 16 + lane / 4;
+            const CoarsePixel pixels[2] = {decode_coarse_pixel(p, row), decode_coarse_pixel(p, row + 8)};
             #pragma unroll
             for (int j = 0; j < RESIDUES; ++j) {
-                const RowCoords rows = rows_of_residue(p, places, j);
-                if constexpr (IS_ROUNDED) leave_rounded<Leaving, TILE_N / 32>(p, w, rows, sum[j]);
-                else epilogue_store<TILE_N / 32>(p, w, rows, 0, sum[j]);
+                const RowCoords rows = residue_row_coords(p, pixels, j);
+                if constexpr (EPILOGUE_16BIT) epilogue_store_16bit<EpilogueInput, TILE_N / 32>(p, w, rows, accum[j]);
+                else epilogue_store<TILE_N / 32>(p, w, rows, 0, accum[j]);
             }
         }
     }

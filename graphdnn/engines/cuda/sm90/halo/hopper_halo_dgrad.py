@@ -1,8 +1,8 @@
-"""Engine ``cuda_hopper_halo_dgrad``: strided data gradients whose residues share what is copied (hopper_halo_dgrad.cu).
+"""Engine ``cuda_hopper_halo_dgrad``: strided data gradients whose residues share loads of dy (hopper_halo_dgrad.cu).
 
-Positions of dx of one residue modulo the stride are a product of their own (gemm.py): short sums of few taps, and dy is
-copied for each tap of each. Here a piece of dy is copied once, residues are columns side by side, and all of a block's
-filters stay in shared memory.
+``cuda_hopper_gemm`` has one GEMM for each residue of the positions of dx modulo the stride: sums of few taps, and dy is
+loaded for each tap of each residue. Here a load of dy serves all residues, which are neighbouring columns, and the
+filters of a CTA stay in shared memory.
 """
 
 from __future__ import annotations
@@ -23,114 +23,126 @@ from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import FLOAT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
-from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
-from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_requirements import dgrad_needs
-from graphdnn.engines.cuda.sm90.halo.halo_dgrad_shape import shape_of, walk_through, walked_of
-from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import IDLE, TILE, blocks_of, choose
-from graphdnn.engines.cuda.sm90.halo.tap_groups import Meetings, meetings_of
-from graphdnn.engines.cuda.sm90.tensor_maps import filter_map, image_map, is_permutable, permuted_filter_map, walk_of
-from graphdnn.engines.cuda.sm90.tile import PANEL
-from graphdnn.engines.cuda.sm90.tma_operands import is_exchanged, operands
+from graphdnn.engines.cuda.sm90.halo.halo_dgrad_shape import coarse_extents_of, load_box_of, shape_of
+from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import IDLE, TILE, choose, ctas_of
+from graphdnn.engines.cuda.sm90.halo.tap_groups import TapGroups, tap_groups_of
+from graphdnn.engines.cuda.sm90.tensor_maps import (
+    filter_map,
+    im2col_box_of,
+    im2col_map,
+    is_permutable,
+    permuted_filter_map,
+)
+from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS
+from graphdnn.engines.cuda.sm90.tma_operands import is_filter_transposed, operands
 from graphdnn.engines.cuda.sm90.wgmma_text import ACROSS_K, wgmma_rs_text, wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 
-_NEIGHBOURS, _SUMS_OF_A_THREAD = 8, 4  # columns of a thread that follow each other: exchanged ones, and of its own
+_EXCHANGED_VEC_N, _PERMUTED_VEC_N = 8, 4  # contiguous columns of a thread: after an exchange, or by permutation
 _FILES = (
     "pdl.cuh",
     "hopper_pipeline.cuh",
     "conv_work_tile.cuh",
     "epilogue_store.cuh",
     "epilogue_16bit.cuh",
-    "halo_dgrad_split_k.cuh",
+    "halo_dgrad_smem.cuh",
 )
 
-_SHARED_FILES, _HELD_FILES = ("halo_dgrad_ss.cuh",), ("ldmatrix.cuh", "halo_dgrad_rs.cuh")
+_SS_FILES, _RS_FILES = ("halo_dgrad_ss.cuh",), ("ldmatrix.cuh", "halo_dgrad_rs.cuh")
 
-# What epilogue_store.cuh calls with sums, where results leave rounded.
-_EPILOGUE_OF_SUMS = """\
+# The epilogue that epilogue_store.cuh calls with accumulators: it rounds them and calls the generated one.
+_ROUNDING_EPILOGUE = """\
 __device__ __forceinline__ void epilogue(
-    const Params& p, const int (&at)[6], const ColumnOperands& kept, const {compute} (&acc)[{width}], bool is_there
+    const Params& p, const int (&coord)[6], const ColumnOperands& operands, const {compute} (&acc)[{width}],
+    bool is_inside
 ) {{
-    Rounded<{leaving}, {width}> rounded = {{}};
+    Rounded<{epilogue_input}, {width}> rounded = {{}};
     #pragma unroll
     for (int e = 0; e < {width}; ++e)
-        rounded.word[e / 2] |= (unsigned int)narrow<{leaving}>(acc[e]).bits << 16 * (e % 2);
-    epilogue(p, at, kept, rounded, is_there);
+        rounded.word[e / 2] |= (unsigned int)narrow<{epilogue_input}>(acc[e]).bits << 16 * (e % 2);
+    epilogue(p, coord, operands, rounded, is_inside);
 }}
 """
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, shape, sizes = gemm_problem_of(op), shape_of(op), sizes_of(op)
-    roles, choice = product.roles, choose(shape, device, knobs)
-    assert choice is not None, "a rule asks for a tile that fits"
-    tile, meetings = choice.tile, meetings_of(product)
-    walked = walked_of(op, tile.is_apart)
+    gemm, shape, sizes = gemm_problem_of(op), shape_of(op), gemm_shape_of(op)
+    roles, choice = gemm.roles, choose(shape, device, knobs)
+    assert choice is not None, "a requirement is that some tile fits"
+    tile, tap_groups = choice.tile, tap_groups_of(gemm)
+    coarse_extents = coarse_extents_of(op, tile.is_disjoint)
     steps = LaunchSequence(op, device)
     image, filter = (operand.prepared(steps) for operand in operands(roles))
-    kind, compute = image.spec.data_type, COMPUTE_TYPE[roles.op.compute_type]
-    across_filter = not is_exchanged(roles)
+    element, compute = image.spec.data_type, COMPUTE_TYPE[roles.op.compute_type]
+    filter_mn_major = not is_filter_transposed(roles)
     parameters = Parameters(steps.workspace_offsets)
-    is_rounded = kind is DataType.FLOAT  # what tensor cores would only cut off
-    walk = walk_through(op, tile.is_apart)
-    pixels = image_map(image, 2, walk, (1, 1, 1), PANEL + tile.reach(shape))
-    is_permuted = not across_filter and is_permutable(filter)
-    neighbours = _SUMS_OF_A_THREAD if is_permuted else _NEIGHBOURS
+    is_rounded = element is DataType.FLOAT  # TMA rounds to TF32; tensor cores would truncate
+    box = load_box_of(op, tile.is_disjoint)
+    pixels = im2col_map(image, 2, box, (1, 1, 1), SLAB_ROWS + tile.reach(shape))
+    is_permuted = not filter_mn_major and is_permutable(filter)
+    vec_n = _PERMUTED_VEC_N if is_permuted else _EXCHANGED_VEC_N
     if is_permuted:
-        columns = permuted_filter_map(filter, tile.bn, neighbours)
+        columns = permuted_filter_map(filter, tile.bn, vec_n)
     else:
-        columns = filter_map(filter, *((PANEL, tile.bn * 2) if across_filter else (tile.bn,)))
+        columns = filter_map(filter, *((SLAB_ROWS, tile.bn * 2) if filter_mn_major else (tile.bn,)))
     parameters.maps("im2col_map", [(image.spec, replace(pixels, is_rounded=is_rounded))])
     parameters.maps("dense_map", [(filter.spec, replace(columns, is_rounded=is_rounded))])
 
-    is_narrow = _leaves_rounded(op)
-    leaving = STORAGE[roles.output.data_type] if is_narrow else compute
-    taken = "const Rounded<{accumulator}, {width}>& acc" if is_narrow else SUMS
-    ending = epilogue_of(steps, parameters, (result_space,), CHANNELS, neighbours, leaving, taken=taken)
-    layout = Layout.of(sizes, PANEL * tile.consumers, tile.bn)
-    walks = [walk_of(product, residue) for residue in product.residues]
-    describe_work(parameters, product, sizes, layout, walks, shape.blocks, 0 if across_filter else filter.tap_stride)
-    for one, value in {
+    is_16bit_epilogue = _rounds_first(op)
+    epilogue_input = STORAGE[roles.output.data_type] if is_16bit_epilogue else compute
+    taken = "const Rounded<{accumulator}, {width}>& acc" if is_16bit_epilogue else SUMS
+    epilogue = epilogue_of(steps, parameters, (result_space,), CHANNELS, vec_n, epilogue_input, taken=taken)
+    layout = TileGrid.of(sizes, SLAB_ROWS * tile.consumers, tile.bn)
+    boxes = [im2col_box_of(gemm, residue) for residue in gemm.residues]
+    describe_work_tiles(
+        parameters, gemm, sizes, layout, boxes, shape.channel_blocks, 0 if filter_mn_major else filter.tap_stride
+    )
+    for field, value in {
         "splits": 1,
         "image_pixels": 1,
-        "places": shape.places if tile.is_apart else shape.places_in_lines,
+        "coarse_pixels": shape.coarse_pixels if tile.is_disjoint else shape.padded_coarse_pixels,
     }.items():
-        parameters.integer(one, value)
-    parameters.integers("walked", walked)
-    parameters.integers("corner", walk.lower[1:])
+        parameters.integer(field, value)
+    parameters.integers("coarse_extents", coarse_extents)
+    parameters.integers("load_corner", box.lower[1:])
 
-    multiplying, copying = tile.registers
+    consumer_regs, producer_regs = tile.registers
     name = f"conv_dgrad__halo_{tile.name}x{choice.stages}__{op.name}"
+    rounding = _ROUNDING_EPILOGUE.format(compute=compute, epilogue_input=epilogue_input, width=epilogue.width)
     text = kernel_text(
         name,
-        [*_FILES, *(_HELD_FILES if tile.is_held else _SHARED_FILES), "hopper_halo_dgrad.cu"],
+        [*_FILES, *(_RS_FILES if tile.a_in_registers else _SS_FILES), "hopper_halo_dgrad.cu"],
         parameters=parameters.text,
         functions=[
             file_text("round_to_16bit.cuh"),
-            *ending.functions,
-            *([_EPILOGUE_OF_SUMS.format(compute=compute, leaving=leaving, width=ending.width)] if is_narrow else []),
-            wgmma_rs_text(kind, tile.bn, across_filter)
-            if tile.is_held
-            else wgmma_ss_text(kind, kind, tile.bn, False, across_filter),
-            _described(meetings, tile.is_apart),
+            *epilogue.functions,
+            *([rounding] if is_16bit_epilogue else []),
+            wgmma_rs_text(element, tile.bn, filter_mn_major)
+            if tile.a_in_registers
+            else wgmma_ss_text(element, element, tile.bn, False, filter_mn_major),
+            _tap_tables(tap_groups, tile.is_disjoint),
         ],
         constants={
-            "TILE_M": PANEL * tile.consumers, "TILE_N": tile.bn, "CONSUMER_WARPGROUPS": tile.consumers,
+            "TILE_M": SLAB_ROWS * tile.consumers, "TILE_N": tile.bn, "CONSUMER_WARPGROUPS": tile.consumers,
             "STAGES": choice.stages,
             "RESIDUES": shape.residues, "TAPS": shape.taps,
-            "COPIES": tile.copies(shape), "TURNS": choice.takes_turns(shape), "PIXELS": PANEL + tile.reach(shape),
-            "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
-            "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": across_filter, "PERMUTE_N": is_permuted,
+            "LOADS": tile.loads(shape), "ORDERED_MAINLOOPS": choice.orders_mainloops(shape),
+            "LOADED_PIXELS": SLAB_ROWS + tile.reach(shape),
+            "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
+            "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": filter_mn_major, "PERMUTE_N": is_permuted,
             "SPATIAL": 2, "SPLIT_K": False,
-            "VEC_N": neighbours, "VEC_WIDTH": ending.width,
-            "Element": STORAGE[kind], "Accum": compute, "Leaving": leaving, "IS_ROUNDED": is_narrow,
+            "VEC_N": vec_n, "VEC_WIDTH": epilogue.width,
+            "Element": STORAGE[element], "Accum": compute,
+            "EpilogueInput": epilogue_input, "EPILOGUE_16BIT": is_16bit_epilogue,
         },
     )  # fmt: skip
-    grid = (blocks_of(shape, tile, device.sm_count), 1, 1)
+    grid = (ctas_of(shape, tile, device.sm_count), 1, 1)
     shared = choice.shared_bytes(shape)
     steps.add(
         Launch(
@@ -140,29 +152,29 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(name)
 
 
-def _leaves_rounded(op: FusedOp) -> bool:
-    """Whether sums become 16-bit floats before anything else is done with them."""
+def _rounds_first(op: FusedOp) -> bool:
+    """Whether accumulators become 16-bit floats before any other operation."""
     anchor = op.main
     (result,) = anchor.outputs().values()
     is_scaled = getattr(anchor, "alpha", 1.0) != 1.0 or getattr(anchor, "beta", 0.0) != 0.0
     return result.data_type in ACROSS_K and not is_scaled
 
 
-def _described(meetings: Meetings, is_apart: bool) -> str:
-    """Tables of hopper_halo_dgrad.cu."""
-    taps, lines, copies = meetings.taps, meetings.lines, meetings.copies(is_apart)
+def _tap_tables(tap_groups: TapGroups, is_disjoint: bool) -> str:
+    """The arrays of hopper_halo_dgrad.cu."""
+    taps, rows, loads = tap_groups.taps, tap_groups.rows, tap_groups.loads(is_disjoint)
     residues = [tap.residue for tap in taps]
     tables: dict[str, Sequence[int]] = {
-        "MEETING_OF_TAP": [meetings.places.index(tap.place) for tap in taps],
-        "COPY_OF_MEETING": [
-            copies.index(place if is_apart else (place[0], meetings.pixel)) for place in meetings.places
+        "GROUP_OF_TAP": [tap_groups.offsets.index(tap.offset) for tap in taps],
+        "LOAD_OF_GROUP": [
+            loads.index(place if is_disjoint else (place[0], tap_groups.column)) for place in tap_groups.offsets
         ],
-        "SHIFT_OF_MEETING": [0 if is_apart else pixel - meetings.pixel for _, pixel in meetings.places],
+        "ROW_OFFSET_OF_GROUP": [0 if is_disjoint else pixel - tap_groups.column for _, pixel in tap_groups.offsets],
         "RESIDUE_OF_TAP": residues,
-        "BEGINS": [int(residue not in residues[:i]) for i, residue in enumerate(residues)],
-        "NUMBER_OF_TAP": [tap.number for tap in taps],
-        "LINE_OF_COPY": [line - lines[0] for line, _ in copies],
-        "PIXEL_OF_COPY": [pixel - meetings.pixel for _, pixel in copies],
+        "IS_FIRST_OF_RESIDUE": [int(residue not in residues[:i]) for i, residue in enumerate(residues)],
+        "FILTER_TAP": [tap.filter_tap for tap in taps],
+        "H_OF_LOAD": [line - rows[0] for line, _ in loads],
+        "W_OF_LOAD": [pixel - tap_groups.column for _, pixel in loads],
     }
     return "".join(
         f"[[maybe_unused]] constexpr int {name}[] = {{{', '.join(map(str, numbers))}}};\n"
@@ -177,14 +189,14 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
     if choice is None:
         return cost
-    return where_idle(cost, task.device, blocks_of(shape_of(task.op), choice.tile, task.device.sm_count), IDLE)
+    return where_idle(cost, task.device, ctas_of(shape_of(task.op), choice.tile, task.device.sm_count), IDLE)
 
 
 _COMMON: dict[str, Any] = {"cost": _cost, "generate": generate, "knobs": (TILE,), "layout": LayoutType.PREFERRED_NHWC}
 ENGINE = cuda_engine(
     id=80,
     name="cuda_hopper_halo_dgrad",
-    summary="strided data gradients, 16-bit floats, channels last; pieces of dy copied once for all residues",
+    summary="strided data gradients, 16-bit floats, channels last; a load of dy serves all residues",
     needs=dgrad_needs("cuda_hopper_halo_dgrad", FLOAT_PAIRS),
     **OF_EXACT,
     **_COMMON,

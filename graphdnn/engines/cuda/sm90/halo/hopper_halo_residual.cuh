@@ -100,6 +100,6 @@ struct ResidualFragment {
         #pragma unroll
         for (int i = 0; i < 8 / VEC_WIDTH; ++i)
             #pragma unroll
-            for (int e = 0; e < VEC_WIDTH; ++e) operands.kept[i].residual[e] = vec[j][block][h][i].at[e];
+            for (int e = 0; e < VEC_WIDTH; ++e) operands.columns[i].residual[e] = vec[j][block][h][i].data[e];
     }
 };

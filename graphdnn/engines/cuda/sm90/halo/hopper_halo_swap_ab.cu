@@ -42,17 +42,17 @@ template <int STEPS> __device__ __forceinline__ void mma_steps(Accum (&accum)[AC
 }
 
 // The result coordinates of a lane's two adjacent channels; one epilogue call handles VEC_WIDTH of them.
-struct ChannelPair { int at[EPILOGUE_CALLS_PER_PAIR][6]; bool is_inside[EPILOGUE_CALLS_PER_PAIR]; };
+struct ChannelPair { int coord[EPILOGUE_CALLS_PER_PAIR][6]; bool is_inside[EPILOGUE_CALLS_PER_PAIR]; };
 
 __device__ __forceinline__ ChannelPair load_channel_pair(const Params& p, int channel, EpilogueOperands& operands) {
     ChannelPair pair;
     #pragma unroll
     for (int i = 0; i < EPILOGUE_CALLS_PER_PAIR; ++i) {
         #pragma unroll
-        for (int d = 0; d < 6; ++d) pair.at[i][d] = 0;
+        for (int d = 0; d < 6; ++d) pair.coord[i][d] = 0;
         pair.is_inside[i] = channel + i < (int)p.columns;
-        pair.at[i][2] = pair.is_inside[i] ? channel + i : 0;
-        load_column_operands(p, pair.at[i], operands.kept[i]);
+        pair.coord[i][2] = pair.is_inside[i] ? channel + i : 0;
+        load_column_operands(p, pair.coord[i], operands.columns[i]);
     }
     return pair;
 }
@@ -157,7 +157,7 @@ __device__ __forceinline__ void consumer_warpgroup(
             #pragma unroll
             for (int i = 0; i < EPILOGUE_CALLS_PER_PAIR; ++i) stored_rows[n][i] = w + n < width && pair.is_inside[i] ? height : 0;
         #pragma unroll
-        for (int i = 0; i < EPILOGUE_CALLS_PER_PAIR; ++i) pair.at[i][0] = coord.n, pair.at[i][3] = coord.d;
+        for (int i = 0; i < EPILOGUE_CALLS_PER_PAIR; ++i) pair.coord[i][0] = coord.n, pair.coord[i][3] = coord.d;
         #pragma unroll
         for (int n = 0; n < ACCUMS / 2; ++n) {  // a pixel outside reads the operands of the last one inside, and is not stored
             const int h = coord.h + n / 2;
@@ -167,9 +167,9 @@ __device__ __forceinline__ void consumer_warpgroup(
                 Accum acc[VEC_WIDTH];
                 #pragma unroll
                 for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = both[i * VEC_WIDTH + e];
-                pair.at[i][4] = min(h, height - 1);
-                pair.at[i][5] = min(w + n % 2, width - 1);
-                epilogue(p, pair.at[i], operands.kept[i], acc, h < stored_rows[n % 2][i]);
+                pair.coord[i][4] = min(h, height - 1);
+                pair.coord[i][5] = min(w + n % 2, width - 1);
+                epilogue(p, pair.coord[i], operands.columns[i], acc, h < stored_rows[n % 2][i]);
             }
         }
     }

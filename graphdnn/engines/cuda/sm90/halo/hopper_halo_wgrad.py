@@ -1,9 +1,9 @@
-"""Engine ``cuda_hopper_halo_wgrad``: filter gradients of unit stride whose taps share a copied patch
+"""Engine ``cuda_hopper_halo_wgrad``: filter gradients of unit stride whose taps share a halo tile
 (hopper_halo_wgrad.cu).
 
-A walk tap by tap (gemm.py) copies each pixel once for every tap. Where few channels meet few channels that
-copying is the time; here the pixels around a patch of the gradient are copied once. A block has all taps of 64
-channels of the gradient and 64 or 32 of the image: fewer leave fewer partial sums, and copy the gradient more often.
+``cuda_hopper_gemm`` loads each pixel once for every tap, and with few channels these loads dominate. Here a halo tile
+of x is loaded once for all taps. A CTA has all taps of 64 channels of dy and 64 or 32 channels of x: with 32, partial
+sums are fewer, and dy is loaded more often.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
-from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
-from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles
 from graphdnn.engines.cuda.sm90.halo.halo_shape import Taps
 from graphdnn.engines.cuda.sm90.halo.halo_wgrad_requirements import NEEDS, shape_of
-from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import PARTS, TILE, choose, lean_registers, registers
-from graphdnn.engines.cuda.sm90.split_k import FEW_SHARES, ROOM, Adding
-from graphdnn.engines.cuda.sm90.tensor_maps import patch_map, walk_of
-from graphdnn.engines.cuda.sm90.tile import PANEL
+from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import SPLITS, TILE, choose, overlapped_registers, registers
+from graphdnn.engines.cuda.sm90.split_k import MAX_OVERLAPPED_TILES, OVERLAP_BYTES, SplitKReduction
+from graphdnn.engines.cuda.sm90.tensor_maps import halo_tile_map, im2col_box_of
+from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS
 from graphdnn.engines.cuda.sm90.tma_operands import operands
 from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
@@ -37,7 +37,7 @@ from graphdnn.engines.sum_error import CUT
 from graphdnn.enums import KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 
-_NEIGHBOURS = 8  # columns of a thread that follow each other
+_VEC_N = 8  # contiguous columns of a thread
 _BYTES = 2  # of an element
 _FILES = (
     "pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", "split_k_partials.cuh",
@@ -46,67 +46,84 @@ _FILES = (
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, shape, sizes = gemm_problem_of(op), shape_of(op), sizes_of(op)
-    roles, choice = product.roles, choose(shape, device, knobs)
-    assert choice is not None, "a rule asks for a patch that fits"
-    tile, is_split = choice.tile, choice.parts > 1
+    gemm, shape, sizes = gemm_problem_of(op), shape_of(op), gemm_shape_of(op)
+    roles, choice = gemm.roles, choose(shape, device, knobs)
+    assert choice is not None, "a requirement is that some tile fits"
+    tile, is_split = choice.tile, choice.splits > 1
     steps = LaunchSequence(op, device)
     image, gradient = (operand.prepared(steps) for operand in operands(roles))
-    kind = image.spec.data_type
+    element = image.spec.data_type
     parameters = Parameters(steps.workspace_offsets)
-    spatial, row = roles.problem.spatial, tile.channels * _BYTES
-    parameters.maps("im2col_map", [(image.spec, patch_map(image, *tile.reached(shape), row, spatial))])
-    parameters.maps("dense_map", [(gradient.spec, patch_map(gradient, tile.tall, tile.wide, spatial=spatial))])
+    spatial, pixel_bytes = roles.problem.spatial, tile.channels * _BYTES
+    parameters.maps("im2col_map", [(image.spec, halo_tile_map(image, *tile.halo_extents(shape), pixel_bytes, spatial))])
+    parameters.maps("dense_map", [(gradient.spec, halo_tile_map(gradient, tile.height, tile.width, spatial=spatial))])
 
-    ending = epilogue_of(steps, parameters, (result_space,), CHANNELS, _NEIGHBOURS, "float")
-    blocks, layout, taps = -(-shape.channels // PANEL), Layout.of(sizes, PANEL, PANEL), Taps.of(product)
-    walks = [walk_of(product, residue) for residue in product.residues]
-    describe_work(parameters, product, sizes, layout, walks, blocks, units=shape.deep * shape.tap_count * blocks)
-    down, across = tile.patches(shape)
-    shares, pieces = prod(tile.shares(shape)), shape.tap_count * tile.channels // 32
+    epilogue = epilogue_of(steps, parameters, (result_space,), CHANNELS, _VEC_N, "float")
+    channel_blocks, layout, taps = (
+        -(-shape.channels // SLAB_ROWS),
+        TileGrid.of(sizes, SLAB_ROWS, SLAB_ROWS),
+        Taps.of(gemm),
+    )
+    boxes = [im2col_box_of(gemm, residue) for residue in gemm.residues]
+    describe_work_tiles(
+        parameters,
+        gemm,
+        sizes,
+        layout,
+        boxes,
+        channel_blocks,
+        tap_blocks=shape.depth_taps * shape.tap_count * channel_blocks,
+    )
+    tiles_h, tiles_w = tile.halo_tiles(shape)
+    filter_blocks, fragments = prod(tile.filter_blocks(shape)), shape.tap_count * tile.channels // 32
     parameters.table({
         "image_pixels": 1,
-        "shares": shares, "whole": choice.whole, "shares_across": tile.shares(shape)[1],
-        "patches": shape.images * down * across, "patches_down": down, "patches_across": across,
-        "tap_first": taps.first,
+        "filter_blocks": filter_blocks, "unsplit_blocks": choice.unsplit_blocks,
+        "filter_blocks_n": tile.filter_blocks(shape)[1],
+        "halo_tiles": shape.images * tiles_h * tiles_w, "halo_tiles_h": tiles_h, "halo_tiles_w": tiles_w,
+        "first_tap_index": taps.first,
     })  # fmt: skip
-    parameters.integers("tap_pace", taps.pace)
-    lines, of_line = shape.taps
-    lean = lean_registers(lines, tile) if is_split and shares <= FEW_SHARES else None
-    overlaps = lean is not None
-    adding = Adding((shares - choice.whole) * pieces * 64 * 32, choice.parts, overlaps=overlaps)
-    adding.describe(parameters, steps, "float")
+    parameters.integers("tap_index_stride", taps.index_stride)
+    rows_of_taps, taps_per_row = shape.taps
+    overlapped = overlapped_registers(shape.taps, tile) if is_split and filter_blocks <= MAX_OVERLAPPED_TILES else None
+    overlaps = overlapped is not None
+    reduction = SplitKReduction(
+        (filter_blocks - choice.unsplit_blocks) * fragments * 64 * 32, choice.splits, overlaps=overlaps
+    )
+    reduction.describe(parameters, steps, "float")
     parameters.integer("trigger_early", int(overlaps))
-    stages = tile.stages(shape, device.shared_memory - ROOM * overlaps)
+    stages = tile.stages(shape, device.shared_memory - OVERLAP_BYTES * overlaps)
 
-    threads = 128 * (lines + 1)
-    multiplying, copying, seats = lean or (*registers(lines), threads)
+    threads = 128 * (rows_of_taps + 1)
+    consumer_regs, producer_regs, launch_threads = overlapped or (*registers(rows_of_taps), threads)
     name = f"conv_wgrad__halo_{tile.name}x{stages}{'_split' if is_split else ''}__{op.name}"
     text = kernel_text(
         name,
         [*_FILES, *(["split_k_reduce.cu"] if is_split else [])],
         parameters=parameters.text,
         functions=[
-            *ending.functions,
-            wgmma_ss_text(kind, kind, of_line * tile.channels, True, True),
+            *epilogue.functions,
+            wgmma_ss_text(element, element, taps_per_row * tile.channels, True, True),
         ],
         constants={
-            "TILE_M": PANEL, "TILE_N": PANEL, "CONSUMER_WARPGROUPS": 1, "STAGES": stages, "SEATS": seats,
-            "TALL": tile.tall, "WIDE": tile.wide, "CHANNELS": tile.channels,
-            "TAPS_H": lines, "TAPS_W": of_line, "STEP_H": shape.step[0], "STEP_W": shape.step[1],
-            "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
+            "TILE_M": SLAB_ROWS, "TILE_N": SLAB_ROWS, "CONSUMER_WARPGROUPS": 1,
+            "STAGES": stages, "LAUNCH_THREADS": launch_threads,
+            "TILE_H": tile.height, "TILE_W": tile.width, "CHANNELS": tile.channels,
+            "TAPS_H": rows_of_taps, "TAPS_W": taps_per_row,
+            "DILATION_H": shape.dilation[0], "DILATION_W": shape.dilation[1],
+            "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
             "WGRAD": True, "SWAP_AB": False, "FILTER_MN_MAJOR": False, "PERMUTE_N": False,
-            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": is_split, **adding.constants,
-            "VEC_N": _NEIGHBOURS, "VEC_WIDTH": ending.width,
-            "Element": STORAGE[kind], "Accum": "float",
+            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": is_split, **reduction.constants,
+            "VEC_N": _VEC_N, "VEC_WIDTH": epilogue.width,
+            "Element": STORAGE[element], "Accum": "float",
         },
     )  # fmt: skip
     packed = parameters.pack()
-    grid = (min(choice.whole + (shares - choice.whole) * choice.parts, device.sm_count), 1, 1)
+    grid = (min(choice.unsplit_blocks + (filter_blocks - choice.unsplit_blocks) * choice.splits, device.sm_count), 1, 1)
     shared = stages * (tile.stage_bytes(shape) + 16)
     steps.add(Launch(text, "hopper_halo_wgrad", grid, threads, packed, shared, starts_early=True))
     if is_split:
-        steps.add(adding.launch(text, packed))
+        steps.add(reduction.launch(text, packed))
     return steps.kernel(name)
 
 
@@ -121,11 +138,11 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 ENGINE = cuda_engine(
     id=79,
     name="cuda_hopper_halo_wgrad",
-    summary="filter gradients of unit stride, 16-bit floats, channels last; pieces of images copied once for all taps",
+    summary="filter gradients of unit stride, 16-bit floats, channels last; a halo tile is loaded once for all taps",
     needs=NEEDS,
     cost=_cost,
     generate=generate,
-    knobs=(TILE, PARTS),
+    knobs=(TILE, SPLITS),
     frugal={KnobType.SPLIT_K: 1},
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),

@@ -1,4 +1,4 @@
-"""What the engines whose taps share a copied patch of an image have in common: one walk over lines and pixels."""
+"""Requirements that the engines whose taps share a halo tile have in common."""
 
 from __future__ import annotations
 
@@ -17,39 +17,40 @@ from graphdnn.engines.engine import Task, image_need, window_need
 from graphdnn.rules import Constraint
 
 
-def is_one_walk(task: Task, *, volumes: bool = False) -> bool:
-    return _has_patches(task, volumes) and set(_strides(task)) == {1} and problem_of(task).groups == 1
+def is_one_gemm(task: Task, *, volumes: bool = False) -> bool:
+    return _has_halo_tiles(task, volumes) and set(_strides(task)) == {1} and problem_of(task).groups == 1
 
 
-def _has_patches(task: Task, volumes: bool) -> bool:
+def _has_halo_tiles(task: Task, volumes: bool) -> bool:
     return is_plane(task) or (volumes and is_convolution(task) and problem_of(task).spatial == 3)
 
 
 def _strides(task: Task) -> tuple[int, ...]:
-    """Of lines and pixels; of slices where they are gradients, whose taps would meet some of them only."""
+    """Strides of height and width; of a dgrad also of the depth, where a strided tap reaches only some slices."""
     p = problem_of(task)
     return p.stride if roles_of(task).direction == "dgrad" else p.stride[-2:]
 
 
-def patch_needs(
+def halo_tile_needs(
     prefix: str,
     when: Condition,
     filters: str,
     *,
     stride: str,
     groups: str,
-    shares: Condition = lambda task: True,
+    shares_loads: Condition = lambda task: True,
     volumes: bool = False,
 ) -> tuple[Constraint, ...]:
-    """``filters``: the attribute that has their extents; ``stride``, ``groups``: reasons; ``shares``: whether it is for
-    what taps share that pieces are copied; ``volumes``: patches may be of slices.
+    """``filters``: the attribute with the extents of the filter. ``stride``, ``groups``: reasons.
+
+    ``shares_loads``: whether the engine gains only by loads that taps share. ``volumes``: it serves three axes.
     """
     return (
         problem_need(
             prefix,
             "spatial",
             OneOf(2, 3) if volumes else Equals(2),
-            reason="a patch has lines and pixels",
+            reason="a halo tile has rows and columns of pixels",
             fix="nothing to do: another engine serves other images",
             when=when,
         ),
@@ -60,7 +61,7 @@ def patch_needs(
             OneOf((1, 1), (1, 1, 1)) if volumes else Equals((1, 1)),
             reason=stride,
             fix="nothing to do: another engine serves strides",
-            when=lambda task: when(task) and _has_patches(task, volumes),
+            when=lambda task: when(task) and _has_halo_tiles(task, volumes),
         ),
         problem_need(
             prefix,
@@ -76,8 +77,8 @@ def patch_needs(
             filters,
             lambda task: prod(problem_of(task).filter[-2:]),
             AtLeast(2),
-            reason="one tap of a plane shares what is copied with no other",
+            reason="a single tap shares its loads with no other",
             fix="nothing to do: another engine serves filters of one tap",
-            when=lambda task: when(task) and shares(task),
+            when=lambda task: when(task) and shares_loads(task),
         ),
     )

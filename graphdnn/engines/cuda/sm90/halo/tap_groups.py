@@ -1,7 +1,7 @@
-"""Where the taps of a strided data gradient meet dy, and which of them read the same pixels there.
+"""Tap groups of a strided data gradient: taps of several residues that read the same pixels of dy.
 
-Place h of a residue is position ``residue + h * stride`` of dx. What a tap reads lies some lines and pixels from
-place h of dy, whichever h; taps of several residues that lie as far are a meeting.
+Coarse pixel h of a residue is position ``residue + h * stride`` of dx. A tap reads dy at a fixed offset from the coarse
+pixel. Taps with the same offset are a tap group.
 """
 
 from __future__ import annotations
@@ -13,61 +13,61 @@ from typing import NamedTuple
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue
 from graphdnn.engines.memoization import memoize_by_identity
 
-_LINE, _PIXEL = 1, 2  # the spatial axes that there are, of three
+_ROW_AXIS, _COLUMN_AXIS = 1, 2  # of three spatial axes; the first has extent 1
 
 
 class Tap(NamedTuple):
-    line: int  # of dy, from a place
-    pixel: int
+    row: int  # offset in dy from a coarse pixel
+    column: int
     residue: int
-    number: int  # in the filter
+    filter_tap: int  # its index in the filter
 
     @property
-    def place(self) -> tuple[int, int]:
-        return self.line, self.pixel
+    def offset(self) -> tuple[int, int]:
+        return self.row, self.column
 
 
 @dataclass(frozen=True, slots=True)
-class Meetings:
-    """``taps`` in the order of their products."""
+class TapGroups:
+    """``taps``: in the order in which the kernel multiplies them."""
 
     taps: tuple[Tap, ...]
 
     @property
-    def lines(self) -> tuple[int, ...]:
-        """That taps read, from a place."""
-        return tuple(sorted({tap.line for tap in self.taps})) or (0,)
+    def rows(self) -> tuple[int, ...]:
+        """Row offsets of all taps."""
+        return tuple(sorted({tap.row for tap in self.taps})) or (0,)
 
     @property
-    def pixel(self) -> int:
-        """The first that a line's taps read, from a place."""
-        return min((tap.pixel for tap in self.taps), default=0)
+    def column(self) -> int:
+        """The smallest column offset."""
+        return min((tap.column for tap in self.taps), default=0)
 
     @property
     def reach(self) -> int:
-        """Pixels that they read behind it."""
-        return max((tap.pixel for tap in self.taps), default=0) - self.pixel
+        """The distance from the smallest column offset to the largest."""
+        return max((tap.column for tap in self.taps), default=0) - self.column
 
     @property
-    def places(self) -> tuple[tuple[int, int], ...]:
-        """Of the meetings: line and pixel, from a place."""
-        return tuple(dict.fromkeys(tap.place for tap in self.taps))
+    def offsets(self) -> tuple[tuple[int, int], ...]:
+        """(row, column) offsets of the tap groups."""
+        return tuple(dict.fromkeys(tap.offset for tap in self.taps))
 
-    def copies(self, is_apart: bool) -> tuple[tuple[int, int], ...]:
-        """Of dy for 64 places: of what each meeting reads, or of each line with what its taps read behind the first."""
-        return self.places if is_apart else tuple((line, self.pixel) for line in self.lines)
+    def loads(self, is_disjoint: bool) -> tuple[tuple[int, int], ...]:
+        """Offsets of the loads of dy: one for each tap group if ``is_disjoint``, otherwise one for each row offset."""
+        return self.offsets if is_disjoint else tuple((row, self.column) for row in self.rows)
 
 
 @memoize_by_identity
-def meetings_of(product: GemmProblem) -> Meetings:
-    *_, width = product.roles.space(product.roles.op.roles[1]).sizes
-    taps = [tap for i, residue in enumerate(product.residues) for tap in _taps_of(product, residue, i, width)]
-    return Meetings(tuple(sorted(taps)))
+def tap_groups_of(gemm: GemmProblem) -> TapGroups:
+    *_, width = gemm.roles.space(gemm.roles.op.roles[1]).sizes
+    taps = [tap for i, residue in enumerate(gemm.residues) for tap in _taps_of(gemm, residue, i, width)]
+    return TapGroups(tuple(sorted(taps)))
 
 
-def _taps_of(product: GemmProblem, residue: Residue, number: int, width: int) -> Iterator[Tap]:
-    for i in range(residue.taps[_LINE]):
-        for j in range(residue.taps[_PIXEL]):
-            line, pixel = (residue.start[d] + t * product.dilation[d] for d, t in ((_LINE, i), (_PIXEL, j)))
-            r, s = (residue.first_tap[d] + t * product.tap_stride[d] for d, t in ((_LINE, i), (_PIXEL, j)))
-            yield Tap(line, pixel, number, r * width + s)
+def _taps_of(gemm: GemmProblem, residue: Residue, filter_tap: int, width: int) -> Iterator[Tap]:
+    for i in range(residue.taps[_ROW_AXIS]):
+        for j in range(residue.taps[_COLUMN_AXIS]):
+            row, column = (residue.start[d] + t * gemm.dilation[d] for d, t in ((_ROW_AXIS, i), (_COLUMN_AXIS, j)))
+            r, s = (residue.first_tap[d] + t * gemm.tap_stride[d] for d, t in ((_ROW_AXIS, i), (_COLUMN_AXIS, j)))
+            yield Tap(row, column, filter_tap, r * width + s)

@@ -1,4 +1,5 @@
-// Numbers of 16 bits, two in a word, as they come from lanes that exchanged them: what is only stored stays in its words.
+// Rounded<T, V>: a vector of V 16-bit values, two in a word, which an epilogue takes instead of accumulators. A value that is only
+// stored stays in its word (epilogue_16bit.cuh).
 template <class T, int V> struct Rounded {
     unsigned int word[(V + 1) / 2];
     __device__ __forceinline__ T operator[](int e) const {
@@ -13,9 +14,9 @@ __device__ __forceinline__ void store_if(bool valid, T* to, How how, const Round
     if constexpr (same<How, Packed> && V > 1) {
         store_if<V / 2>(valid, (unsigned int*)to, how, from.word);
     } else {
-        T each[V];
+        T elements[V];
         #pragma unroll
-        for (int e = 0; e < V; ++e) each[e] = from[e];
-        store_if<V>(valid, to, how, each);
+        for (int e = 0; e < V; ++e) elements[e] = from[e];
+        store_if<V>(valid, to, how, elements);
     }
 }

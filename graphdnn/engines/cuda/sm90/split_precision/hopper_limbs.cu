@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_limbs(const __gr
             int k_tiles;
             {
                 const WorkTile w = decode_work_tile(p, item);
-                k_tiles = w.last - w.first;
+                k_tiles = w.k_end - w.k_begin;
             }
             LimbAccumulators accum;
             accum.clear();

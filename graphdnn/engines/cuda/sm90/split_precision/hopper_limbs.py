@@ -34,14 +34,14 @@ from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
-from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work, taps_of
-from graphdnn.engines.cuda.sm90.gemm_shape import Sizes
-from graphdnn.engines.cuda.sm90.split_k import PARTS_FILES, Adding
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tap_fields_of
+from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
+from graphdnn.engines.cuda.sm90.split_k import PARTS_FILES, SplitKReduction
 from graphdnn.engines.cuda.sm90.split_precision.filter_limbs import FilterLimbs
 from graphdnn.engines.cuda.sm90.split_precision.limb_requirements import limb_needs
 from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import LimbScheme, limb_scheme_of
 from graphdnn.engines.cuda.sm90.split_precision.limb_tiles import SPLITS, STAGES, TILE, choose, promotion_interval
-from graphdnn.engines.cuda.sm90.tensor_maps import for_images, image_map, walks_of
+from graphdnn.engines.cuda.sm90.tensor_maps import im2col_boxes_of, im2col_map, with_images
 from graphdnn.engines.cuda.sm90.tma_operands import Operand, operands, operands_of_images
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.sum_error import SumError
@@ -63,24 +63,24 @@ def _scheme(op: FusedOp) -> LimbScheme:
     return scheme
 
 
-def _sizes(op: FusedOp, product: GemmProblem, scheme: LimbScheme) -> Sizes:
-    blocks = -(-product.channels // scheme.channels)
+def _sizes(op: FusedOp, gemm: GemmProblem, scheme: LimbScheme) -> GemmShape:
+    blocks = -(-gemm.channels // scheme.channels)
     products = []
-    for residue in product.residues:
+    for residue in gemm.residues:
         taps = residue.taps[0] * residue.taps[1] * residue.taps[2]
-        products.append((product.pixel_count(residue), taps * blocks))
+        products.append((gemm.pixel_count(residue), taps * blocks))
     result = max([ELEMENTS[t.data_type].bytes for t in op.outputs])
-    groups = product.roles.problem.groups
-    return Sizes(tuple(products), product.outer_channels, groups, column_unit=1, result_bytes=result)
+    groups = gemm.roles.problem.groups
+    return GemmShape(tuple(products), gemm.outer_channels, groups, column_multiple=1, result_bytes=result)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, scheme = gemm_problem_of(op), _scheme(op)
-    roles, p = product.roles, product.roles.problem
-    sizes = _sizes(op, product, scheme)
+    gemm, scheme = gemm_problem_of(op), _scheme(op)
+    roles, p = gemm.roles, gemm.roles.problem
+    sizes = _sizes(op, gemm, scheme)
     choice = choose(scheme, sizes, device, knobs)
     tile = choice.tile
-    layout = Layout.of(sizes, tile.bm, tile.bn)
+    layout = TileGrid.of(sizes, tile.bm, tile.bn)
     is_split = choice.splits > 1
     steps = LaunchSequence(op, device)
     compute = COMPUTE_TYPE[roles.op.compute_type]
@@ -96,14 +96,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     parameters = Parameters(steps.workspace_offsets)
     maps = _image_maps(op, image, tile.bm) if image_operand.is_copied else _original_image_maps(op, tile.bm)
-    parameters.maps("im2col_map", [(image.spec, for_images(one, p.n)) for one in maps])
+    parameters.maps("im2col_map", [(image.spec, with_images(one, p.n)) for one in maps])
     parameters.maps("dense_map", [(limbs_spec, limbs.map(tile.bn))])
     epilogue = epilogue_of(steps, parameters, (result_space,), CHANNELS, vec_n, compute)
-    describe_work(parameters, product, sizes, layout, (), limbs.blocks, known=taps_of(op))
+    describe_work_tiles(parameters, gemm, sizes, layout, (), limbs.blocks, tap_fields=tap_fields_of(op))
     parameters.integer("filter_rows", limbs.padded_rows)
     parameters.integer("image_pixels", 0)
     accum_bytes = ELEMENTS[roles.op.compute_type].bytes
-    split_k = Adding(layout.tiles * tile.bm * tile.bn, choice.splits, accum_bytes)
+    split_k = SplitKReduction(layout.tiles * tile.bm * tile.bn, choice.splits, accum_bytes)
     split_k.describe(parameters, steps, compute)
 
     consumer_regs, producer_regs = tile.registers
@@ -131,7 +131,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "FILTER_ROW_BYTES": scheme.filter_row_bytes, "FILTER_SWIZZLE_BYTES": scheme.swizzle_bytes,
             "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
             "PERMUTE_N": True, "VEC_N": vec_n,
-            "RESIDUES": len(product.residues), "SPATIAL": p.spatial, "SPLIT_K": is_split,
+            "RESIDUES": len(gemm.residues), "SPATIAL": p.spatial, "SPLIT_K": is_split,
             **split_k.constants,
             "VEC_WIDTH": epilogue.width,
             "Element": STORAGE[scheme.a], "Accum": compute,
@@ -163,9 +163,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 
 def _image_maps(op: FusedOp, image: Operand, pixels: int) -> list[TensorMap]:
-    product = gemm_problem_of(op)
-    spatial = product.roles.problem.spatial
-    return [image_map(image, spatial, walk, product.traversal_stride, pixels) for walk in walks_of(op)]
+    gemm = gemm_problem_of(op)
+    spatial = gemm.roles.problem.spatial
+    return [im2col_map(image, spatial, box, gemm.traversal_stride, pixels) for box in im2col_boxes_of(op)]
 
 
 @memoize_for_images
@@ -182,10 +182,10 @@ def _split_filter(op: FusedOp, offset: int, vec_n: int) -> Launch:
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     op, device = task.op, task.device
-    product, scheme = gemm_problem_of(op), _scheme(op)
-    choice = choose(scheme, _sizes(op, product, scheme), device, knobs)
-    image, filter = operands(product.roles)
-    limbs = FilterLimbs(product.roles, filter.spec, scheme)
+    gemm, scheme = gemm_problem_of(op), _scheme(op)
+    choice = choose(scheme, _sizes(op, gemm, scheme), device, knobs)
+    image, filter = operands(gemm.roles)
+    limbs = FilterLimbs(gemm.roles, filter.spec, scheme)
     phases = {"split": device.launch + (filter.spec.bytes + limbs.bytes) / (_SPLIT_BANDWIDTH_SHARE * device.bandwidth)}
     if image.is_copied:
         phases["copies"] = copying_seconds(image.spec.bytes, device)

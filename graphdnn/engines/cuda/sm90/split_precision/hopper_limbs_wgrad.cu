@@ -56,8 +56,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_limbs_wgrad(cons
             accum.clear();
             int previous = -1;
             #pragma unroll 1
-            for (int k_tile = w.first; k_tile < w.last; ++k_tile) {
-                const int index = k_tile - w.first;
+            for (int k_tile = w.k_begin; k_tile < w.k_end; ++k_tile) {
+                const int index = k_tile - w.k_begin;
                 mbarrier_wait_parity(full + 8 * pipe.stage, pipe.phase);
                 const smem_addr_t stage = stages + pipe.stage * STAGE_BYTES;
                 const smem_desc_t a = make_slab_desc(stage + consumer * STAGE_SLAB_BYTES), b = make_slab_desc(stage + A_BYTES);
@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_limbs_wgrad(cons
                 if (previous >= 0 && threadIdx.x % 128 == 0) mbarrier_arrive(empty + 8 * previous);
                 previous = pipe.stage;
                 pipe.advance();
-                if (PROMOTION_INTERVAL > 0 && (index % PROMOTION_PERIOD == PROMOTION_PERIOD - 1 || k_tile + 1 == w.last)) {
+                if (PROMOTION_INTERVAL > 0 && (index % PROMOTION_PERIOD == PROMOTION_PERIOD - 1 || k_tile + 1 == w.k_end)) {
                     wgmma_wait<0>();
                     accum.fence();
                     accum.promote();

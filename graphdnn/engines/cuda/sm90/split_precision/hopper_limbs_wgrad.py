@@ -24,10 +24,10 @@ from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, SPATIAL
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
-from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
-from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work
-from graphdnn.engines.cuda.sm90.split_k import PARTS_FILES, Adding
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles
+from graphdnn.engines.cuda.sm90.split_k import PARTS_FILES, SplitKReduction
 from graphdnn.engines.cuda.sm90.split_precision.image_limbs import ImageLimbs
 from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_requirements import (
     floats_need,
@@ -41,8 +41,8 @@ from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_schemes import (
     integer_limbs_of,
 )
 from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_tiles import SPLITS, TILE, choose
-from graphdnn.engines.cuda.sm90.tensor_maps import Walk, walk_of
-from graphdnn.engines.cuda.sm90.tile import PANEL
+from graphdnn.engines.cuda.sm90.tensor_maps import Im2colBox, im2col_box_of
+from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS
 from graphdnn.engines.cuda.sm90.tma_operands import operands
 from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_ss_text
 from graphdnn.engines.engine import Cost, Engine, Knobs, Task
@@ -57,35 +57,35 @@ SchemeOf = Callable[[FusedOp], Scheme]
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf) -> DeviceKernel:
-    product, scheme = gemm_problem_of(op), scheme_of(op)
+    gemm, scheme = gemm_problem_of(op), scheme_of(op)
     limbs, compute = scheme.limbs, COMPUTE_TYPE[scheme.compute]
-    roles, p = product.roles, product.roles.problem
-    sizes = sizes_of(op)
+    roles, p = gemm.roles, gemm.roles.problem
+    sizes = gemm_shape_of(op)
     choice = choose(scheme, sizes, device, knobs)
-    tile, layout = choice.tile, Layout.of(sizes, choice.tile.bm, choice.tile.bn)
-    ((rows, _),) = sizes.products
-    sizes = sizes._replace(products=((rows, -(-product.pixel_count(product.residues[0]) // choice.stage_k)),))
+    tile, layout = choice.tile, TileGrid.of(sizes, choice.tile.bm, choice.tile.bn)
+    ((rows, _),) = sizes.gemms
+    sizes = sizes._replace(gemms=((rows, -(-gemm.pixel_count(gemm.residues[0]) // choice.stage_k)),))
     is_split = choice.splits > 1
     steps = LaunchSequence(op, device)
     image, gradient = (ImageLimbs(operand.prepared(steps), limbs) for operand in operands(roles))
     image_limbs, gradient_limbs = image.split(steps), gradient.split(steps)
 
     parameters = Parameters(steps.workspace_offsets)
-    (residue,) = product.residues
-    box, dense_box = walk_of(product, residue), Walk(*((0,) * SPATIAL,) * 4)
+    (residue,) = gemm.residues
+    box, dense_box = im2col_box_of(gemm, residue), Im2colBox(*((0,) * SPATIAL,) * 4)
     parameters.maps(
         "im2col_map",
-        [(limb, image.map(limb, p.spatial, box, product.traversal_stride, choice.stage_k)) for limb in image_limbs],
+        [(limb, image.map(limb, p.spatial, box, gemm.traversal_stride, choice.stage_k)) for limb in image_limbs],
     )
     parameters.maps(
         "dense_map",
         [(limb, gradient.map(limb, p.spatial, dense_box, (1,) * SPATIAL, choice.stage_k)) for limb in gradient_limbs],
     )
     epilogue = epilogue_of(steps, parameters, (result_space,), CHANNELS, _VEC_N, compute)
-    channel_blocks = -(-product.channels // PANEL)
-    describe_work(parameters, product, sizes, layout, [box], channel_blocks, 0, prod(residue.taps) * channel_blocks)
+    channel_blocks = -(-gemm.channels // SLAB_ROWS)
+    describe_work_tiles(parameters, gemm, sizes, layout, [box], channel_blocks, 0, prod(residue.taps) * channel_blocks)
     parameters.integer("image_pixels", result_space(op).sizes[-1])
-    split_k = Adding(layout.tiles * tile.bm * tile.bn, choice.splits, ELEMENTS[scheme.compute].bytes)
+    split_k = SplitKReduction(layout.tiles * tile.bm * tile.bn, choice.splits, ELEMENTS[scheme.compute].bytes)
     split_k.describe(parameters, steps, compute)
 
     consumer_regs, producer_regs = tile.registers
@@ -127,9 +127,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
 
 
 def _cost(task: Task, knobs: Knobs, scheme_of: SchemeOf) -> Cost:
-    product, scheme, device = gemm_problem_of(task.op), scheme_of(task.op), task.device
-    choice = choose(scheme, sizes_of(task.op), device, knobs)
-    split_operands = operands(product.roles)
+    gemm, scheme, device = gemm_problem_of(task.op), scheme_of(task.op), task.device
+    choice = choose(scheme, gemm_shape_of(task.op), device, knobs)
+    split_operands = operands(gemm.roles)
     phases = {"split": sum(ImageLimbs(operand, scheme.limbs).seconds(device) for operand in split_operands)}
     copy_seconds = sum(copying_seconds(o.spec.bytes, device) for o in split_operands if o.is_copied)
     return device_cost(task, choice.seconds + other_seconds(task)).plus(

@@ -11,8 +11,8 @@ from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
-from graphdnn.engines.cuda.sm90.tensor_maps import Walk, image_map
-from graphdnn.engines.cuda.sm90.tma_operands import Operand, channels_first
+from graphdnn.engines.cuda.sm90.tensor_maps import Im2colBox, im2col_map
+from graphdnn.engines.cuda.sm90.tma_operands import Operand, channels_last_strides
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec
 
@@ -34,7 +34,7 @@ class ImageLimbs:
                 "vectorized_dimension": -1, "byte_alignment": 16, "is_virtual": False,
             }
         )  # fmt: skip
-        self._limb = bf16_spec.model_copy(update={"strides": channels_first(replace(image, spec=bf16_spec))})
+        self._limb = bf16_spec.model_copy(update={"strides": channels_last_strides(replace(image, spec=bf16_spec))})
 
     @property
     def _channels(self) -> int:
@@ -86,5 +86,5 @@ class ImageLimbs:
         steps.add(Launch(text, "split_image_limbs", (blocks, 1, 1), _THREADS, parameters.pack()))
         return tuple(limbs)
 
-    def map(self, limb: TensorSpec, spatial: int, box: Walk, steps: tuple[int, ...], pixels: int) -> TensorMap:
-        return image_map(replace(self.image, spec=limb), spatial, box, steps, pixels)
+    def map(self, limb: TensorSpec, spatial: int, box: Im2colBox, steps: tuple[int, ...], pixels: int) -> TensorMap:
+        return im2col_map(replace(self.image, spec=limb), spatial, box, steps, pixels)

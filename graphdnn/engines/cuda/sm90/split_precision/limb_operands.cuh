@@ -29,7 +29,7 @@ __device__ __forceinline__ int thread_fragment_offset(int rows_offset) {
 }
 // Loads two neighbouring 16-byte vectors of rows g and g + 8: `to` has vector `vector` of both rows, then the next vector.
 __device__ __forceinline__ void load_vector_pair(word_t (&to)[4], const unsigned char* memory, int fragment, int vector) {
-    load_matrices<false>(to, memory, fragment ^ vector << 4);
+    ldmatrix_x4<false>(to, memory, fragment ^ vector << 4);
 }
 
 __device__ __forceinline__ word_t select_bytes(word_t low, word_t high, word_t selector) { return __byte_perm(low, high, selector); }
@@ -95,16 +95,16 @@ template <class Acquire> __device__ __forceinline__ void load_limb_k_tiles(const
     int start[3], offset[3];
     const Pixel pixel = decode_pixel(p, w.residue, w.tile_m * TILE_M);
     im2col_start(p, w.residue, pixel, start);
-    Tap tap = decode_tap(p, w.residue, w.first / channel_blocks);
-    int channel_block = w.first % channel_blocks;
+    Tap tap = decode_tap(p, w.residue, w.k_begin / channel_blocks);
+    int channel_block = w.k_begin % channel_blocks;
     #pragma unroll 1
-    for (int k_tile = w.first; k_tile < w.last; ++k_tile) {
+    for (int k_tile = w.k_begin; k_tile < w.k_end; ++k_tile) {
         smem_addr_t a, b, barrier;
         acquire(a, b, barrier);
         tap_offset(p, w.residue, tap, offset);
-        int filter_tap = (int)p.filter_start[w.residue];
+        int filter_tap = (int)p.first_filter_tap[w.residue];
         #pragma unroll
-        for (int d = 3 - SPATIAL; d < 3; ++d) filter_tap += tap.at[d] * (int)p.filter_step[d];
+        for (int d = 3 - SPATIAL; d < 3; ++d) filter_tap += tap.coord[d] * (int)p.filter_tap_stride[d];
         #pragma unroll
         for (int i = 0; i < BOXES; ++i)
             tma_load_im2col<SPATIAL>(

@@ -13,7 +13,13 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     prologue_need,
 )
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
-from graphdnn.engines.cuda.sm90.sm90_requirements import capability_need, is_wgrad, types_and_sum, types_of, walk_needs
+from graphdnn.engines.cuda.sm90.sm90_requirements import (
+    capability_need,
+    im2col_needs,
+    is_wgrad,
+    types_and_sum,
+    types_of,
+)
 from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import LimbScheme, limb_scheme_of
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
 from graphdnn.engines.engine import Task, kind_need, need, needs_rule
@@ -30,8 +36,8 @@ def _scheme(task: Task) -> LimbScheme | None:
 
 
 def _types(task: Task) -> str:
-    gathered, plain, compute = types_and_sum(task)
-    return f"{gathered.name}, {plain.name} with {compute.name}"
+    im2col, dense, compute = types_and_sum(task)
+    return f"{im2col.name}, {dense.name} with {compute.name}"
 
 
 def _crosses_groups(task: Task) -> bool:
@@ -73,7 +79,7 @@ def limb_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
         scheme = _scheme(task)
         return scheme is not None and scheme.is_float == is_float
 
-    def multiplies(task: Task) -> bool:
+    def when_served(task: Task) -> bool:
         return is_convolution(task) and not is_wgrad(task) and is_served(task)
 
     return (
@@ -95,6 +101,6 @@ def limb_needs(prefix: str, *, is_float: bool) -> tuple[Constraint, ...]:
             when=lambda task: is_convolution(task) and not is_served(task),
         ),
         prologue_need(prefix, is_convolution),
-        *walk_needs(prefix, multiplies),
-        _groups_need(prefix, multiplies, is_float),
+        *im2col_needs(prefix, when_served),
+        _groups_need(prefix, when_served, is_float),
     )

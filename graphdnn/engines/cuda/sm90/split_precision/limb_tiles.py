@@ -10,17 +10,17 @@ from typing import NamedTuple
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.sm90.device_limits import Machine
-from graphdnn.engines.cuda.sm90.gemm_shape import Sizes
-from graphdnn.engines.cuda.sm90.gemm_time import summing_seconds
+from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
+from graphdnn.engines.cuda.sm90.gemm_time import reduction_seconds
 from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import LimbScheme
 from graphdnn.engines.cuda.sm90.split_precision.limb_tile import LimbTile
-from graphdnn.engines.cuda.sm90.tile import SMALLEST_RING
+from graphdnn.engines.cuda.sm90.tile import MIN_STAGES
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
 _RESERVED = RESERVED + 256  # bytes of shared memory that stages cannot use
 _BARRIERS = 16  # bytes for each stage
-_MOST_STAGES = 8
+_MAX_STAGES = 8
 _BOX_BYTES = 128  # bytes of a row of a TMA box
 _ROUNDING = 1 + 1e-9  # a bound may exceed its exact value by rounding
 _OTHER_REGISTERS = (24, 24, 32)  # besides accumulators and limbs, for 1, 2 and 3 consumer warpgroups
@@ -39,7 +39,7 @@ class Tile(LimbTile):
         return self.bm * scheme.boxes * _BOX_BYTES + self.bn * scheme.filter_row_bytes
 
     def stages(self, scheme: LimbScheme, shared_memory: int) -> int:
-        return min(_MOST_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(scheme) + _BARRIERS))
+        return min(_MAX_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(scheme) + _BARRIERS))
 
     def fits(self, scheme: LimbScheme) -> bool:
         """Whether accumulators, promoted sums of floats, and the limbs of two MMA K steps fit into registers."""
@@ -55,7 +55,7 @@ TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; el
 STAGES = Knob(
     KnobType.STAGES,
     0,
-    _MOST_STAGES,
+    _MAX_STAGES,
     1,
     0,
     "stages of the pipeline in shared memory, 2 at least, if they fit; 0: as many as fit",
@@ -77,7 +77,7 @@ class Choice(NamedTuple):
     seconds: float
 
 
-def choose(scheme: LimbScheme, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
+def choose(scheme: LimbScheme, sizes: GemmShape, device: DeviceSpec, knobs: Knobs) -> Choice:
     """The fastest of the allowed tiles and splits. The fastest one replaces a tile that does not fit."""
     machine = Machine.of(device)
     requested = knobs[TILE.type], knobs[STAGES.type], knobs[SPLITS.type]
@@ -88,12 +88,12 @@ def choose(scheme: LimbScheme, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -
 
 @lru_cache(maxsize=1024)
 def _fastest(
-    scheme: LimbScheme, sizes: Sizes, machine: Machine, number: int, stages: int, splits: int
+    scheme: LimbScheme, sizes: GemmShape, machine: Machine, number: int, stages: int, splits: int
 ) -> Choice | None:
     best: tuple[float, _Candidate, int] | None = None
     fewest, partial_bytes = fewest_splits(scheme, sizes), 8 if scheme.compute is DataType.INT64 else 4
     for candidate in _candidates(scheme, machine.shared_memory, number):
-        if candidate.stages < max(stages, SMALLEST_RING):
+        if candidate.stages < max(stages, MIN_STAGES):
             continue
         tiles = tile_count(sizes, candidate.tile)
         k_tiles = _mean_k_tiles(sizes, candidate.tile, tiles)
@@ -107,7 +107,7 @@ def _fastest(
     if best is None:
         return None
     seconds, candidate, count = best
-    return Choice(candidate.tile, max(stages, SMALLEST_RING) if stages else candidate.stages, count, seconds)
+    return Choice(candidate.tile, max(stages, MIN_STAGES) if stages else candidate.stages, count, seconds)
 
 
 class _Candidate(NamedTuple):
@@ -124,32 +124,32 @@ def _candidates(scheme: LimbScheme, shared_memory: int, number: int) -> tuple[_C
     return tuple(_Candidate(tile, tile.stages(scheme, shared_memory), _k_tile_clocks(scheme, tile)) for tile in tiles)
 
 
-def fewest_splits(scheme: LimbScheme, sizes: Sizes) -> int:
+def fewest_splits(scheme: LimbScheme, sizes: GemmShape) -> int:
     """The fewest splits of K with which no accumulator overflows 32 bits."""
     if not scheme.max_products:
         return 1
     most_k_tiles = scheme.max_products // scheme.channels
-    return max(1, *(-(-k_tiles // most_k_tiles) for _, k_tiles in sizes.products))
+    return max(1, *(-(-k_tiles // most_k_tiles) for _, k_tiles in sizes.gemms))
 
 
-def tile_count(sizes: Sizes, tile: Tile) -> int:
+def tile_count(sizes: GemmShape, tile: Tile) -> int:
     tiles_n = -(-sizes.columns // tile.bn)
-    return sum([-(-rows // tile.bm) for rows, _ in sizes.products]) * tiles_n * sizes.groups
+    return sum([-(-rows // tile.bm) for rows, _ in sizes.gemms]) * tiles_n * sizes.groups
 
 
-def _mean_k_tiles(sizes: Sizes, tile: Tile, tiles: int) -> float:
+def _mean_k_tiles(sizes: GemmShape, tile: Tile, tiles: int) -> float:
     """K tiles of a tile, in the mean over the GEMMs of all residues."""
-    if len(sizes.products) == 1:
-        return sizes.products[0][1]
+    if len(sizes.gemms) == 1:
+        return sizes.gemms[0][1]
     tiles_n = -(-sizes.columns // tile.bn) * sizes.groups
-    return sum([-(-rows // tile.bm) * tiles_n * k_tiles for rows, k_tiles in sizes.products]) / tiles
+    return sum([-(-rows // tile.bm) * tiles_n * k_tiles for rows, k_tiles in sizes.gemms]) / tiles
 
 
-def _split_counts(sizes: Sizes, tiles: int, machine: Machine) -> Iterator[int]:
+def _split_counts(sizes: GemmShape, tiles: int, machine: Machine) -> Iterator[int]:
     yield 1
-    if len(sizes.products) > 1:
+    if len(sizes.gemms) > 1:
         return
-    k_tiles = sizes.products[0][1]
+    k_tiles = sizes.gemms[0][1]
     for waves in range(1, 6):
         splits = min(waves * machine.sms // tiles, k_tiles, SPLITS.maximum)
         if splits > 1 and k_tiles >= 2 * splits:
@@ -162,8 +162,8 @@ def _k_tile_clocks(scheme: LimbScheme, tile: Tile) -> float:
     TMA fills a stage at 32.5 bytes a clock, and the epilogue stores 17. The splitting of K steps and the promotion of
     floats are partly hidden behind wgmma; the permutation of packed accumulators is not.
     """
-    product = 0.76 * (tile.bn / 2 + 25) if scheme.is_packed else 1.04 * tile.bn / 2
-    mma = product * len(scheme.products) * scheme.mma_k_steps * tile.consumers
+    gemm = 0.76 * (tile.bn / 2 + 25) if scheme.is_packed else 1.04 * tile.bn / 2
+    mma = gemm * len(scheme.products) * scheme.mma_k_steps * tile.consumers
     splitting = scheme.mma_k_steps * tile.consumers * _SPLITTING[scheme.a] + (
         tile.bn * tile.consumers / 2 if scheme.is_float else 0
     )
@@ -185,5 +185,5 @@ def _seconds(
     clocks = waves * max(-(-k_tiles // splits) * candidate.k_tile_clocks + 1500 + epilogue / 3, epilogue)
     seconds = clocks / machine.clock
     if splits > 1:
-        seconds += summing_seconds(partial_bytes * tiles * size * splits, machine.launch, machine.bandwidth)
+        seconds += reduction_seconds(partial_bytes * tiles * size * splits, machine.launch, machine.bandwidth)
     return seconds

@@ -6,8 +6,8 @@ from graphdnn.checks import Equals
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_convolution, problem_of, prologue_need
 from graphdnn.engines.cuda.sm90.sm90_requirements import (
     capability_need,
+    im2col_box_needs,
     is_wgrad,
-    one_walk_needs,
     types_and_sum,
     wgrad_need,
 )
@@ -32,7 +32,7 @@ def limb_wgrad_needs(prefix: str, types: Constraint) -> tuple[Constraint, ...]:
         wgrad_need(prefix, "only a filter gradient has two MN-major operands"),
         types,
         prologue_need(prefix, is_wgrad),
-        *one_walk_needs(prefix, is_wgrad),
+        *im2col_box_needs(prefix, is_wgrad),
         need(
             f"{prefix}.groups",
             "dw.dims",

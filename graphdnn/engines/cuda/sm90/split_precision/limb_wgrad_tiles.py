@@ -11,16 +11,16 @@ from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.sm90.device_limits import Machine
-from graphdnn.engines.cuda.sm90.gemm_shape import Sizes
-from graphdnn.engines.cuda.sm90.gemm_time import summing_seconds
+from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
+from graphdnn.engines.cuda.sm90.gemm_time import reduction_seconds
 from graphdnn.engines.cuda.sm90.split_precision.limb_tile import LimbTile
 from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_schemes import Scheme
-from graphdnn.engines.cuda.sm90.tile import PANEL, ROW
+from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, SWIZZLE_BYTES
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
 _RESERVED = RESERVED + 256  # bytes of shared memory that stages cannot use
-_MOST_STAGES = 8
+_MAX_STAGES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class Tile(LimbTile):
         return scheme.registers_per_result * self.bn // 2 <= 192
 
     def stage_bytes(self, limbs: int, stage_k: int) -> int:
-        return limbs * (self.bm + self.bn) // PANEL * stage_k * ROW
+        return limbs * (self.bm + self.bn) // SLAB_ROWS * stage_k * SWIZZLE_BYTES
 
     def stages(self, limbs: int, stage_k: int, shared_memory: int) -> int:
-        return min(_MOST_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(limbs, stage_k) + 16))
+        return min(_MAX_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(limbs, stage_k) + 16))
 
     def stage_k(self, limbs: int, shared_memory: int) -> int:
         """Pixels of a stage: fewer where only two stages of more pixels would fit."""
-        return PANEL if self.stages(limbs, PANEL, shared_memory) > 2 else PANEL // 2
+        return SLAB_ROWS if self.stages(limbs, SLAB_ROWS, shared_memory) > 2 else SLAB_ROWS // 2
 
 
 TILES = tuple(Tile(bm, bn) for bm in (128, 64) for bn in (192, 128, 64))
@@ -58,7 +58,7 @@ class Choice(NamedTuple):
     seconds: float
 
 
-def choose(scheme: Scheme, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Choice:
+def choose(scheme: Scheme, sizes: GemmShape, device: DeviceSpec, knobs: Knobs) -> Choice:
     """The fastest of the allowed tiles and splits. The fastest one replaces a tile that does not fit."""
     machine = Machine.of(device)
     requested = knobs[TILE.type], knobs[SPLITS.type]
@@ -68,10 +68,10 @@ def choose(scheme: Scheme, sizes: Sizes, device: DeviceSpec, knobs: Knobs) -> Ch
 
 
 @lru_cache(maxsize=256)
-def _fastest(scheme: Scheme, sizes: Sizes, machine: Machine, number: int, splits: int) -> Choice | None:
+def _fastest(scheme: Scheme, sizes: GemmShape, machine: Machine, number: int, splits: int) -> Choice | None:
     candidates = []
     fewest_splits = (
-        -(-sizes.products[0][1] * PANEL // scheme.max_products) if scheme.max_products else 1
+        -(-sizes.gemms[0][1] * SLAB_ROWS // scheme.max_products) if scheme.max_products else 1
     )  # so that no split's sums overflow
     for tile in (TILES[number - 1],) if number else TILES:
         stage_k = tile.stage_k(scheme.limbs, machine.shared_memory)
@@ -83,32 +83,32 @@ def _fastest(scheme: Scheme, sizes: Sizes, machine: Machine, number: int, splits
     return min(candidates, key=lambda choice: choice.seconds, default=None)
 
 
-def _tiles(sizes: Sizes, tile: Tile) -> int:
-    ((rows, _),) = sizes.products
+def _tiles(sizes: GemmShape, tile: Tile) -> int:
+    ((rows, _),) = sizes.gemms
     return -(-rows // tile.bm) * -(-sizes.columns // tile.bn) * sizes.groups
 
 
-def _split_counts(sizes: Sizes, tile: Tile, machine: Machine) -> Iterator[int]:
+def _split_counts(sizes: GemmShape, tile: Tile, machine: Machine) -> Iterator[int]:
     yield 1
-    tiles, k_tiles = _tiles(sizes, tile), sizes.products[0][1]
+    tiles, k_tiles = _tiles(sizes, tile), sizes.gemms[0][1]
     for waves in (1, 2, 3):
         splits = min(waves * machine.sms // tiles, k_tiles, SPLITS.maximum)
         if splits > 1 and k_tiles >= 2 * splits:
             yield splits
 
 
-def _seconds(scheme: Scheme, sizes: Sizes, tile: Tile, splits: int, machine: Machine) -> float:
+def _seconds(scheme: Scheme, sizes: GemmShape, tile: Tile, splits: int, machine: Machine) -> float:
     """The model of limb_tiles.py: within 4 % of tiles of VGG's layer measured on an H200, 15 % with three limbs."""
     mma = scheme.relative_clocks * scheme.products * 4 * tile.bn / 2 * tile.consumers
-    k_tile_clocks = max(mma, tile.stage_bytes(scheme.limbs, PANEL) / 60) + 20
-    tiles, k_tiles = _tiles(sizes, tile), sizes.products[0][1]
+    k_tile_clocks = max(mma, tile.stage_bytes(scheme.limbs, SLAB_ROWS) / 60) + 20
+    tiles, k_tiles = _tiles(sizes, tile), sizes.gemms[0][1]
     waves = -(-tiles * splits // machine.sms)
     partial_bytes = ELEMENTS[scheme.compute].bytes
     epilogue = tile.bm * tile.bn * (partial_bytes if splits > 1 else sizes.result_bytes) / 17
     clocks = waves * max(-(-k_tiles // splits) * k_tile_clocks + 1200 + epilogue / 3, epilogue) + 3000
     seconds = clocks / machine.clock
     if splits > 1:
-        seconds += summing_seconds(
+        seconds += reduction_seconds(
             float(partial_bytes) * tiles * tile.bm * tile.bn * splits, machine.launch, machine.bandwidth
         )
     return seconds

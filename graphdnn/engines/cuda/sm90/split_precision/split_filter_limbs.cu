@@ -19,7 +19,7 @@ template <class T> __device__ __forceinline__ void store_limbs(unsigned char* to
         #pragma unroll
         for (int i = 0; i < 8; ++i) {
             const float low = x[channel_at<Im2colElement>(2 * i)], high = x[channel_at<Im2colElement>(2 * i + 1)];
-            split_pair(low, high, limbs[0].at[i], limbs[1].at[i], limbs[2].at[i]);
+            split_pair(low, high, limbs[0].data[i], limbs[1].data[i], limbs[2].data[i]);
         }
         #pragma unroll
         for (int j = 0; j < 3; ++j) store_vec<8>((unsigned int*)(to + j * (FILTER_ROW_BYTES / LIMBS)), limbs[j]);
@@ -28,7 +28,7 @@ template <class T> __device__ __forceinline__ void store_limbs(unsigned char* to
         for (int j = 0; j < LIMBS; ++j) {
             Vec<unsigned char, 16> limb;
             #pragma unroll
-            for (int i = 0; i < 16; ++i) limb.at[i] = (unsigned char)(x[channel_at<Im2colElement>(i)] >> (8 * j));
+            for (int i = 0; i < 16; ++i) limb.data[i] = (unsigned char)(x[channel_at<Im2colElement>(i)] >> (8 * j));
             store_vec<16>(to + j * (FILTER_ROW_BYTES / LIMBS), limb);
         }
     }
@@ -60,10 +60,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_filter_limbs(const _
     if (PACKED && valid_channels >= 16) {
         const Vec<Element, 16> vec = load_vec_read_only<16>(from);
         #pragma unroll
-        for (int i = 0; i < 16; ++i) x[i] = vec.at[i];
+        for (int i = 0; i < 16; ++i) x[i] = vec.data[i];
     } else {
         #pragma unroll
-        for (int i = 0; i < 16; ++i) x[i] = i < valid_channels ? load_vec_read_only<1>(from + i * p.stride[2]).at[0] : Element(0);
+        for (int i = 0; i < 16; ++i) x[i] = i < valid_channels ? load_vec_read_only<1>(from + i * p.stride[2]).data[0] : Element(0);
     }
     unsigned char* to = p.limbs + ((long long)packed_row * taps + tap) * p.blocks * FILTER_ROW_BYTES;
     to += vector / (CHANNELS / 16) * FILTER_ROW_BYTES + vector % (CHANNELS / 16) * (16 * LIMB_BYTES);

@@ -33,16 +33,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) split_image_limbs(const __
             x = load_vec_read_only<8>(p.from + offset);
         } else {
             #pragma unroll
-            for (int e = 0; e < 8; ++e) x.at[e] = e < valid_channels ? load_vec_read_only<1>(p.from + offset + e).at[0] : Element(0);
+            for (int e = 0; e < 8; ++e) x.data[e] = e < valid_channels ? load_vec_read_only<1>(p.from + offset + e).data[0] : Element(0);
         }
         constexpr int SPLIT_LIMBS = same<Element, float> ? 3 : LIMBS;  // split_pair always computes three
         Vec<unsigned int, 4> limbs[SPLIT_LIMBS];
         #pragma unroll
         for (int e = 0; e < 4; ++e) {
             unsigned int to[SPLIT_LIMBS];
-            split_limbs(x.at[2 * e], x.at[2 * e + 1], to);
+            split_limbs(x.data[2 * e], x.data[2 * e + 1], to);
             #pragma unroll
-            for (int j = 0; j < SPLIT_LIMBS; ++j) limbs[j].at[e] = to[j];
+            for (int j = 0; j < SPLIT_LIMBS; ++j) limbs[j].data[e] = to[j];
         }
         #pragma unroll
         for (int j = 0; j < LIMBS; ++j) store_vec<4>(p.limbs + j * p.limb_words + i * 4, limbs[j]);

@@ -1,23 +1,32 @@
-// Forward convolution of an image of few channels on the tensor cores of compute capability 9.0: windows as in
-// direct_stem.cu. A warpgroup multiplies 64 pixels by BN channels at once, pixels out of registers, filters out of shared
-// memory. A warp's 16 pixels are neighbours; the four warps take whatever pixels follow each other in the tile.
+// Forward convolution of an image with few channels (1 to 4), the first layer of a network, by wgmma for sm_90a.
 //
-// Rows of tiles arrive ahead in a ring. BULK: the first warp asks the copy unit for all rows of a tile, which puts zeros
-// around them, when it is done with the tile after the one whose place they take; else the last 128 threads copy.
-// Warpgroups take turns with 64 pixels each, from one tile to the next. Operands are two parts in registers: while the
-// products of one part run, the other is read, for the next pixels at the end.
+// Tile:       TP whole output rows by TILE_N channels. A warpgroup multiplies 64 pixels at a time: each of its warps has 16 neighbouring
+//             pixels. K runs over the windows of the filter rows, as in direct_stem.cu (direct_stem_windows.cuh).
+// Pipeline:   persistent; STAGES stages of image rows, one tile in each. `full` completes when the rows of a tile have arrived, `empty`
+//             by one arrival of each consumer warp. A fragments are loaded in two buffers: wgmma multiplies one, while the warp loads
+//             the other, at the end already for its next pixels.
+// Warp roles: LOADS_BY_TMA: all warps are consumers, and warp 0 also issues the TMA load of a later tile whenever it finishes a tile.
+//             Otherwise the last 128 threads are the producer, by cp.async. Consumer warpgroups take groups of 64 pixels in turn, from
+//             tile to tile.
+// Layout:     shared memory has the filters, K-major in slabs of TILE_N rows and 128 bytes with the 128-byte swizzle; then the stages, as
+//             plain rows with zeros around the image; the filters as they arrive; and the barriers. A is loaded from the image rows
+//             into registers, without im2col (wgmma RS).
+// Epilogue:   output channels are permuted over N so that a lane has 8 contiguous channels of every 32 of its pixel.
 //
-// Filters lie as [16 bytes of the sum][channel], swizzled; channels are dealt to the columns of the products such that a lane
-// ends with 8 neighbouring channels of every 32 of its pixel: four lanes store whole sectors.
+// Required constants (from the generator), besides those of direct_stem_rows.cuh and direct_stem_windows.cuh:
+//   TILE_N          channels of a CTA, a multiple of 32
+//   STAGES          tiles of image rows in shared memory, at least 2
+//   LOADS_BY_TMA    TMA loads the image rows; otherwise threads copy them
+//   THREADS         of a CTA; consumers and, without LOADS_BY_TMA, 128 producers
 
-constexpr int STEPS = (SLICES + 1) / 2;           // of 16 numbers of the sum
-constexpr int PANELS = (SLICES + 7) / 8;          // of 64 numbers
-constexpr int FILTER_BYTES = PANELS * BN * SWIZZLE_BYTES;   // for one place of a window's beginning
-constexpr int PARTS = (STEPS + 11) / 12 * 2;      // of the operands, an even number
-constexpr int PART = (STEPS + PARTS - 1) / PARTS; // steps
-constexpr int CONSUMERS = THREADS - (BULK ? 0 : 128);  // threads
-constexpr int SMEM_FILTER_BYTES = (BN * FILTER_SIZE * (int)sizeof(Filter) + 15) / 16 * 16;
-static_assert(sizeof(Element) == 2 && CONSUMERS % 128 == 0 && BN % 32 == 0, "warpgroups, and whole accesses");
+constexpr int K_STEPS = (SLICES + 1) / 2;                         // MMA K steps of 16
+constexpr int FILTER_SLABS = (SLICES + 7) / 8;                    // of 64 K
+constexpr int FILTER_BYTES = FILTER_SLABS * TILE_N * SWIZZLE_BYTES;  // the filters for one pixel parity
+constexpr int K_PARTS = (K_STEPS + 11) / 12 * 2;                  // even: parts alternate between two register buffers
+constexpr int PART_K_STEPS = (K_STEPS + K_PARTS - 1) / K_PARTS;
+constexpr int CONSUMER_THREADS = THREADS - (LOADS_BY_TMA ? 0 : 128);
+constexpr int SMEM_FILTER_BYTES = (TILE_N * FILTER_SIZE * (int)sizeof(Filter) + 15) / 16 * 16;
+static_assert(sizeof(Element) == 2 && CONSUMER_THREADS % 128 == 0 && TILE_N % 32 == 0, "whole warpgroups, and whole column blocks");
 
 template <int COUNT> __device__ __forceinline__ void fence_accumulators(unsigned int (&x)[COUNT][4]) {
 #ifdef __CUDA_ARCH__
@@ -28,227 +37,237 @@ template <int COUNT> __device__ __forceinline__ void fence_accumulators(unsigned
 #endif
 }
 
-// What threads wrote to shared memory is seen by the tensor cores.
+// Makes shared memory that threads wrote visible to wgmma.
 __device__ __forceinline__ void publish_filters() {
 #ifdef __CUDA_ARCH__
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-// A block's tiles, in turn: row number `row` of tiles of the result's slice n.
+// A tile of a CTA: the rows of tile row `row` in the result's depth slice n.
 struct Tile {
     int tile, n, row;
     __device__ __forceinline__ Tile(const Params& p, unsigned int tile) : tile((int)tile) {
         n = (int)(tile / (unsigned int)p.row_tiles), row = (int)tile - n * (int)p.row_tiles;
     }
-    // `by`: how far it is from a block's tile to the next.
-    __device__ __forceinline__ void advance(const Params& p, const Tile& by) {
-        tile += by.tile, n += by.n, row += by.row;
+    // `stride`: the distance from a tile of the CTA to its next one.
+    __device__ __forceinline__ void advance(const Params& p, const Tile& stride) {
+        tile += stride.tile, n += stride.n, row += stride.row;
         if (row >= (int)p.row_tiles) row -= (int)p.row_tiles, ++n;
     }
 };
 
-// 64 pixels: this lane's first one.
-struct Pixels {
-    const Element* from;
-    int n, row, q, odd;
-    bool is_there;
+// The 64 pixels of a warpgroup, as a lane sees them: its first pixel, at column q of row `row`, and the window of that pixel.
+struct PixelGroup {
+    const Element* window;
+    int n, row, q, parity;
+    bool is_inside;
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    Element* const rows = (Element*)(memory + APART * FILTER_BYTES);
-    Filter* const slab = (Filter*)(rows + STAGES * STAGE);
-    const smem_addr_t full = smem_addr(slab) + SMEM_FILTER_BYTES, left = full + 8 * STAGES;  // a barrier for each stage
+    Element* const stages = (Element*)(memory + APART * FILTER_BYTES);
+    Filter* const smem_filter = (Filter*)(stages + STAGES * STAGE);
+    const smem_addr_t full = smem_addr(smem_filter) + SMEM_FILTER_BYTES, empty = full + 8 * STAGES;
     const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4;
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
-    const bool copies = warp >= CONSUMERS / 32;
-    const int block_channel = (int)blockIdx.y * BN, tiles = (int)p.tiles;
-    const Tile step(p, gridDim.x);
-    Tile now(p, blockIdx.x), coming = now;  // and the next one that is copied
-    PipelineState<STAGES> pipe, filled;              // of these
+    const bool is_producer = warp >= CONSUMER_THREADS / 32;
+    const int first_channel = (int)blockIdx.y * TILE_N, tiles = (int)p.tiles;
+    const Tile stride(p, gridDim.x);
+    Tile tile(p, blockIdx.x), load_tile = tile;
+    PipelineState<STAGES> pipe, load_pipe;
 
-    const auto bring = [&](const auto& p) {  // generic: only some have a map
-        if constexpr (BULK) {
+    // Loads the rows of `load_tile`. Generic, because only the Params of a kernel that loads by TMA have a tensor map.
+    const auto load_rows = [&](const auto& p) {
+        if constexpr (LOADS_BY_TMA) {
             if (lane == 0) {
-                mbarrier_expect_tx(full + 8 * filled.stage, STAGE * (int)sizeof(Element));
-                const smem_addr_t to = smem_addr(rows + filled.stage * STAGE), barrier = full + 8 * filled.stage;
-                const int before = -(BEFORE * (int)sizeof(Element) / 8), h = coming.row * (TP * STRIDE_H) - (int)p.pad_h;
-                const Slice out = slice_of(p, coming.n);
+                mbarrier_expect_tx(full + 8 * load_pipe.stage, STAGE * (int)sizeof(Element));
+                const smem_addr_t to = smem_addr(stages + load_pipe.stage * STAGE), barrier = full + 8 * load_pipe.stage;
+                const int before = -(BEFORE * (int)sizeof(Element) / 8), h = load_tile.row * (TP * STRIDE_H) - (int)p.pad_h;
+                const Slice out = slice_of(p, load_tile.n);
                 if constexpr (SPATIAL == 3)
                     tma_load_tile(to, p.image[0], barrier, before, h, out.d * (int)p.stride_d - (int)p.pad_d, out.n);
                 else tma_load_tile(to, p.image[0], barrier, before, h, out.n);
             }
         } else {
-            fetch<128>(p, rows + filled.stage * STAGE, coming.tile, (int)threadIdx.x - CONSUMERS);
+            fetch<128>(p, stages + load_pipe.stage * STAGE, load_tile.tile, (int)threadIdx.x - CONSUMER_THREADS);
             commit_copies();
             await_copies<0>();
-            mbarrier_arrive(full + 8 * filled.stage);
+            mbarrier_arrive(full + 8 * load_pipe.stage);
         }
-        filled.advance();
-        coming.advance(p, step);
+        load_pipe.advance();
+        load_tile.advance(p, stride);
     };
-    if (!copies) copy_filters<BN, CONSUMERS>(p, slab, block_channel);
+
+    // setup: filters, column operands, barriers, and the first tiles
+    if (!is_producer) copy_filters<TILE_N, CONSUMER_THREADS>(p, smem_filter, first_channel);
     commit_copies();
-    ColumnOperands kept[BN / 4 / WIDTH];  // what the epilogue reads for a lane's channels
+    ColumnOperands operands[TILE_N / 4 / WIDTH];
     #pragma unroll
-    for (int v = 0; v < BN / 4; v += WIDTH) {
-        const int channel = block_channel + v / 8 * 32 + 8 * j + v % 8;
-        load_column_operands(p, place_of(p, 0, channel < (int)p.channels_out ? channel : 0, 0, 0).at, kept[v / WIDTH]);
+    for (int v = 0; v < TILE_N / 4; v += WIDTH) {
+        const int channel = first_channel + v / 8 * 32 + 8 * j + v % 8;
+        load_column_operands(p, place_of(p, 0, channel < (int)p.channels_out ? channel : 0, 0, 0).at, operands[v / WIDTH]);
     }
     if (threadIdx.x == 0) {
         #pragma unroll
         for (int stage = 0; stage < STAGES; ++stage) {
-            mbarrier_init(full + 8 * stage, BULK ? 1 : 128);
-            mbarrier_init(left + 8 * stage, CONSUMERS / 32);
+            mbarrier_init(full + 8 * stage, LOADS_BY_TMA ? 1 : 128);
+            mbarrier_init(empty + 8 * stage, CONSUMER_THREADS / 32);
         }
         fence_barrier_init();
     }
-    if constexpr (BULK) {
+    if constexpr (LOADS_BY_TMA) {
         if (warp == 0) {
-            __syncwarp();  // the barriers are there
-            while (filled.phase == 0 && coming.tile < tiles) bring(p);
+            __syncwarp();  // the barriers are initialized
+            while (load_pipe.phase == 0 && load_tile.tile < tiles) load_rows(p);
         }
     } else {
-        clear_margins(p, rows);
+        clear_margins(p, stages);
     }
     await_copies<0>();
     __syncthreads();
-    if (!copies) {
-        for (int i = threadIdx.x; i < APART * PANELS * 8 * BN; i += CONSUMERS) {  // a slice of one channel each
-            const int column = i % BN, slice = i / BN % (PANELS * 8), odd = i / BN / (PANELS * 8);
+    if (!is_producer) {
+        for (int i = threadIdx.x; i < APART * FILTER_SLABS * 8 * TILE_N; i += CONSUMER_THREADS) {  // 8 K of one column
+            const int column = i % TILE_N, slice = i / TILE_N % (FILTER_SLABS * 8), parity = i / TILE_N / (FILTER_SLABS * 8);
             const int channel = column / 32 * 32 + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
-            const int r = slice / (DEPTH / 8), first = slice % (DEPTH / 8) * 8 - (odd ? 1 - LEAD : LEAD);
-            Vec<Element, 8> pack;
+            const int r = slice / (DEPTH / 8), first = slice % (DEPTH / 8) * 8 - (parity ? 1 - LEAD : LEAD);
+            Vec<Element, 8> vec;
             #pragma unroll
-            for (int e = 0; e < 8; ++e) pack.at[e].bits = weight_at(p, slab, channel, r, first + e);
-            store_vec<8>((Element*)(memory + odd * FILTER_BYTES + slice / 8 * (BN * SWIZZLE_BYTES) + column * SWIZZLE_BYTES +
-                                     ((slice % 8 ^ column % 8) << 4)), pack);
+            for (int e = 0; e < 8; ++e) vec.data[e].bits = weight_at(p, smem_filter, channel, r, first + e);
+            store_vec<8>((Element*)(memory + parity * FILTER_BYTES + slice / 8 * (TILE_N * SWIZZLE_BYTES) + column * SWIZZLE_BYTES +
+                                    ((slice % 8 ^ column % 8) << 4)), vec);
         }
         publish_filters();
     }
     __syncthreads();
 
-    if (copies) {
+    // producer
+    if (is_producer) {
         #pragma unroll 1
-        while (coming.tile < tiles) {
-            mbarrier_wait_parity(left + 8 * filled.stage, filled.phase ^ 1);
-            bring(p);
+        while (load_tile.tile < tiles) {
+            mbarrier_wait_parity(empty + 8 * load_pipe.stage, load_pipe.phase ^ 1);
+            load_rows(p);
         }
         return;
     }
 
+    // A group is 16 pixels of a row (of one parity); a warpgroup has four of them at a time, which are its unit of work.
     const int groups = TP * (int)p.column_tiles, units = (groups + 3) / 4 * APART;
-    const unsigned int inverse = 0xffffffffu / (unsigned int)p.column_tiles + 1u;  // 0 for one
+    const unsigned int inverse = 0xffffffffu / (unsigned int)p.column_tiles + 1u;  // 0 if there is one column tile
     int unit = warp / 4;
-    const auto settle = [&] {  // in the tile that has this unit; false behind the last one
+    // Advances to the tile that has `unit`. Returns false after the last tile.
+    const auto advance_tile = [&] {
         while (unit >= units) {
             unit -= units;
             __syncwarp();
-            if (lane == 0) mbarrier_arrive(left + 8 * pipe.stage);
-            if (BULK && warp == 0 && now.tile != (int)blockIdx.x && coming.tile < tiles) {
-                mbarrier_wait_parity(left + 8 * filled.stage, filled.phase ^ 1);
-                bring(p);
+            if (lane == 0) mbarrier_arrive(empty + 8 * pipe.stage);
+            if (LOADS_BY_TMA && warp == 0 && tile.tile != (int)blockIdx.x && load_tile.tile < tiles) {
+                mbarrier_wait_parity(empty + 8 * load_pipe.stage, load_pipe.phase ^ 1);
+                load_rows(p);
             }
             pipe.advance();
-            now.advance(p, step);
-            if (now.tile >= tiles) return false;
+            tile.advance(p, stride);
+            if (tile.tile >= tiles) return false;
             mbarrier_wait_parity(full + 8 * pipe.stage, pipe.phase);
         }
         return true;
     };
-    const auto place = [&] {
-        Pixels at;
-        at.odd = unit % APART;
-        const int wanted = unit / APART * 4 + warp % 4, group = wanted < groups ? wanted : groups - 1;
+    const auto decode_pixels = [&] {
+        PixelGroup pixels;
+        pixels.parity = unit % APART;
+        const int warp_group = unit / APART * 4 + warp % 4, group = warp_group < groups ? warp_group : groups - 1;
         const int row = inverse ? (int)((unsigned long long)group * inverse >> 32) : group;
-        at.q = ((group - row * (int)p.column_tiles) * 16 + g) * APART + at.odd;
-        at.from = rows + pipe.stage * STAGE + row * STRIDE_H * PITCH + (int)p.window + (at.odd ? 2 * LEAD - 1 : 0) +
-                  at.q * (STRIDE_W * C) + 2 * j;
-        at.n = now.n;
-        at.row = now.row * TP + row;
-        at.is_there = wanted < groups && at.row < (int)p.out_h;
-        return at;
+        pixels.q = ((group - row * (int)p.column_tiles) * 16 + g) * APART + pixels.parity;
+        pixels.window = stages + pipe.stage * STAGE + row * STRIDE_H * PITCH + (int)p.window + (pixels.parity ? 2 * LEAD - 1 : 0) +
+                        pixels.q * (STRIDE_W * C) + 2 * j;
+        pixels.n = tile.n;
+        pixels.row = tile.row * TP + row;
+        pixels.is_inside = warp_group < groups && pixels.row < (int)p.out_h;
+        return pixels;
     };
-    unsigned int a[2][PART][4];
-    const auto read = [&](const Pixels& at, int part) {
-        const int lead = at.odd ? 1 - LEAD : LEAD;
-        // What a lane keeps of the first and of the last pair of a window.
-        const unsigned int keep_first = lead && j == 0 ? 0xffff0000u : 0xffffffffu;
-        const int behind = DEPTH - 8 + 2 * j - lead;
-        const unsigned int keep_last = (behind < WINDOW ? 0xffffu : 0u) | (behind + 1 < WINDOW ? 0xffff0000u : 0u);
+    unsigned int a[2][PART_K_STEPS][4];
+    // Loads the A fragments of one part of K.
+    const auto load_a_fragments = [&](const PixelGroup& pixels, int part) {
+        const int lead = pixels.parity ? 1 - LEAD : LEAD;
+        // Masks that clear elements outside the window in its first and in its last pair.
+        const unsigned int first_mask = lead && j == 0 ? 0xffff0000u : 0xffffffffu;
+        const int last_element = DEPTH - 8 + 2 * j - lead;
+        const unsigned int last_mask = (last_element < WINDOW ? 0xffffu : 0u) | (last_element + 1 < WINDOW ? 0xffff0000u : 0u);
         #pragma unroll
-        for (int i = 0; i < 2 * PART; ++i) {
-            const int slice = 2 * PART * part + i, r = slice / (DEPTH / 8), begin = slice % (DEPTH / 8);
+        for (int i = 0; i < 2 * PART_K_STEPS; ++i) {
+            const int slice = 2 * PART_K_STEPS * part + i, r = slice / (DEPTH / 8), begin = slice % (DEPTH / 8);
             unsigned int upper = 0, lower = 0;
             if (slice < SLICES) {
-                const Element* const here = at.from + row_at(r) + begin * 8;
-                upper = pair_at(here), lower = pair_at(here + 8 * NEXT);
-                if (HAS_LEAD && begin == 0) upper &= keep_first, lower &= keep_first;
-                if ((DEPTH != WINDOW + LEAD || APART == 2) && begin == DEPTH / 8 - 1) upper &= keep_last, lower &= keep_last;
+                const Element* const from = pixels.window + row_at(r) + begin * 8;
+                upper = pair_at(from), lower = pair_at(from + 8 * NEXT);
+                if (HAS_LEAD && begin == 0) upper &= first_mask, lower &= first_mask;
+                if ((DEPTH != WINDOW + LEAD || APART == 2) && begin == DEPTH / 8 - 1) upper &= last_mask, lower &= last_mask;
             }
             a[part % 2][i / 2][i % 2 * 2] = upper;
             a[part % 2][i / 2][i % 2 * 2 + 1] = lower;
         }
     };
-    float sum[BN / 2];
-    const auto multiply = [&](const Pixels& at, int part) {
-        const smem_desc_t filters = make_desc<false>(smem_addr(memory) + at.odd * FILTER_BYTES);
+    float accum[TILE_N / 2];
+    const auto multiply = [&](const PixelGroup& pixels, int part) {
+        const smem_desc_t filters = make_desc<false>(smem_addr(memory) + pixels.parity * FILTER_BYTES);
         fence_accumulators(a[part % 2]);
         wgmma_fence();
         #pragma unroll
-        for (int i = 0; i < PART; ++i) {
-            const int k = PART * part + i;
-            if (k < STEPS)
-                wgmma_rs(sum, a[part % 2][i], filters + (k / 4 * (BN * SWIZZLE_BYTES) >> 4) + k % 4 * DESC_STEP_K<false>, k > 0);
+        for (int i = 0; i < PART_K_STEPS; ++i) {
+            const int k = PART_K_STEPS * part + i;
+            if (k < K_STEPS)
+                wgmma_rs(accum, a[part % 2][i], filters + (k / 4 * (TILE_N * SWIZZLE_BYTES) >> 4) + k % 4 * DESC_STEP_K<false>, k > 0);
         }
         wgmma_commit();
     };
 
     mbarrier_wait_parity(full + 8 * pipe.stage, pipe.phase);
-    bool is_more = settle();
-    if (!is_more) return;
-    Pixels next = place();
-    read(next, 0);
-    read(next, 1);
+    bool has_next = advance_tile();
+    if (!has_next) return;
+    PixelGroup next_pixels = decode_pixels();
+    load_a_fragments(next_pixels, 0);
+    load_a_fragments(next_pixels, 1);
     #pragma unroll 1
-    while (is_more) {
-        const Pixels at = next;
+    while (has_next) {
+        // main loop: the parts of K, then the first two parts of the next pixels
+        const PixelGroup pixels = next_pixels;
         #pragma unroll
-        for (int i = 0; i < BN / 2; ++i) sum[i] = 0;
-        fence_accumulators(sum);
-        multiply(at, 0);
-        multiply(at, 1);
+        for (int i = 0; i < TILE_N / 2; ++i) accum[i] = 0;
+        fence_accumulators(accum);
+        multiply(pixels, 0);
+        multiply(pixels, 1);
         #pragma unroll
-        for (int part = 2; part < PARTS; ++part) {
+        for (int part = 2; part < K_PARTS; ++part) {
             wgmma_wait<1>();
             fence_accumulators(a[part % 2]);
-            read(at, part);
-            multiply(at, part);
+            load_a_fragments(pixels, part);
+            multiply(pixels, part);
         }
-        unit += CONSUMERS / 128;
-        is_more = settle();
-        if (is_more) next = place();
+        unit += CONSUMER_THREADS / 128;
+        has_next = advance_tile();
+        if (has_next) next_pixels = decode_pixels();
         wgmma_wait<1>();
         fence_accumulators(a[0]);
-        read(next, 0);
+        load_a_fragments(next_pixels, 0);
         wgmma_wait<0>();
-        fence_accumulators(sum);
+        fence_accumulators(accum);
         fence_accumulators(a[1]);
-        read(next, 1);
-        if (!at.is_there) continue;
+        load_a_fragments(next_pixels, 1);
+
+        // epilogue
+        if (!pixels.is_inside) continue;
         #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            if (at.q + 8 * APART * half >= (int)p.out_w) continue;
+            if (pixels.q + 8 * APART * half >= (int)p.out_w) continue;
             #pragma unroll
-            for (int v = 0; v < BN / 4; v += WIDTH) {
-                const int channel = block_channel + v / 8 * 32 + 8 * j + v % 8;
-                const Place out = place_of(p, at.n, channel, at.row, at.q + 8 * APART * half);
+            for (int v = 0; v < TILE_N / 4; v += WIDTH) {
+                const int channel = first_channel + v / 8 * 32 + 8 * j + v % 8;
+                const Place out = place_of(p, pixels.n, channel, pixels.row, pixels.q + 8 * APART * half);
                 if (channel >= (int)p.channels_out) continue;
                 Accum acc[WIDTH];
                 #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) acc[e] = (Accum)sum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
-                epilogue(p, out.at, kept[v / WIDTH], acc);
+                for (int e = 0; e < WIDTH; ++e) acc[e] = (Accum)accum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
+                epilogue(p, out.at, operands[v / WIDTH], acc);
             }
         }
     }

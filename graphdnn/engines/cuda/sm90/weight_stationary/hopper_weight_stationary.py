@@ -1,11 +1,11 @@
 """Engine ``cuda_hopper_weight_stationary``: forward convolutions whose filters stay in shared memory.
 
-| direction | rows  | columns   | k               | rows from  | columns from |
-|-----------|-------|-----------|-----------------|------------|--------------|
-| fprop     | pixel | channel k | taps, channel c | x, along k | w, along k   |
+| direction | rows (M) | columns (N) | K               | A          | B          |
+|-----------|----------|-------------|-----------------|------------|------------|
+| fprop     | pixel    | channel k   | taps, channel c | x, K-major | w, K-major |
 
-``cuda_hopper_gemm`` copies filters again for every tile, and its warpgroups wait for the same stages. Here only pixels
-are copied, at any stride, warpgroups go their own ways, and what the epilogue reads for a channel is read once.
+``cuda_hopper_gemm`` loads filters again for every tile, and its warpgroups wait for the same stages. Here the main loop
+loads pixels alone, at any stride, each warpgroup has its own pipeline, and column operands are loaded once.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
-from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.flat_pixels import flat_space
-from graphdnn.engines.cuda.sm90.gemm_fields import Layout, describe_work, last_slices, taps_of
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tail_mma_steps, tap_fields_of
 from graphdnn.engines.cuda.sm90.tensor_maps import (
-    MOST_NEIGHBOURS,
-    columns_held,
+    MAX_VEC_N,
     filter_map,
-    for_images,
-    image_map,
-    neighbours_of,
+    im2col_boxes_of,
+    im2col_map,
     permuted_filter_map,
-    walks_of,
+    permuted_vec_n,
+    vec_n_of,
+    with_images,
 )
-from graphdnn.engines.cuda.sm90.tile import PANEL, ROW
-from graphdnn.engines.cuda.sm90.tma_operands import Operand, are_copied, copying_of, operands_of_images, prepared
+from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, SWIZZLE_BYTES
+from graphdnn.engines.cuda.sm90.tma_operands import Operand, copy_seconds_of, has_copies, operands_of_images, prepared
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_requirements import NEEDS
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_shape import shape_of
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_tiles import IDLE, TILE, choose
@@ -53,35 +53,37 @@ _FILES = ("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_stor
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    product, sizes, shape = gemm_problem_of(op), sizes_of(op), shape_of(op)
-    roles, choice = product.roles, choose(shape, device, knobs)
-    assert choice is not None, "a rule asks for filters that fit"
+    gemm, sizes, shape = gemm_problem_of(op), gemm_shape_of(op), shape_of(op)
+    roles, choice = gemm.roles, choose(shape, device, knobs)
+    assert choice is not None, "a requirement is that the filters fit"
     tile = choice.tile
     steps = LaunchSequence(op, device)
     image, filter = prepared(op, steps)
     parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
-    permuted = neighbours_of(filter, max([ELEMENTS[t.data_type].bytes for t in op.outputs]))
-    held = permuted or MOST_NEIGHBOURS
-    copied = tile.bn, permuted
-    pixels, columns = _maps(op, image, filter, *copied) if are_copied(op) else _maps_as_they_lie(op, *copied)
-    parameters.maps("im2col_map", [(image.spec, for_images(pixels, roles.problem.n))])
+    permuted_n = permuted_vec_n(filter, max([ELEMENTS[t.data_type].bytes for t in op.outputs]))
+    vec_n = permuted_n or MAX_VEC_N
+    map_arguments = tile.bn, permuted_n
+    pixels, columns = _maps(op, image, filter, *map_arguments) if has_copies(op) else _original_maps(op, *map_arguments)
+    parameters.maps("im2col_map", [(image.spec, with_images(pixels, roles.problem.n))])
     parameters.maps("dense_map", [(filter.spec, columns)])
 
-    ending = epilogue_of(steps, parameters, (_result_space,), CHANNELS, held, compute)
-    layout = Layout.of(sizes, PANEL, tile.bn)
-    blocks = -(-product.channels * image.size // ROW)
-    describe_work(parameters, product, sizes, layout, (), blocks, filter.tap_stride, known=taps_of(op))
+    epilogue = epilogue_of(steps, parameters, (_result_space,), CHANNELS, vec_n, compute)
+    layout = TileGrid.of(sizes, SLAB_ROWS, tile.bn)
+    channel_blocks = -(-gemm.channels * image.size // SWIZZLE_BYTES)
+    describe_work_tiles(
+        parameters, gemm, sizes, layout, (), channel_blocks, filter.tap_stride, tap_fields=tap_fields_of(op)
+    )
     parameters.integer("splits", 1)
     parameters.integer("image_pixels", 1)
-    grid = (min(layout.down[0], device.sm_count // layout.across) * layout.across, 1, 1)
+    grid = (min(layout.tiles_m[0], device.sm_count // layout.tiles_n) * layout.tiles_n, 1, 1)
     parameters.integer("trigger_early", int(layout.tiles < device.sm_count))
-    if sizes.may_be_turned:
+    if sizes.may_swap_ab:
         parameters.integer("flat_pixels", 1)
 
-    multiplying, copying = tile.registers
-    name = f"conv_fprop__held_{tile.name}x{choice.stages}__{op.name}"
+    consumer_regs, producer_regs = tile.registers
+    name = f"conv_fprop__weight_stationary_{tile.name}x{choice.stages}__{op.name}"
 
     def write() -> KernelText:
         return kernel_text(
@@ -89,23 +91,23 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             _FILES,
             parameters=parameters.text,
             functions=[
-                *ending.functions,
+                *epilogue.functions,
                 wgmma_ss_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, False),
             ],
             constants={
-                "TILE_M": PANEL * tile.consumers, "TILE_N": tile.bn, "CONSUMER_WARPGROUPS": tile.consumers,
+                "TILE_M": SLAB_ROWS * tile.consumers, "TILE_N": tile.bn, "CONSUMER_WARPGROUPS": tile.consumers,
                 "STAGES": choice.stages,
-                "CONSUMER_REGS": multiplying, "PRODUCER_REGS": copying,
-                "LAST_SLICES": last_slices(product),
-                "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False, "PERMUTE_N": permuted > 0,
-                "VEC_N": columns_held(permuted, ending.width),
-                "VEC_WIDTH": ending.width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT_K": False,
+                "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
+                "TAIL_MMA_STEPS": tail_mma_steps(gemm),
+                "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False, "PERMUTE_N": permuted_n > 0,
+                "VEC_N": vec_n_of(permuted_n, epilogue.width),
+                "VEC_WIDTH": epilogue.width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT_K": False,
                 "Element": STORAGE[image.spec.data_type], "Accum": compute,
             },
         )  # fmt: skip
 
-    text = text_of_images(op, ending, ("held", tile, choice.stages), write)
-    shared = tile.shared_bytes(shape.depth, choice.stages)
+    text = text_of_images(op, epilogue, ("weight_stationary", tile, choice.stages), write)
+    shared = tile.shared_bytes(shape.k_tiles, choice.stages)
     steps.add(
         Launch(text, "hopper_weight_stationary", grid, tile.threads, parameters.pack(), shared, starts_early=True)
     )
@@ -115,27 +117,27 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 def _result_space(op: FusedOp) -> IndexSpace:
     roles = gemm_problem_of(op).roles
     space = roles.space(roles.output)
-    return flat_space(space, is_plane=False) if sizes_of(op).may_be_turned else space
+    return flat_space(space, is_plane=False) if gemm_shape_of(op).may_swap_ab else space
 
 
-def _maps(op: FusedOp, image: Operand, filter: Operand, rows: int, neighbours: int) -> tuple[TensorMap, TensorMap]:
-    """``rows``: of the filter in one copy; ``neighbours``: 0 where it lies in its own order."""
-    product, (walk,) = gemm_problem_of(op), walks_of(op)
-    columns = permuted_filter_map(filter, rows, neighbours) if neighbours else filter_map(filter, rows)
-    return image_map(image, product.roles.problem.spatial, walk, product.traversal_stride, PANEL), columns
+def _maps(op: FusedOp, image: Operand, filter: Operand, rows: int, vec_n: int) -> tuple[TensorMap, TensorMap]:
+    """``rows``: of the filter in a TMA load. ``vec_n``: as in a permuted filter map; 0 without permutation."""
+    gemm, (box,) = gemm_problem_of(op), im2col_boxes_of(op)
+    columns = permuted_filter_map(filter, rows, vec_n) if vec_n else filter_map(filter, rows)
+    return im2col_map(image, gemm.roles.problem.spatial, box, gemm.traversal_stride, SLAB_ROWS), columns
 
 
 @memoize_for_images
-def _maps_as_they_lie(op: FusedOp, rows: int, neighbours: int) -> tuple[TensorMap, TensorMap]:
-    return _maps(op, *operands_of_images(op), rows, neighbours)
+def _original_maps(op: FusedOp, rows: int, vec_n: int) -> tuple[TensorMap, TensorMap]:
+    return _maps(op, *operands_of_images(op), rows, vec_n)
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(shape_of(task.op), task.device, knobs)
-    assert choice is not None, "a rule asks for filters that fit"
-    copying = copying_of(task.op, task.device)
+    assert choice is not None, "a requirement is that the filters fit"
+    copying = copy_seconds_of(task.op, task.device)
     cost = device_cost(task, choice.seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
-    return where_idle(cost, task.device, choice.pieces, IDLE)
+    return where_idle(cost, task.device, choice.work_items, IDLE)
 
 
 ENGINE = cuda_engine(

@@ -1,4 +1,4 @@
-"""What the engine whose filters stay in shared memory asks of a convolution."""
+"""Requirements of the weight-stationary convolution."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     problem_of,
     prologue_need,
 )
-from graphdnn.engines.cuda.sm90.sm90_requirements import neighbours_need, one_walk_needs, product_needs, types_of
+from graphdnn.engines.cuda.sm90.sm90_requirements import channels_last_need, gemm_needs, im2col_box_needs, types_of
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_shape import shape_of
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_tiles import TILE, choose
 from graphdnn.engines.engine import Task, image_need
@@ -21,15 +21,15 @@ from graphdnn.rules import Constraint
 _NAME = "cuda_hopper_weight_stationary"
 
 
-def _is_multiplied(task: Task) -> bool:
+def _has_served_types(task: Task) -> bool:
     return is_convolution(task) and types_of(task) in EXACT_PAIRS
 
 
 def _is_forward(task: Task) -> bool:
-    return _is_multiplied(task) and isinstance(task.op.anchor, ConvForward)
+    return _has_served_types(task) and isinstance(task.op.anchor, ConvForward)
 
 
-def _is_one_product(task: Task) -> bool:
+def _is_one_gemm(task: Task) -> bool:
     return _is_forward(task) and problem_of(task).groups == 1
 
 
@@ -38,32 +38,32 @@ def _fits(task: Task) -> bool:
 
 
 NEEDS: tuple[Constraint, ...] = (
-    *product_needs(_NAME, EXACT_PAIRS, _is_multiplied),
+    *gemm_needs(_NAME, EXACT_PAIRS, _has_served_types),
     direction_need(
         _NAME,
         ConvForward.tag,
-        "only forward do filters lie as they are multiplied, for every type",
-        lambda task: _is_multiplied(task) and not _is_forward(task),
+        "only in forward convolutions the filter is K-major for every type",
+        lambda task: _has_served_types(task) and not _is_forward(task),
     ),
     problem_need(
         _NAME,
         "groups",
         Equals(1),
-        reason="a block keeps the filters of one group",
+        reason="a CTA keeps the filters of one group",
         fix="nothing to do: another engine serves groups",
         when=_is_forward,
         attribute="w.dims",
     ),
     prologue_need(_NAME, is_convolution),
-    *one_walk_needs(_NAME, _is_forward),
-    neighbours_need(_NAME, "y", _is_forward),
+    *im2col_box_needs(_NAME, _is_forward),
+    channels_last_need(_NAME, "y", _is_forward),
     image_need(
         f"{_NAME}.filter",
         "w.dims",
         lambda task: problem_of(task).w_extents,
-        Equals("filters that leave room for pixels"),
-        reason="all taps and channels of 64 filters at least stay in shared memory, beside rings of pixels",
+        Equals("filters that leave shared memory for pixels"),
+        reason="all taps and channels of at least 64 filters stay in shared memory, beside the stages of pixels",
         fix="nothing to do: another engine serves larger filters, and sums of more channels",
-        when=lambda task: _is_one_product(task) and not _fits(task),
+        when=lambda task: _is_one_gemm(task) and not _fits(task),
     ),
 )

@@ -1,36 +1,39 @@
-"""A forward convolution as hopper_weight_stationary.cu sees it: pixels, steps of k, columns."""
+"""The shape of a forward convolution that the choice of a weight-stationary tile depends on."""
 
 from __future__ import annotations
 
 from graphdnn.engines.batch_invariance import memoize_for_lines
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
-from graphdnn.engines.cuda.sm90.conv_gemm_shape import sizes_of
-from graphdnn.engines.cuda.sm90.epilogue_operands import kept_bytes
-from graphdnn.engines.cuda.sm90.gemm_fields import last_slices
-from graphdnn.engines.cuda.sm90.tile import ROW, SLICE
+from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
+from graphdnn.engines.cuda.sm90.epilogue_operands import column_operand_bytes
+from graphdnn.engines.cuda.sm90.gemm_fields import tail_mma_steps
+from graphdnn.engines.cuda.sm90.tile import MMA_K_BYTES, SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_tiles import Shape
 from graphdnn.engines.memoization import memoize
 from graphdnn.engines.operation_cost import bytes_moved
 from graphdnn.fusion.fused_graph import FusedOp
 
-_ALONE = 50  # times the bytes of a result, where its elements leave one by one
-_AWAITED = 1.3  # times the bytes, where threads wait for an operand as large as the result
+_SCALAR_STORES = 50  # factor of a result's bytes, if its elements are stored one by one
+_RESIDUAL_WAIT = 1.3  # factor of all bytes, if threads wait for an operand as large as the result
 
 
 @memoize
 def shape_of(op: FusedOp) -> Shape:
-    ((rows, _),) = sizes_of(op).products
-    kept, moved = _of_lines(op), bytes_moved(op)
-    return kept._replace(rows=rows, moved_bytes=int(moved * _AWAITED) if sizes_of(op).streamed_bytes else moved)
+    ((rows, _),) = gemm_shape_of(op).gemms
+    base, moved_bytes = _shape_of_lines(op), bytes_moved(op)
+    return base._replace(
+        rows=rows,
+        moved_bytes=int(moved_bytes * _RESIDUAL_WAIT) if gemm_shape_of(op).tma_residual_bytes else moved_bytes,
+    )
 
 
 @memoize_for_lines
-def _of_lines(op: FusedOp) -> Shape:
-    """What images, their lines and pixels do not change."""
-    sizes, product = sizes_of(op), gemm_problem_of(op)
-    ((_, depth),) = sizes.products
-    (residue,) = product.residues
-    taps, whole = residue.taps[0] * residue.taps[1] * residue.taps[2], ROW // SLICE
-    slices = whole * depth - taps * (whole - last_slices(product))
-    leaving = sizes.result_bytes * (_ALONE if sizes.are_alone else 1)
-    return Shape(0, depth, slices, sizes.columns, leaving, kept_bytes(op), 0)
+def _shape_of_lines(op: FusedOp) -> Shape:
+    """The shape without rows and moved bytes: it does not depend on the extents of the images."""
+    sizes, gemm = gemm_shape_of(op), gemm_problem_of(op)
+    ((_, k_tiles),) = sizes.gemms
+    (residue,) = gemm.residues
+    taps, steps_per_k_tile = residue.taps[0] * residue.taps[1] * residue.taps[2], SWIZZLE_BYTES // MMA_K_BYTES
+    mma_k_steps = steps_per_k_tile * k_tiles - taps * (steps_per_k_tile - tail_mma_steps(gemm))
+    result_bytes = sizes.result_bytes * (_SCALAR_STORES if sizes.scalar_stores else 1)
+    return Shape(0, k_tiles, mma_k_steps, sizes.columns, result_bytes, column_operand_bytes(op), 0)
