@@ -4,6 +4,7 @@
 ``graphdnn.backend`` has the v8 C calls; ``rank`` and ``build`` show and make plans.
 """
 
+import graphdnn.hook_functions  # noqa: F401  fills the table of hooks
 from graphdnn.builder import Graph
 from graphdnn.device.profiles import PROFILES, DeviceSpec
 from graphdnn.device_selection import device_spec
