@@ -103,7 +103,10 @@ class Normalizations(Operations):
             BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
             NotInitialized: The graph is built and accepts no more operations.
         """
-        with self._whole((input, mean, inv_variance, scale, bias)):
+        operands = input, mean, inv_variance, scale, bias
+        for operand in operands:
+            self._own(operand)
+        with self._whole(operands):
             compute = self._compute_type((input,), compute_data_type, exact=False)
 
             def step(mode: PointwiseMode, x: Tensor, b: Tensor, label: str) -> Tensor:

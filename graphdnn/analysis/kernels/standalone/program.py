@@ -87,7 +87,13 @@ def compile_options(kernel: KernelView) -> tuple[str, ...]:
     """Options of nvcc that compile the text as the plan does."""
     own = {option for text in kernel.texts for option in text.options}
     number = kernel.architecture.removeprefix("sm_")
-    return ("-gencode", f"arch=compute_{number},code=sm_{number}", "-std=c++17", *sorted(own))
+    return (
+        "-gencode",
+        f"arch=compute_{number},code=sm_{number}",
+        "-std=c++17",
+        "--expt-relaxed-constexpr",
+        *sorted(own),
+    )
 
 
 def _head(kernel: KernelView, version: str, problem: str) -> Sequence[str]:
