@@ -4,6 +4,7 @@
 ``graphdnn.backend`` has the v8 C calls; ``rank`` and ``build`` show and make plans.
 """
 
+import graphdnn.hook_functions  # noqa: F401  fills the table of hooks
 from graphdnn.builder import Graph
 from graphdnn.device.profiles import PROFILES, DeviceSpec
 from graphdnn.device_selection import device_spec
@@ -35,7 +36,7 @@ from graphdnn.errors import (
     Rejection,
 )
 from graphdnn.files import graph_from_json, graph_to_json, plan_from_json, plan_to_json
-from graphdnn.fusion import FusedGraph, FusedOp, Limits, fuse
+from graphdnn.fusion import FusedGraph, FusedOp, FusionLimits, Limits, fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig, Filters, Ranking
 from graphdnn.operations import Cell, RnnSpec
@@ -59,6 +60,7 @@ __all__ = [
     "Filters",
     "FusedGraph",
     "FusedOp",
+    "FusionLimits",
     "Graph",
     "GraphdnnError",
     "HeurMode",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 
 from graphdnn.escaped import escaped
 
@@ -69,11 +68,6 @@ def line(event: str, *fields: object, repeat: str = "") -> None:
         _named.add(event)
         _write("template", event, *EVENTS[event])
     _write(event, *fields, repeat=repeat)
-
-
-def repeat(function: str, *subject: object) -> str:
-    """The command that repeats what a line is about, by a function of the package that keeps runs, loaded here."""
-    return str(getattr(import_module("graphdnn.bundles"), function)(*subject))
 
 
 def say(about: str, what: str) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from graphdnn.enums import Status, shown
 from graphdnn.escaped import escaped, escaped_lines
+from graphdnn.hooks import call_hook
 
 _LONGEST_VALUE = 160
 
@@ -82,7 +82,7 @@ class GraphdnnError(Exception):
     @property
     def ledger(self) -> Any:
         """The refusals as a ``DiagnosticList``."""
-        return import_module("graphdnn.analysis.diagnostics").of_error(self)
+        return call_hook("error.ledger", self)
 
     def repairs(self, device: Any = None) -> Any:
         """Edits that make the refused graph or operation legal. Each edit was tried.
@@ -94,12 +94,12 @@ class GraphdnnError(Exception):
         Returns:
             The repairs, smallest first; none if the error is not about a graph or an operation.
         """
-        return import_module("graphdnn.analysis.repairs").of_error(self, device)
+        return call_hook("error.repairs", self, device)
 
     @property
     def repeat(self) -> str:
         """The command that repeats the refusal or the failure. It is empty if the error knows no plan and no graph."""
-        return str(import_module("graphdnn.bundles").of_error(self))
+        return str(call_hook("error.repeat", self))
 
     def __reduce__(self) -> tuple[type[GraphdnnError], tuple[tuple[Rejection, ...]]]:
         return type(self), (self.rejections,)

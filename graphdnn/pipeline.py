@@ -13,7 +13,7 @@ from graphdnn.device_selection import device_spec
 from graphdnn.engines import engines_of
 from graphdnn.engines.engine import sort_needs
 from graphdnn.enums import HeurMode
-from graphdnn.fusion import NO_LIMITS, FusedGraph, Limits, fuse
+from graphdnn.fusion import NO_LIMITS, FusedGraph, FusionLimits, fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking, mode_of
 from graphdnn.heuristics.filters import UNFILTERED
@@ -75,7 +75,7 @@ def rank(
     device: DeviceSpec | str | None = None,
     mode: HeurMode = HeurMode.A,
     filters: Filters | None = None,
-    limits: Limits = NO_LIMITS,
+    limits: FusionLimits = NO_LIMITS,
     tuned: Records | None = None,
 ) -> Ranking:
     """Fuse a graph and rank its engine configurations on a device.
@@ -115,7 +115,7 @@ def rank(
     return kept
 
 
-def _asker(spec: DeviceSpec, mode: HeurMode, filters: Filters, limits: Limits) -> int:
+def _asker(spec: DeviceSpec, mode: HeurMode, filters: Filters, limits: FusionLimits) -> int:
     key = id(spec), mode, filters, limits
     found = _askers.get(key)
     if found is None:
@@ -130,7 +130,7 @@ def build(
     device: DeviceSpec | str | None = None,
     mode: HeurMode = HeurMode.A,
     filters: Filters | None = None,
-    limits: Limits = NO_LIMITS,
+    limits: FusionLimits = NO_LIMITS,
     tuned: Records | None = None,
 ) -> ExecutionPlan:
     """Build a plan for the best configuration of a graph.

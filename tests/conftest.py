@@ -52,7 +52,8 @@ def _record_attributes(method: str) -> None:
     done = getattr(Descriptor, method)
 
     def call(self: Descriptor, name: Any, *args: Any) -> Any:
-        if isinstance(name, (int, str)):  # other objects bring code of their own
+        is_number = isinstance(name, int) and abs(name) < 2**63  # Python does not print numbers of any length
+        if is_number or isinstance(name, str):  # other objects bring code of their own
             TOUCHED.add(f"{self.type.name} {getattr(name, 'name', name)}")
         return done(self, name, *args)
 

@@ -52,7 +52,7 @@ PAGES = (
         "The fusion pass decides which operations share a kernel. The heuristics rank the configurations of engines "
         "for these kernels. A device is described by its profile, so a ranking needs no device.",
         _in(
-            "graphdnn", "build", "rank", "fuse", "prepare", "FusedGraph", "FusedOp", "Limits", "Ranking",
+            "graphdnn", "build", "rank", "fuse", "prepare", "FusedGraph", "FusedOp", "FusionLimits", "Ranking",
             "EngineConfig", "Filters", "DeviceSpec", "device_spec",
         )
         + _in("graphdnn.fusion", "UnfusedEdge")
@@ -144,6 +144,7 @@ PAGES = (
 
 # Public names without a place in the reference, each with the reason.
 LEFT_OUT = {
+    "graphdnn.Limits": "the earlier name of FusionLimits",
     "graphdnn.PROFILES": "a table; docs/support.md shows it",
     "graphdnn.__version__": "a string",
     **{

@@ -8,7 +8,7 @@ from typing import Any
 from graphdnn.builder.attention_methods import Attention
 from graphdnn.enums import shown
 from graphdnn.errors import BadParam, GraphdnnError
-from graphdnn.fusion import Limits
+from graphdnn.fusion import FusionLimits
 from graphdnn.fusion.limits import not_written
 
 Named = tuple[Any, ...]  # tensors, uids or names
@@ -57,12 +57,12 @@ class Limiting(Attention):
         """The limits have changed."""
 
     @property
-    def _limits(self) -> Limits:
+    def _limits(self) -> FusionLimits:
         self.build_operation_graph()
         forced, forbidden = (
             [tuple(map(self._written, entry)) for entry in entries] for entries in (self._forced, self._forbidden)
         )
-        return Limits.of(forced, forbidden, self._bound)
+        return FusionLimits.of(forced, forbidden, self._bound)
 
     def _written(self, key: Any) -> int:
         uid = self._uid_of(key)

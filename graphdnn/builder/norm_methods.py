@@ -11,6 +11,7 @@ from graphdnn.enums import (
     BnFinalizeStatsMode,
     NormMode,
     NormPhase,
+    PointwiseMode,
 )
 from graphdnn.operations import (
     BnBackwardWeights,
@@ -82,7 +83,8 @@ class Normalizations(Operations):
     ) -> Tensor:  # fmt: skip
         """Batch normalization with given statistics: ``y = scale * (x - mean) * inv_variance + bias`` for each channel.
 
-        Source: the cuDNN documentation, NORM_FORWARD.
+        The method writes four pointwise operations, as the frontend of cuDNN does, so that they fuse with the operation
+        that computes x. Source: the cuDNN documentation, NORM_FORWARD.
 
         Args:
             input: x, ``[N, C, ...]``.
@@ -101,8 +103,22 @@ class Normalizations(Operations):
             BadParam: An argument has the wrong type, an operand belongs to another graph, or the extents do not fit.
             NotInitialized: The graph is built and accepts no more operations.
         """
-        fields = {"mean": mean, "inv_variance": inv_variance, "scale": scale, "bias": bias}
-        return self._norm(NormMode.BATCH_NORM, NormPhase.INFERENCE, input, fields, ["y"], compute_data_type, name)[0]
+        operands = input, mean, inv_variance, scale, bias
+        for operand in operands:
+            self._own(operand)
+        with self._whole(operands):
+            compute = self._compute_type((input,), compute_data_type, exact=False)
+
+            def step(mode: PointwiseMode, x: Tensor, b: Tensor, label: str) -> Tensor:
+                return self.pointwise(mode, x=x, b=b, compute_data_type=compute, name=label)
+
+            def inside(mode: PointwiseMode, x: Tensor, b: Tensor, label: str) -> Tensor:
+                return step(mode, x, b, f"{name}::{label}" if name else "").set_data_type(compute)
+
+            centered = inside(PointwiseMode.SUB, input, mean, "centered")
+            normalized = inside(PointwiseMode.MUL, centered, inv_variance, "normalized")
+            scaled = inside(PointwiseMode.MUL, normalized, scale, "scaled")
+            return step(PointwiseMode.ADD, scaled, bias, name)
 
     def layernorm(
         self, norm_forward_phase: NormPhase, input: Tensor, scale: Tensor, bias: Tensor | None, epsilon: Tensor,

@@ -26,7 +26,7 @@ from graphdnn.files import (
     guarded,
     parse_document,
 )
-from graphdnn.fusion import Limits
+from graphdnn.fusion import FusionLimits
 from graphdnn.fusion.limits import limits_from_json
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
@@ -118,7 +118,7 @@ class Bundle:
         """
         return guarded(lambda: graph_from_dict(self.plan["graph"]))
 
-    def limits(self) -> Limits:
+    def limits(self) -> FusionLimits:
         """The limits of the fusion.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from graphdnn.fusion import Limits
+from graphdnn.fusion import FusionLimits
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +25,9 @@ def uids(text: str) -> tuple[int, ...]:
     return tuple(int(word) for word in text.split(","))
 
 
-def limited(limits: Limits, arguments: argparse.Namespace) -> Limits:
+def limited(limits: FusionLimits, arguments: argparse.Namespace) -> FusionLimits:
     """The limits of a plan file with those of the command line, where the command has such options."""
     options = vars(arguments)
     force, forbid = (*limits.force, *(options.get("force") or ())), (*limits.forbid, *(options.get("forbid") or ()))
     bound = options.get("bound")
-    return Limits.of(force, forbid, limits.bound if bound is None else bound)
+    return FusionLimits.of(force, forbid, limits.bound if bound is None else bound)

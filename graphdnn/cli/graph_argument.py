@@ -12,7 +12,7 @@ from typing import TextIO, TypeVar
 
 from graphdnn.errors import BadParam, MalformedFile
 from graphdnn.files import LARGEST_FILE, PLAN_FORMAT, config_from_json, graph_from_json
-from graphdnn.fusion import NO_LIMITS, Limits
+from graphdnn.fusion import NO_LIMITS, FusionLimits
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
 from graphdnn.problem import parse
@@ -38,7 +38,7 @@ class Asked:
 
     text: str  # of the file, or the problem text
     graph: OperationGraph
-    limits: Limits = NO_LIMITS  # of the fusion, which only a plan file has
+    limits: FusionLimits = NO_LIMITS  # of the fusion, which only a plan file has
     planned: EngineConfig | None = None  # of a plan file: its engines, knobs and device
 
 

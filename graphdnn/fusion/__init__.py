@@ -2,7 +2,7 @@
 
 from graphdnn.fusion.fused_graph import FusedGraph, FusedOp, UnfusedEdge
 from graphdnn.fusion.fusion_pass import fuse
-from graphdnn.fusion.limits import NO_LIMITS, Limits
+from graphdnn.fusion.limits import NO_LIMITS, FusionLimits, Limits
 from graphdnn.fusion.templates import FUSION_RULES
 
-__all__ = ["FUSION_RULES", "NO_LIMITS", "FusedGraph", "FusedOp", "Limits", "UnfusedEdge", "fuse"]
+__all__ = ["FUSION_RULES", "NO_LIMITS", "FusedGraph", "FusedOp", "FusionLimits", "Limits", "UnfusedEdge", "fuse"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from graphdnn.fusion.limits import NO_LIMITS, Limits
+from graphdnn.fusion.limits import NO_LIMITS, FusionLimits
 from graphdnn.fusion.tensor_roles import TensorRoles
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.operations import Operation
@@ -201,7 +201,7 @@ class FusedGraph:
     operations: tuple[FusedOp, ...]
     stopped_by: tuple[UnfusedEdge, ...]
     declined_patterns: tuple[UnfusedEdge, ...] = ()  # chains that are one kernel of their own, but for this edge
-    limits: Limits = NO_LIMITS
+    limits: FusionLimits = NO_LIMITS
 
     def __repr__(self) -> str:
         found = plural(len(self.graph.operations), "operation")

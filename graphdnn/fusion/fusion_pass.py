@@ -18,7 +18,7 @@ from graphdnn.errors import Rejection, raise_if
 from graphdnn.fusion.cycle_check import Loops
 from graphdnn.fusion.fused_graph import FusedGraph, FusedOp, UnfusedEdge
 from graphdnn.fusion.fusion_cache import keep, key_of, known
-from graphdnn.fusion.limits import NO_LIMITS, Limits, closed, named, resolved
+from graphdnn.fusion.limits import NO_LIMITS, FusionLimits, closed, named, resolved
 from graphdnn.fusion.patterns.attention import ATTENTION_GUARDS, Inside, attention_chains
 from graphdnn.fusion.patterns.lrn_gradient import window_chains
 from graphdnn.fusion.patterns.pattern import CHAIN_GUARDS, Chain, Link
@@ -52,7 +52,7 @@ FORCE = Rule(
 
 
 def unforced(
-    limits: Limits, graph: OperationGraph, kernel_of: Mapping[int, int], stops: Sequence[UnfusedEdge]
+    limits: FusionLimits, graph: OperationGraph, kernel_of: Mapping[int, int], stops: Sequence[UnfusedEdge]
 ) -> Iterator[Rejection]:
     """``kernel_of``: the kernel of each operation, by index."""
     told = 0
@@ -89,7 +89,7 @@ def _preference(edge: Edge) -> tuple[bool, int]:
 class _Walk:
     """State of one pass over a graph."""
 
-    def __init__(self, graph: OperationGraph, limits: Limits) -> None:
+    def __init__(self, graph: OperationGraph, limits: FusionLimits) -> None:
         self.graph = graph
         self.limits, self.resolved = limits, resolved(limits, graph)
         self.groups: dict[int, GrowingKernel] = {}  # by number: some thousands of them come and go
@@ -340,7 +340,7 @@ class _Walk:
         )
 
 
-def fuse(graph: OperationGraph, limits: Limits = NO_LIMITS) -> FusedGraph:
+def fuse(graph: OperationGraph, limits: FusionLimits = NO_LIMITS) -> FusedGraph:
     """Divide a graph into fused operations, each of them one kernel.
 
     Args:

@@ -33,7 +33,7 @@ UID = Rule(
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FusionLimits:
     """What a user asks of the fusion beyond its rules. Operations are named by uids of tensors that they write.
 
     Args:
@@ -49,7 +49,7 @@ class Limits:
     @classmethod
     def of(
         cls, force: Iterable[Iterable[int]] = (), forbid: Iterable[Iterable[int]] = (), bound: int | None = None
-    ) -> Limits:
+    ) -> FusionLimits:
         """Make limits from sequences of any kind.
 
         Args:
@@ -86,7 +86,7 @@ class Limits:
         parts += [] if self.bound is None else [f"at most {self.bound} operations in a kernel"]
         return "; ".join(parts) or "none"
 
-    def within(self, graph: OperationGraph) -> Limits:
+    def within(self, graph: OperationGraph) -> FusionLimits:
         """The entries whose operations all belong to a part of the graph.
 
         Args:
@@ -99,21 +99,22 @@ class Limits:
         def known(entries: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
             return tuple(entry for entry in entries if all(uid in graph.producer for uid in entry))
 
-        return Limits(known(self.force), known(self.forbid), self.bound)
+        return FusionLimits(known(self.force), known(self.forbid), self.bound)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as plan files hold it."""
         return {"force": [list(e) for e in self.force], "forbid": [list(e) for e in self.forbid], "bound": self.bound}
 
 
-def limits_from_json(data: Mapping[str, Any]) -> Limits:
+def limits_from_json(data: Mapping[str, Any]) -> FusionLimits:
     """What ``to_json`` made. Raises ``BadParam`` for anything else."""
     unknown = sorted(set(data) - {"force", "forbid", "bound"})
     raise_if(ENTRY.reject("LIMITS", str(name), "given", expected="force, forbid and bound") for name in unknown)
-    return Limits.of(**data)
+    return FusionLimits.of(**data)
 
 
-NO_LIMITS = Limits()
+Limits = FusionLimits  # the former name
+NO_LIMITS = FusionLimits()
 
 
 def _uids(found: list[Rejection], name: str, place: int, entry: object, count: tuple[int, int]) -> tuple[int, ...]:
@@ -147,7 +148,7 @@ def not_written(graph: OperationGraph, attribute: str, value: str) -> Rejection:
     return UID.reject("LIMITS", attribute, value, written=written)
 
 
-def resolved(limits: Limits, graph: OperationGraph) -> Resolved:
+def resolved(limits: FusionLimits, graph: OperationGraph) -> Resolved:
     """Raises ``BadParam`` for uids that no operation of the graph writes."""
     if not limits:
         return UNLIMITED

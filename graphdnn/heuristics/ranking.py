@@ -28,6 +28,7 @@ from graphdnn.heuristics.best_first import Lazy, best_first
 from graphdnn.heuristics.candidate_enumeration import CandidateEnumerator
 from graphdnn.heuristics.engine_config import Choice, Declined, EngineConfig
 from graphdnn.heuristics.filters import UNFILTERED, Filters
+from graphdnn.hooks import call_hook
 from graphdnn.rules import Rule
 
 _SHOWN = 16  # configurations in the printed ranking
@@ -171,7 +172,7 @@ class Ranking:
     def _tell(self) -> None:
         """The ranking as lines on stderr."""
         about = self.fused.graph.name or "unnamed", self.device.name, self.mode.name
-        repeat = debug_log.repeat("of_graph", self.fused.graph, "explain", self.device.name)
+        repeat = call_hook("graph.repeat", self.fused.graph, "explain", self.device.name)
         for i, config in enumerate(islice(self, _SHOWN)):
             seconds = f"{config.predicted_seconds * 1e6:.1f}"
             debug_log.line("rank", *about, i, config.name, seconds, config.workspace_size, repeat=repeat)

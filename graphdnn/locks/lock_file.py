@@ -15,7 +15,7 @@ from typing import Any
 from graphdnn.device.profiles import DeviceSpec, device_from_json
 from graphdnn.engines.renames import current_name, current_names
 from graphdnn.files import CONTENT, VERSION, graph_from_dict, guarded, malformed, parse_document, placed
-from graphdnn.fusion import Limits
+from graphdnn.fusion import FusionLimits
 from graphdnn.fusion.limits import limits_from_json
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.problem import parse
@@ -83,7 +83,7 @@ class LockedGraph:
             return guarded(lambda: graph_from_dict(stored))
         return guarded(lambda: parse(self.problem).build_operation_graph())
 
-    def limits_of_fusion(self) -> Limits:
+    def limits_of_fusion(self) -> FusionLimits:
         """The limits of the fusion.
 
         Raises:

@@ -1,14 +1,15 @@
 """What a plan is asked about itself, answered by the packages that come after it in the flow.
 
 A plan decides and runs; what explains, checks or compares it is built on top of it. So that one can ask the plan
-itself, each question here names the module that answers, loaded when it is asked for the first time.
+itself, each question here calls a hook, which the later package answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
+
+from graphdnn.hooks import call_hook
 
 
 class AnalysisMethods:
@@ -40,11 +41,11 @@ class AnalysisMethods:
         Raises:
             BadParam: There is no such engine, kind, rule, operation or uid.
         """
-        return self._ask("diagnostics", "of_plan", engine, kind, rule, operation, uid)
+        return call_hook("plan.refusals", self, engine, kind, rule, operation, uid)
 
     def repairs(self) -> Any:
         """The smallest edits that fuse the graph further or make it faster, as ``Repairs``. Each edit was tried."""
-        return self._ask("repairs", "of_plan")
+        return call_hook("plan.repairs", self)
 
     def cuts(self, *, measure: bool = False, margin: float | None = None) -> Any:
         """Every place where the graph could be split into other kernels, and whether the split is faster than the
@@ -60,17 +61,12 @@ class AnalysisMethods:
         Raises:
             NotSupported: The device is not present and ``measure`` is set.
         """
-        return self._ask("cuts", "of_plan", measure=measure, margin=margin)
-
-    def _ask(self, module: str, function: str, *arguments: Any, **options: Any) -> Any:
-        return getattr(import_module(f"graphdnn.analysis.{module}"), function)(self, *arguments, **options)
-
-    # What the plan's kernels are (graphdnn/kernels).
+        return call_hook("plan.cuts", self, measure=measure, margin=margin)
 
     @property
     def kernels(self) -> Any:
         """A ``KernelView`` of each kernel, in order of execution."""
-        return self._ask("kernels", "of_plan")
+        return call_hook("plan.kernels", self)
 
     def where(self, subject: int | str) -> Any:
         """The kernels and the lines of their texts that write or read a tensor, or that compute an operation.
@@ -84,7 +80,7 @@ class AnalysisMethods:
         Raises:
             BadParam: The plan has no such tensor or operation.
         """
-        return self._ask("kernels", "where", subject)
+        return call_hook("plan.where", self, subject)
 
     def with_source(self, index: int, source: str, name: str | None = None) -> Any:
         """A plan with another text in place of a kernel's text.
@@ -100,7 +96,7 @@ class AnalysisMethods:
         Raises:
             BadParam: There is no such kernel or text.
         """
-        return self._ask("kernels", "with_source", index, source, name)
+        return call_hook("plan.with_source", self, index, source, name)
 
     def trace(self, bindings: Mapping[int, Any]) -> Any:
         """Every value inside the kernels for the given arrays, and the first tensor that differs from the oracle.
@@ -115,7 +111,7 @@ class AnalysisMethods:
             BadParam: An array does not fit.
             NotSupported: The device of the plan is not present.
         """
-        return self._ask("trace", "of_plan", bindings)
+        return call_hook("plan.trace", self, bindings)
 
     def certificate(
         self, bindings: Mapping[int, Any] | None = None, ranges: Mapping[int, tuple[float, float]] | None = None
@@ -133,4 +129,4 @@ class AnalysisMethods:
         Raises:
             BadParam: A range or an array is invalid.
         """
-        return self._ask("certificate", "of_plan", bindings, ranges)
+        return call_hook("plan.certificate", self, bindings, ranges)

@@ -9,6 +9,7 @@ from typing import Any
 
 from graphdnn import debug_log
 from graphdnn.heuristics import EngineConfig
+from graphdnn.hooks import call_hook
 
 
 def built(config: EngineConfig, cache: str, seconds: float) -> None:
@@ -30,7 +31,7 @@ def executed(config: EngineConfig, seconds: float) -> None:
 @lru_cache(maxsize=64)
 def _repeat(config: EngineConfig) -> str:
     """Worked out once for a plan that is executed again and again."""
-    return debug_log.repeat("of_plan", config)
+    return str(call_hook("config.repeat", config))
 
 
 def told(call: Callable[..., None], config: EngineConfig) -> Callable[..., None]:

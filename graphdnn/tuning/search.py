@@ -52,7 +52,7 @@ _VERDICTS = {"memory": Verdict.MEMORY, "refused": Verdict.REFUSED, "raised": Ver
 
 
 @dataclass(slots=True)
-class Limits:
+class TuningBudget:
     """What a tuning may take."""
 
     budget: float = 10.0  # seconds in all
@@ -66,7 +66,7 @@ class Search:
     """One tuning."""
 
     candidates: Candidates
-    limits: Limits
+    limits: TuningBudget
     reference: Reference
     spending: TimeAccount
     bench: Bench

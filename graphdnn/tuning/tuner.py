@@ -18,7 +18,7 @@ from graphdnn.tuning.database.database import Database
 from graphdnn.tuning.decisions import TIE
 from graphdnn.tuning.options import check
 from graphdnn.tuning.result import Tuned
-from graphdnn.tuning.search import Limits, Search
+from graphdnn.tuning.search import Search, TuningBudget
 from graphdnn.tuning.startup import begin, device_meant, means_gpu, uncollected
 from graphdnn.tuning.time_accounting import TimeAccount
 from graphdnn.tuning.verification.reference import Reference
@@ -105,7 +105,7 @@ def autotune(
             process.tell(opening.message())
             reference = Reference(fused.graph, seed, is_beside, budget * (_BESIDE if is_beside else _BEFORE))
             try:
-                limits = Limits(budget, candidate_seconds, most, tie)
+                limits = TuningBudget(budget, candidate_seconds, most, tie)
                 bench = Bench(process, opening, candidate_seconds)
                 search = Search(candidates, limits, reference, spending, bench, ahead)
                 reference.start()  # which works beside this thread, and would slow down what comes before

@@ -21,7 +21,7 @@ from graphdnn.analysis.random_operands import random_operands
 from graphdnn.cli.commands.cuts import as_text
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.enums import PointwiseMode
-from graphdnn.fusion import Limits
+from graphdnn.fusion import FusionLimits
 from graphdnn.problem import parse
 
 LAYER = "conv x=f16[64,128,28,28]nhwc w=f16[128,128,3,3] pad=1 + bias + relu"
@@ -312,8 +312,8 @@ def test_filters_and_names_hold_for_the_parts() -> None:
 
 def test_a_plan_is_asked_for_its_cuts() -> None:
     graph = graph_of(SMALL)
-    plan = build(graph, limits=Limits.of(bound=2))
-    assert plan.cuts().to_json() == cuts_of(graph, limits=Limits.of(bound=2)).to_json()
+    plan = build(graph, limits=FusionLimits.of(bound=2))
+    assert plan.cuts().to_json() == cuts_of(graph, limits=FusionLimits.of(bound=2)).to_json()
     assert plan.cuts(measure=True).whole.measured is not None
 
 

@@ -105,9 +105,7 @@ def test_the_file_has_what_is_launched() -> None:
     assert f"dim3({', '.join(map(str, launch.grid))})" in text
     assert f"config.dynamicSmemBytes = {launch.dynamic_shared};" in text
     assert "cudaLaunchAttributeProgrammaticStreamSerialization" in text
-    assert "__CUDA_ARCH__" not in text.split("namespace reference")[0].replace("__CUDA_ARCH__ >=", "").replace(
-        "defined(__CUDA_ARCH__)", ""
-    )
+    assert not re.search(r"^\s*#ifn?def __CUDA_ARCH__", text, re.MULTILINE), "the emulator's branches are left out"
 
 
 def test_struct_words_have_the_names_of_their_fields() -> None:
@@ -121,7 +119,7 @@ def test_struct_words_have_the_names_of_their_fields() -> None:
     words = b"".join(int(w, 0).to_bytes(8, "little") for row, _ in rows for w in row.split(", "))
     assert words == launch.params.data
     assert {"im2col_map", "tiles", "t0_stride"} & {name for _, name in rows}
-    assigned = set(map(int, re.findall(r"params_0\[(\d+)\]", text[text.index("int main") :])))
+    assigned = set(map(int, re.findall(r"params_0\[(\d+)\]", text[text.rindex("int main()") :])))
     assert assigned == {slot.word for slot in launch.params.slots}
 
 
@@ -159,6 +157,22 @@ def test_elements_of_less_than_a_byte_are_refused() -> None:
 def test_an_operation_that_blends_is_refused() -> None:
     blended = operation("conv_fprop").model_copy(update={"beta": 1.0})
     assert LOOPS[type(blended)].missing(blended)
+
+
+@pytest.mark.parametrize("problem", ["one\nint two;", "ends with \\", "\u2028int three;"])
+def test_a_problem_stays_in_its_comment(problem: str) -> None:
+    head = standalone(kernel_of(LAYER, "h200"), "0", problem).split("#ifndef")[0]
+    assert all(line.startswith("//") and not line.endswith("\\") for line in head.splitlines() if line)
+
+
+def test_a_name_stays_in_its_comment_and_in_its_string() -> None:
+    graph = Graph("names", io_data_type="float32", device="h200")
+    x = graph.tensor([4, 64], name='x"); evil(); //\nint evil;')
+    graph.relu(x).set_output(True).set_name('y\\"%s\n#error evil')
+    plan = graph.build()
+    text = standalone(of_plan(plan)[0], "0")
+    assert not re.search(r"^\s*(int evil|#error)", text, re.MULTILINE)
+    compiles(of_plan(plan)[0], text)
 
 
 def test_what_the_emulator_has_is_left_out() -> None:

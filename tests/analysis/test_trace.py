@@ -23,7 +23,7 @@ from graphdnn.engines.host.kernel import Call, compile_on_host
 from graphdnn.engines.host.semantics import SEMANTICS
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
 from graphdnn.errors import BadParam, NotInitialized, NotSupported
-from graphdnn.fusion.limits import Limits
+from graphdnn.fusion.limits import FusionLimits
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
 from graphdnn.operations import PointwiseOperation
@@ -108,7 +108,7 @@ def test_a_rewritten_kernel_is_noted() -> None:
     assert trace.ok
     assert trace.notes == (
         "conv_fprop: rewrite: space_to_depth (windows do not overlap) -> conv_fprop of [2, 32, 2, 2] and"
-        " [16, 32, 2, 1] by cuda_hopper_weight_stationary, held_2x64x8",
+        " [16, 32, 2, 1] by cuda_hopper_weight_stationary, weight_stationary_2x64x8",
     )
 
 
@@ -195,7 +195,7 @@ def test_an_edited_text_is_told_apart() -> None:
 
 def test_limits_of_a_plan_are_kept() -> None:
     graph = parse(CONV).build_operation_graph()
-    fused = fuse(graph, Limits(bound=2))
+    fused = fuse(graph, FusionLimits(bound=2))
     assert len(fused) == 2
     trace = ExecutionPlan(Ranking(fused, device_spec("cpu")).best).trace(random_operands(graph))
     assert trace.has_same_bits
@@ -204,7 +204,7 @@ def test_limits_of_a_plan_are_kept() -> None:
 
 def test_what_feeds_an_anchor_can_be_forced_into_its_kernel() -> None:
     graph = prologue()
-    fused = fuse(graph, Limits(force=(tuple(sorted(graph.producer)),)))
+    fused = fuse(graph, FusionLimits(force=(tuple(sorted(graph.producer)),)))
     trace = ExecutionPlan(Ranking(fused, device_spec("cpu")).best).trace(random_operands(graph))
     assert trace.has_same_bits
     assert trace.notes

@@ -11,7 +11,7 @@ from attention_graphs import Shape, attention
 
 from graphdnn import Graph, OperationGraph, fuse
 from graphdnn.builder.tensor import Tensor
-from graphdnn.fusion import FusedGraph, Limits
+from graphdnn.fusion import FusedGraph, FusionLimits
 from graphdnn.locks.kernel_patterns import kernels_like
 
 
@@ -53,9 +53,9 @@ def test_types_of_doubles_and_floats_are_as_they_were() -> None:
 def test_limits_keep_it_apart() -> None:
     graph = attention()
     scores = next(iter(graph.operations[0].outputs().values()))
-    assert rules(fuse(graph, Limits.of(forbid=[(scores.uid,)]))) == ["matmul", "softmax", "matmul"]
-    assert rules(fuse(graph, Limits.of(bound=7))) == ["attention"]
-    assert rules(fuse(graph, Limits.of(bound=6))) == ["matmul", "softmax", "matmul"]
+    assert rules(fuse(graph, FusionLimits.of(forbid=[(scores.uid,)]))) == ["matmul", "softmax", "matmul"]
+    assert rules(fuse(graph, FusionLimits.of(bound=7))) == ["attention"]
+    assert rules(fuse(graph, FusionLimits.of(bound=6))) == ["matmul", "softmax", "matmul"]
 
 
 class Drawing:

@@ -16,12 +16,13 @@ from problems import EXAMPLES
 from random_problems.families import Case, draw
 from test_fusion import M, binary, conv, image, names, softmax, unary, virtual
 
+import graphdnn
 from graphdnn import BadParam, Graph, HeurMode, MalformedFile, NotSupported, OperationGraph, build, fuse, rank
 from graphdnn.analysis.cuts import cuts_of
 from graphdnn.analysis.random_operands import random_operands
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.files import digest_of, plan_from_json, plan_to_json
-from graphdnn.fusion import FusedGraph, Limits
+from graphdnn.fusion import FusedGraph, FusionLimits
 from graphdnn.fusion.limits import closed, joined_up, limits_from_json
 
 LAYER = OperationGraph.of([
@@ -32,13 +33,13 @@ LAYER = OperationGraph.of([
 
 
 def limited(*operations: Any, **limits: Any) -> FusedGraph:
-    return fuse(OperationGraph.of(operations), Limits.of(**limits))
+    return fuse(OperationGraph.of(operations), FusionLimits.of(**limits))
 
 
 def test_no_limits_are_no_limits() -> None:
-    assert not Limits()
-    assert str(Limits()) == "none"
-    assert fuse(LAYER).limits == Limits.of()
+    assert not FusionLimits()
+    assert str(FusionLimits()) == "none"
+    assert fuse(LAYER).limits == FusionLimits.of()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_no_limits_are_no_limits() -> None:
     ],
 )
 def test_kernels_of_a_chain(limits: dict[str, Any], expected: list[str]) -> None:
-    graph = fuse(LAYER, Limits.of(**limits))
+    graph = fuse(LAYER, FusionLimits.of(**limits))
     assert names(graph) == expected
     assert len(graph.stopped_by) == len(expected) - 1
     assert {stop.rule for stop in graph.stopped_by} <= {"fuse.limits.forbid", "fuse.limits.bound"}
@@ -117,7 +118,7 @@ def test_what_cannot_be_forced_is_refused_with_the_rules_reason() -> None:
     with pytest.raises(NotSupported, match="no value passes"):
         limited(*siblings, force=[(2, 3)])
     with pytest.raises(NotSupported, match=r"fuse\.limits\.bound"):
-        fuse(LAYER, Limits.of(force=[(10, 3)], bound=2))
+        fuse(LAYER, FusionLimits.of(force=[(10, 3)], bound=2))
 
 
 def test_softmaxes_obey() -> None:
@@ -138,17 +139,17 @@ def test_softmaxes_obey() -> None:
 )  # fmt: skip
 def test_entries_that_mean_nothing(entries: dict[str, Any]) -> None:
     with pytest.raises(BadParam, match=r"limits\.entry"):
-        Limits.of(**entries)
+        FusionLimits.of(**entries)
 
 
 def test_uids_that_nothing_writes() -> None:
     for limits in ({"force": [(10, 1)]}, {"forbid": [(999,)]}):
         with pytest.raises(BadParam, match=r"limits\.uid"):
-            fuse(LAYER, Limits.of(**limits))
+            fuse(LAYER, FusionLimits.of(**limits))
 
 
 def test_json() -> None:
-    limits = Limits.of(force=[(10, 11)], forbid=[[3]], bound=7)
+    limits = FusionLimits.of(force=[(10, 11)], forbid=[[3]], bound=7)
     assert limits_from_json(json.loads(json.dumps(limits.to_json()))) == limits
     with pytest.raises(BadParam, match=r"limits\.entry"):
         limits_from_json({"colour": 1})
@@ -173,15 +174,15 @@ def test_many_entries_take_no_time() -> None:
     """A file may have thousands."""
     operations = [unary(M.ABS, image(1) if i == 0 else virtual(9 + i), virtual(10 + i)) for i in range(999)]
     graph = OperationGraph.of([*operations, unary(M.ABS, virtual(1008), image(2))])
-    everything = Limits.of(force=[(10, 1008 - i) for i in range(998)])
+    everything = FusionLimits.of(force=[(10, 1008 - i) for i in range(998)])
     start = process_time()
     assert len(fuse(graph, everything)) == 1
     with pytest.raises(NotSupported) as caught:
-        fuse(graph, Limits.of(everything.force, bound=2))
+        fuse(graph, FusionLimits.of(everything.force, bound=2))
     assert len(caught.value.rejections) <= 256
     assert process_time() - start < 5
     with pytest.raises(BadParam, match="at most 4096 entries"):
-        Limits.of(forbid=[(1,)] * 5000)
+        FusionLimits.of(forbid=[(1,)] * 5000)
 
 
 # Everything computes the same.
@@ -193,15 +194,19 @@ def test_limits_change_no_number(family: str, examples: int) -> None:
     for seed in range(2 * examples):
         graph = draw(Case(family, seed, large=False)).graph
         made = sorted(graph.producer)
-        wanted = _bits(graph, Limits())
-        for limits in (Limits.of(bound=1), Limits.of(bound=2), Limits.of(forbid=[(made[seed % len(made)],)])):
+        wanted = _bits(graph, FusionLimits())
+        for limits in (
+            FusionLimits.of(bound=1),
+            FusionLimits.of(bound=2),
+            FusionLimits.of(forbid=[(made[seed % len(made)],)]),
+        ):
             fused = fuse(graph, limits)
             assert limits.bound is None or max(len(op.operations) for op in fused) <= limits.bound
             assert all(t.uid not in {u for (u,) in limits.forbid} for op in fused for t in op.internal)
             assert _bits(graph, limits) == wanted
 
 
-def _bits(graph: OperationGraph, limits: Limits) -> list[bytes]:
+def _bits(graph: OperationGraph, limits: FusionLimits) -> list[bytes]:
     operands = random_operands(graph)
     plan = build(graph, mode=HeurMode.FALLBACK, limits=limits)
     plan.execute(operands, plan.new_workspace())
@@ -213,8 +218,8 @@ def _bits(graph: OperationGraph, limits: Limits) -> list[bytes]:
 
 def test_rankings_are_kept_apart() -> None:
     assert rank(LAYER) is rank(LAYER)
-    assert rank(LAYER, limits=Limits.of(bound=1)) is not rank(LAYER)
-    assert len(build(LAYER, limits=Limits.of(bound=1)).kernels) == 3
+    assert rank(LAYER, limits=FusionLimits.of(bound=1)) is not rank(LAYER)
+    assert len(build(LAYER, limits=FusionLimits.of(bound=1)).kernels) == 3
 
 
 def test_builder() -> None:
@@ -236,7 +241,7 @@ def test_builder() -> None:
 
 
 def test_plan_files() -> None:
-    limits = Limits.of(forbid=[(10,)], bound=2)
+    limits = FusionLimits.of(forbid=[(10,)], bound=2)
     text = plan_to_json(build(LAYER, limits=limits))
     again = plan_from_json(text)
     assert again.config.fused.limits == limits
@@ -252,18 +257,18 @@ def test_plan_files() -> None:
 def test_a_trace_has_the_plans_kernels() -> None:
     from graphdnn.analysis.trace.materialize import visible
 
-    config = build(LAYER, limits=Limits.of(forbid=[(10,)])).config
+    config = build(LAYER, limits=FusionLimits.of(forbid=[(10,)])).config
     assert names(visible(config).config.fused) == ["conv_fprop", "add+relu_fwd"]
 
 
 def test_parts_of_a_cut_keep_what_concerns_them() -> None:
-    limits = Limits.of(force=[(11, 3)], forbid=[(10,)])
+    limits = FusionLimits.of(force=[(11, 3)], forbid=[(10,)])
     cuts = cuts_of(LAYER, limits=limits)
     assert cuts.whole.kernels == 2
     cut = cuts.at(11)
     assert cut is not None
     assert (cut.before.fused.kernels, cut.after.fused.kernels) == (2, 1)
-    assert limits.within(cut.first) == Limits.of(forbid=[(10,)])
+    assert limits.within(cut.first) == FusionLimits.of(forbid=[(10,)])
 
 
 CHAIN = "conv x=f32[2,8,9,9] w=f32[4,8,3,3] pad=1 + bias + relu"  # uids 3, 5, 6
@@ -290,3 +295,7 @@ def test_command_line_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path
     answer(capsys, "run", CHAIN, "--forbid", "3", "--save-plan", file)
     assert "limits.force" in refused(capsys, "explain", file, "--force", "3,5", code=Exit.NOT_SUPPORTED)
     assert "limits.force" in refused(capsys, "run", CHAIN, "--force", "3,6", "--bound", "2", code=Exit.NOT_SUPPORTED)
+
+
+def test_the_former_name_remains() -> None:
+    assert graphdnn.Limits is graphdnn.FusionLimits

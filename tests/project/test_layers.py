@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 from repository import ROOT
 
+from graphdnn.hook_functions import HOOK_FUNCTIONS
+from graphdnn.hooks import HOOKS
+
 PACKAGE = ROOT / "graphdnn"
 
 # Top to bottom. Packages are listed by their name and stand for everything inside them.
 LAYERS = (
-    ("enums", "escaped"),
+    ("enums", "escaped", "hooks"),
     ("attribute_names", "errors", "checks", "text_format", "host_memory"),
     ("rules", "dtypes"),
     ("storage", "debug_log", "scalars"),
@@ -42,6 +45,7 @@ LAYERS = (
     ("locks", "bundles", "importers"),
     ("reducer",),
     ("certificate", "repairs", "report", "reducing"),  # earlier places of modules, for imports that were documented
+    ("hook_functions",),  # answers of later layers to errors, plans and log lines
     ("pytest_plugin", "cli", "__init__"),
     ("__main__",),
 )
@@ -63,16 +67,42 @@ def _unit_of(parts: Sequence[str]) -> str:
     return parts[0]
 
 
-def _imported_units(path: Path) -> set[str]:
+_LOADERS = ("import_module", "__import__")
+
+
+def _loaded_name(call: ast.Call) -> str | None:
+    """The module that a call loads by its name; a name that is put together ends in ``*`` where it is not known."""
+    function = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if function not in _LOADERS:
+        return None
+    name = next((k.value for k in call.keywords if k.arg == "name"), call.args[0] if call.args else None)
+    if isinstance(name, ast.Constant) and isinstance(name.value, str):
+        return name.value
+    if isinstance(name, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in name.values)
+    return None
+
+
+def _imported_units(source: str) -> set[str]:
+    """The units that a module imports, by statements and by names in text."""
     units = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "graphdnn":
             rest = node.module.split(".")[1:]
             inner = [[*rest, alias.name] for alias in node.names] if rest in ([], ["analysis"]) else [rest]
             units |= {_unit_of(parts) for parts in inner}
         elif isinstance(node, ast.Import):
             units |= {_unit_of(a.name.split(".")[1:]) for a in node.names if a.name.startswith("graphdnn.")}
+        elif isinstance(node, ast.Call) and (name := _loaded_name(node)) and name.startswith("graphdnn."):
+            parts = name.split(".")[1:]  # an unknown part of analysis stands for the whole
+            units.add(_unit_of([part for i, part in enumerate(parts) if i == 0 or "*" not in part]))
     return units
+
+
+def _downward(source: str, unit: str) -> set[str]:
+    """The imports from a unit's own row or from a row below."""
+    known = {u for u in _imported_units(source) if u in ROW}
+    return {u for u in known if u != unit and ROW[u] >= ROW[unit]}
 
 
 def test_every_module_has_a_row() -> None:
@@ -82,9 +112,42 @@ def test_every_module_has_a_row() -> None:
 @pytest.mark.parametrize("path", _modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_go_upwards(path: Path) -> None:
     unit = _unit(path)
-    known = {u for u in _imported_units(path) if u in ROW}
-    downward = {u for u in known if u != unit and ROW[u] >= ROW[unit]}
+    downward = _downward(path.read_text(encoding="utf-8"), unit)
     assert not downward, f"{path.name} (row {ROW[unit]}) imports {downward} from its own row or below"
+
+
+@pytest.mark.parametrize(
+    ("unit", "source"),
+    [
+        ("errors", 'import_module("graphdnn.analysis.diagnostics").of_error(self)'),
+        ("errors", 'importlib.import_module("graphdnn.bundles").of_error(self)'),
+        ("errors", 'import_module(name="graphdnn.bundles")'),
+        ("debug_log", '__import__("graphdnn.bundles")'),
+        ("plan", 'getattr(import_module(f"graphdnn.analysis.{module}"), function)(self)'),
+        ("plan", "def f():\n    from graphdnn.analysis.cuts import of_plan"),
+    ],
+)
+def test_import_of_a_later_layer_is_found(unit: str, source: str) -> None:
+    """By a statement or by a name in text, wherever it stands."""
+    assert _downward(source, unit)
+
+
+@pytest.mark.parametrize("source", ['import_module("scipy.special")', 'import_module("graphdnn.engines")', "load(x)"])
+def test_import_of_an_earlier_layer_is_allowed(source: str) -> None:
+    assert not _downward(source, "plan")
+
+
+def test_every_hook_is_answered() -> None:
+    """The names that modules call are those of the table, and the table has no others."""
+    called = {
+        node.args[0].value
+        for path in _modules()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "call_hook"
+        and isinstance(node.args[0], ast.Constant)
+    }
+    assert called == set(HOOKS) == set(HOOK_FUNCTIONS)
 
 
 def test_import_is_light() -> None:

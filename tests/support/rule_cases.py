@@ -47,7 +47,7 @@ from graphdnn.enums import (
     TensorReordering,
 )
 from graphdnn.errors import error_for
-from graphdnn.fusion import Limits, fuse
+from graphdnn.fusion import FusionLimits, fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
 from graphdnn.operations import Operation
@@ -195,7 +195,7 @@ def fused(*operations: Operation, **limits: Any) -> Case:
     """The stops of a graph, raised so that a case looks like the others."""
 
     def stops() -> None:
-        found = fuse(OperationGraph.of(operations), Limits.of(**limits)).stopped_by
+        found = fuse(OperationGraph.of(operations), FusionLimits.of(**limits)).stopped_by
         raise StoppedError([stop.rule for stop in found])
 
     return stops

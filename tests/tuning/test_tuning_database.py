@@ -12,7 +12,7 @@ from tuning_records import CONV, CPU, graph_of, records, tuned
 
 from graphdnn import Filters, Graph, HeurMode, NumericalNote, OperationGraph, build, debug_log, device_spec, fuse, rank
 from graphdnn.analysis.median_statistics import Interval
-from graphdnn.fusion import NO_LIMITS, Limits
+from graphdnn.fusion import NO_LIMITS, FusionLimits
 from graphdnn.heuristics import Ranking
 from graphdnn.heuristics.composed import identity
 from graphdnn.problem import parse
@@ -44,13 +44,13 @@ def drawn(reverse: bool = False, first: int = 0, names: bool = False, channels: 
     return g.build_operation_graph()
 
 
-def key(graph: OperationGraph, limits: Limits = NO_LIMITS) -> str:
+def key(graph: OperationGraph, limits: FusionLimits = NO_LIMITS) -> str:
     return problem_key(fuse(graph, limits)).text
 
 
 def test_equal_problems_have_equal_keys() -> None:
     assert key(drawn()) == key(drawn(first=100)) == key(drawn(names=True))
-    apart = Limits(bound=1)  # which operations the pass joins may depend on their order, and belongs to the key
+    apart = FusionLimits(bound=1)  # which operations the pass joins may depend on their order, and belongs to the key
     assert key(drawn(), apart) == key(drawn(reverse=True), apart) != key(drawn())
     different = [
         drawn(channels=5).key, *(key(graph_of(text)) for text in (CONV, CONV + " + tanh", CONV.replace("f32", "f16")))
@@ -69,7 +69,7 @@ def test_a_tensor_that_is_read_twice_is_not_two_equal_ones() -> None:
 
 
 def test_fusion_is_part_of_the_problem() -> None:
-    assert key(graph_of()) != key(graph_of(), Limits(bound=1))
+    assert key(graph_of()) != key(graph_of(), FusionLimits(bound=1))
 
 
 def test_setups() -> None:

@@ -18,7 +18,7 @@ from graphdnn.heuristics import EngineConfig
 from graphdnn.problem import parse
 from graphdnn.tuning import Trial, Verdict, autotune
 from graphdnn.tuning.decisions import TIE, simplicity, undecided
-from graphdnn.tuning.search import Limits, Search
+from graphdnn.tuning.search import Search, TuningBudget
 from graphdnn.tuning.time_accounting import TimeAccount
 
 
@@ -91,7 +91,7 @@ def decided(times: list[list[float]], tie: float = 0.02, **kernels: int) -> list
     for i, (trial, samples) in enumerate(zip(found, times, strict=True)):
         trial.samples, trial.interval, trial.verdict = samples, median_interval(samples), Verdict.SLOWER
         trial.kernels = kernels.get(f"of{i}", 1)
-    search = _Right(offered(CONV, "cpu"), Limits(tie=tie), None, 0.0, None, None)  # type: ignore[arg-type]
+    search = _Right(offered(CONV, "cpu"), TuningBudget(tie=tie), None, 0.0, None, None)  # type: ignore[arg-type]
     search.trials = found
     assert search._decide(list(found))
     return found
@@ -128,7 +128,7 @@ def test_what_ties_is_right_wherever_the_winner_was_looked_at() -> None:
     for trial, digest in zip(found, "aba", strict=True):
         trial.samples, trial.digest, trial.verdict = around(1.0), digest, Verdict.SLOWER
         trial.interval = median_interval(trial.samples)
-    search = Late(offered(CONV, "cpu"), Limits(), None, 0.0, None, None)  # type: ignore[arg-type]
+    search = Late(offered(CONV, "cpu"), TuningBudget(), None, 0.0, None, None)  # type: ignore[arg-type]
     search.trials = found
     assert search._decide(list(found))
     assert [t.verdict for t in found] == [Verdict.FASTEST, Verdict.WRONG, Verdict.TIED]

@@ -12,7 +12,7 @@ from graphdnn.engines.operation_cost import bytes_moved
 from graphdnn.engines.renames import matches_name
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
-from graphdnn.fusion import FusedGraph, FusedOp, Limits, fuse
+from graphdnn.fusion import FusedGraph, FusedOp, FusionLimits, fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Filters, Ranking
 from graphdnn.plan import ExecutionPlan
@@ -34,7 +34,7 @@ class CostEvaluator:
     """
 
     def __init__(
-        self, device: DeviceSpec, filters: Filters, without: Sequence[str], limits: Limits, *, measure: bool
+        self, device: DeviceSpec, filters: Filters, without: Sequence[str], limits: FusionLimits, *, measure: bool
     ) -> None:
         self.device, self._filters, self._without, self._limits = device, filters, without, limits
         self._bench = Bench() if measure else None

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from graphdnn.analysis.median_statistics import Interval
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.errors import BadParam
-from graphdnn.fusion import Limits
+from graphdnn.fusion import FusionLimits
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.operations import Operation
 from graphdnn.rules import Rule
@@ -159,7 +159,7 @@ class Cut:
     """A place between two parts of a graph. ``tensors`` pass through memory from the first part to the second."""
 
     tensors: tuple[TensorSpec, ...]
-    limits: Limits  # with which the whole is built as one plan whose kernels end here
+    limits: FusionLimits  # with which the whole is built as one plan whose kernels end here
     before: Side
     after: Side
     whole: RunCost

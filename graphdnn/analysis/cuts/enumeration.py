@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from graphdnn.fusion import FusedGraph, Limits
+from graphdnn.fusion import FusedGraph, FusionLimits
 from graphdnn.graph.operation_graph import OperationGraph
 
 MOST_BRANCHING = 128  # operations; in larger graphs only the first family is looked at
@@ -44,7 +44,7 @@ def places(fused: FusedGraph) -> Iterator[Place]:
             yield Place(before, everything - before, uids)
 
 
-def split_here(graph: OperationGraph, place: Place, limits: Limits) -> Limits:
+def split_here(graph: OperationGraph, place: Place, limits: FusionLimits) -> FusionLimits:
     """``limits`` with which no kernel has operations of both sides. Kernels grow along edges: only these count."""
     apart = [
         (uid, next(iter(graph.operations[reader].outputs().values())).uid)
@@ -52,7 +52,7 @@ def split_here(graph: OperationGraph, place: Place, limits: Limits) -> Limits:
         for reader in graph.consumers[uid]
         if reader in place.after
     ]
-    return Limits.of(limits.force, (*limits.forbid, *apart), limits.bound)
+    return FusionLimits.of(limits.force, (*limits.forbid, *apart), limits.bound)
 
 
 def _candidates(fused: FusedGraph) -> Iterator[frozenset[int]]:

@@ -13,7 +13,7 @@ from graphdnn.analysis.cuts.subgraphs import SubgraphBuilder, connected
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.device_selection import device_spec
 from graphdnn.errors import BadParam
-from graphdnn.fusion import NO_LIMITS, FusedGraph, Limits, fuse
+from graphdnn.fusion import NO_LIMITS, FusedGraph, FusionLimits, fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Filters
 from graphdnn.plan import ExecutionPlan
@@ -37,7 +37,7 @@ def cuts_of(
     margin: float | None = None,
     filters: Filters | None = None,
     without: Sequence[str] = (),
-    limits: Limits = NO_LIMITS,
+    limits: FusionLimits = NO_LIMITS,
 ) -> Cuts:
     """Every cut of a graph in order of execution, with the time of both sides and of the whole.
 

@@ -14,7 +14,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.device_selection import device_spec
 from graphdnn.enums import HeurMode
 from graphdnn.errors import GraphdnnError
-from graphdnn.fusion import NO_LIMITS, Limits
+from graphdnn.fusion import NO_LIMITS, FusionLimits
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
 from graphdnn.operations import Operation
@@ -27,7 +27,7 @@ def of_draft(
     device: DeviceSpec | str | None = None,
     mode: HeurMode = HeurMode.A,
     filters: Filters | None = None,
-    limits: Limits = NO_LIMITS,
+    limits: FusionLimits = NO_LIMITS,
 ) -> Repairs:
     return repairs_of(draft, Target(device_spec(device), mode, filters or Filters(), limits))
 
@@ -37,7 +37,7 @@ def of_graph(
     device: DeviceSpec | str | None = None,
     mode: HeurMode = HeurMode.A,
     filters: Filters | None = None,
-    limits: Limits = NO_LIMITS,
+    limits: FusionLimits = NO_LIMITS,
 ) -> Repairs:
     """Repairs that fuse a graph further, or that give it a faster engine.
 

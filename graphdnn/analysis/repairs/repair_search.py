@@ -17,7 +17,7 @@ from graphdnn.analysis.repairs.repair import Repair, Repairs
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.enums import HeurMode
 from graphdnn.errors import NotSupported
-from graphdnn.fusion import NO_LIMITS, Limits
+from graphdnn.fusion import NO_LIMITS, FusionLimits
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Filters, Ranking
 from graphdnn.pipeline import rank
@@ -40,7 +40,7 @@ class Target:
     device: DeviceSpec
     mode: HeurMode
     filters: Filters
-    limits: Limits = NO_LIMITS  # of the fusion
+    limits: FusionLimits = NO_LIMITS  # of the fusion
 
     def rank(self, graph: OperationGraph) -> Ranking:
         return rank(graph, self.device, self.mode, self.filters, self.limits)

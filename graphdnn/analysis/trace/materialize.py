@@ -14,7 +14,7 @@ from graphdnn.analysis.oracle import with_tensors
 from graphdnn.engines import Task
 from graphdnn.errors import NotSupported
 from graphdnn.fusion import FusedGraph, FusedOp, fuse
-from graphdnn.fusion.limits import Limits
+from graphdnn.fusion.limits import FusionLimits
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Filters, Ranking
 from graphdnn.operations import Operation
@@ -50,7 +50,7 @@ def visible(config: EngineConfig) -> Visible:
     return Visible(EngineConfig(fused, config.device, tuple(choices)), tuple(dict.fromkeys(notes)))
 
 
-def _fused(graph: OperationGraph, limits: Limits) -> FusedGraph:
+def _fused(graph: OperationGraph, limits: FusionLimits) -> FusedGraph:
     """Within the limits of the plan, unless they force together what cannot be seen as one kernel."""
     try:
         return fuse(graph, limits)

@@ -14,13 +14,13 @@ from graphdnn import OperationGraph, rank
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
 from graphdnn.enums import PointwiseMode, ReductionOperator
-from graphdnn.fusion import Limits
+from graphdnn.fusion import FusionLimits
 from graphdnn.heuristics import EngineConfig
 from graphdnn.operations import Reduction, ReductionSpec
 from graphdnn.plan import DevicePlan, ExecutionPlan
 
 M = PointwiseMode
-APART = Limits.of(bound=1)
+APART = FusionLimits.of(bound=1)
 
 
 def sums_of(mode: PointwiseMode, kind: str, dims: tuple[int, ...], kept: tuple[int, ...]) -> OperationGraph:

@@ -9,6 +9,7 @@ from math import sqrt
 import ml_dtypes
 import numpy as np
 
+from graphdnn.analysis.kernels.standalone.comments import in_string
 from graphdnn.analysis.kernels.standalone.reference_kernels import arguments_of, kernel_name, source_of
 from graphdnn.analysis.kernels.standalone.tensor_access import by_value, span, uid_text
 from graphdnn.cuda.tensor_map import ELEMENT_NUMBERS, SWIZZLE_NUMBERS, TF32_NUMBER, TensorMap
@@ -16,6 +17,7 @@ from graphdnn.dtypes import COMPUTE, ELEMENTS, FLOATS, cast
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, MapSlot, Slot, scalar_bits
 from graphdnn.engines.operation_cost import reduction_length
+from graphdnn.escaped import escaped
 from graphdnn.fusion import FusedOp
 from graphdnn.heuristics import Choice
 from graphdnn.tensors import TensorSpec
@@ -134,7 +136,9 @@ def _memory(op: FusedOp, tensors: dict[int, TensorSpec], scratch: int) -> list[s
     for number, spec in enumerate(tensors.values()):
         storage, name = STORAGE[spec.data_type], f"tensor_{uid_text(spec)}"
         poison = _POISON if spec.uid in written else "0"
-        label = f"  // {spec.label()}: {spec.data_type.name} {list(spec.extents)}, strides {list(spec.strides)}"
+        label = (
+            f"  // {escaped(spec.label())}: {spec.data_type.name} {list(spec.extents)}, strides {list(spec.strides)}"
+        )
         lines.append(f"    auto* {name} = allocate<{_qualified(storage)}>({spec.bytes}LL, {poison});{label}")
         if spec.uid not in written:
             count = span(spec)
@@ -165,7 +169,9 @@ def _filled_in(i: int, launch: Launch, tensors: dict[int, TensorSpec], op: Fused
             spec = next(s for s in op.inputs if s.uid == slot.uid)
             value = cast(np.asarray(by_value(spec)), spec.data_type)
             bits = int.from_bytes(scalar_bits(value.tobytes()), "little")
-            lines.append(f"    params_{i}[{slot.word}] = 0x{bits:x}ull;  // {spec.label()} = {by_value(spec):g}")
+            lines.append(
+                f"    params_{i}[{slot.word}] = 0x{bits:x}ull;  // {escaped(spec.label())} = {by_value(spec):g}"
+            )
         else:
             lines.append(f"    params_{i}[{slot.word}] = {_address(slot, tensors)};")
     return lines
@@ -293,7 +299,7 @@ def _verdicts(op: FusedOp, choice: Choice) -> list[str]:
             "        CHECK(cudaMemcpy(&found, verdict, sizeof(found), cudaMemcpyDeviceToHost));",
             "        std::memcpy(&worst, &found.worst, sizeof(worst));",
             f"        const double compared = found.compared / {float(max(1, spec.elements))!r};",
-            f'        std::printf("{_escaped(spec.label())}: max error %g, bound %g, ", worst, bound);',
+            f'        std::printf("{in_string(spec.label())}: max error %g, bound %g, ", worst, bound);',
             '        std::printf("largest value %g, ", scale);',
             '        std::printf("compared %.3g %%, %llu wrong\\n", 100 * compared, found.wrong);',
             "        // Values that are all zero, or are no numbers, prove nothing.",
@@ -301,10 +307,6 @@ def _verdicts(op: FusedOp, choice: Choice) -> list[str]:
             "    }",
         ]
     return lines
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "").replace('"', "").replace("%", "%%")
 
 
 def _timed(launches: Sequence[Launch]) -> list[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from graphdnn.analysis.kernels.kernel_view import KernelView
+from graphdnn.analysis.kernels.standalone.comments import comment
 from graphdnn.analysis.kernels.standalone.host_program import MAPS, TOOLS, main_text
 from graphdnn.analysis.kernels.standalone.loops import LOOPS
 from graphdnn.analysis.kernels.standalone.reference_kernels import COMMON, compare_kernels, loop_kernels
@@ -86,16 +87,22 @@ def compile_options(kernel: KernelView) -> tuple[str, ...]:
     """Options of nvcc that compile the text as the plan does."""
     own = {option for text in kernel.texts for option in text.options}
     number = kernel.architecture.removeprefix("sm_")
-    return ("-gencode", f"arch=compute_{number},code=sm_{number}", "-std=c++17", *sorted(own))
+    return (
+        "-gencode",
+        f"arch=compute_{number},code=sm_{number}",
+        "-std=c++17",
+        "--expt-relaxed-constexpr",
+        *sorted(own),
+    )
 
 
 def _head(kernel: KernelView, version: str, problem: str) -> Sequence[str]:
     knobs = ", ".join(f"{k.name}={v}" for k, v in kernel.choice.knobs.items()) or "none"
     return [
-        f"// {kernel.name}",
+        comment(kernel.name),
         "//",
-        *([f"// problem   {problem}"] if problem else []),
-        *(f"// computes  [{i}] {op.line()}" for i, op in enumerate(kernel.operations)),
+        *([comment(f"problem   {problem}")] if problem else []),
+        *(comment(f"computes  [{i}] {op.line()}") for i, op in enumerate(kernel.operations)),
         f"// engine    {kernel.engine}, knobs {knobs}",
         f"// device    {kernel.device.name}, {kernel.architecture}",
         f"// written   by graphdnn {version}",

@@ -1,5 +1,13 @@
-// col2im: the data gradient from the gradient of the im2col matrix. Each element of dx adds, tap by tap in a fixed order, all
-// matrix elements that im2col copied it to. Coordinates (n, g, c, i0, i1, i2) are counted in the memory order of dx.
+// col2im computes the data gradient from the gradient of the im2col matrix. Each element of dx adds, tap by tap in a fixed order,
+// all matrix elements that im2col copied it to.
+//
+// Tile:    WIDTH adjacent elements of dx for a thread.
+// Memory:  coordinates (n, g, c, i0, i1, i2) are counted in the memory order of dx.
+// Threads: threads are independent; the grid strides over dx.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   WIDTH: elements of a vector; AXIS: its logical axis; ORDER: logical axis of each axis in memory order, a permutation of 0 to 5.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) col2im(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;

@@ -1,6 +1,13 @@
-// im2col: for every output pixel and filter tap, the image element that the tap reads there, or zero.
-// Axes are counted in the memory order of the matrix. DIMENSION[j] is the spatial axis that axis j of the matrix moves along;
-// it is -1 for axes that move through the memory of the image only.
+// im2col copies, for every output pixel and filter tap, the image element that the tap reads there, or zero in the padding.
+//
+// Tile:    WIDTH adjacent elements of the matrix for a thread.
+// Memory:  axes are counted in the memory order of the matrix. DIMENSION[j] is the spatial axis that axis j of the matrix moves
+//          along; it is -1 for axes that move through the memory of the image only.
+// Threads: threads are independent; the grid strides over the matrix.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   RANK: axes of the matrix; SPATIAL: spatial axes, 3; WIDTH: elements of a vector; DIMENSION: see above, -1 to SPATIAL - 1.
 
 extern "C" __global__ void __launch_bounds__(THREADS) im2col(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;

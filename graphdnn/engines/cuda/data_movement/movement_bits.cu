@@ -1,5 +1,11 @@
-// Bits from one order to another: axis a runs closest in x, axis b in y. A warp turns a square: each of its threads reads
-// a word along a and writes one along b.
+// movement_bits transposes bits: axis a is contiguous in x, axis b is contiguous in y.
+//
+// Tile:    a square of 32 x 32 bits for a warp.
+// Memory:  a thread reads one word along a and writes one word along b. WORDS: all words of y are whole and aligned.
+// Threads: the warp transposes its square by shuffles; warps are independent.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32. RANK: the other axes; WORDS: flag, see above.
 
 constexpr int SIDE = 32;
 

@@ -1,5 +1,12 @@
-// Items from strides to strides, in y's order; UNROLL of a thread's loads are under way at once. The blocks of each of
-// several PIECES follow those of the piece before.
+// movement_copy copies items from strided x to strided y, in the memory order of y.
+//
+// Tile:    THREADS * UNROLL items for a CTA. Each of PIECES sources has its own range of CTAs; the ranges follow each other.
+// Memory:  one item for an access; adjacent threads write adjacent items of y.
+// Threads: UNROLL loads of a thread are in flight together; threads are independent.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   UNROLL: items of a thread at a time, 1 or more; RANK: axes of a piece, 1 or more; PIECES: sources, 1 or more.
 
 extern "C" __global__ void __launch_bounds__(THREADS) movement_copy(const __grid_constant__ Params p) {
     pdl_wait();

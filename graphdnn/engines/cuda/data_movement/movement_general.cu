@@ -1,4 +1,12 @@
-// Elements counted row by row on both sides, each side with axes, steps and vectors of its own.
+// movement_general copies elements between any two layouts: element i in row-major order of y's view comes from element i in
+// row-major order of x's view. Each side has its own axes, steps and vectors (NCHW_VECT_C).
+//
+// Tile:    one element for a thread.
+// Memory:  offsets are computed by 64-bit division for each element; the kernel serves layouts that no other copy kernel takes.
+// Threads: threads are independent; the grid strides over all elements. The generated fetch() and put() read and write one.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
 
 template <int R> __device__ __forceinline__ long long place(
     unsigned long long i, const long long (&size)[R], const long long (&start)[R], const long long (&step)[R],

@@ -1,10 +1,14 @@
-// Items from one order to another where rows of memory do not begin at multiples of 16 bytes: axis a runs closest in x, axis b
-// in y. A block turns a tile. Rows are read in whole words of 16 bytes, the first and the last with items of other rows, and
-// written in such words but for their ends.
+// movement_odd transposes items whose rows do not begin at multiples of 16 bytes: axis a is contiguous in x, b in y.
 //
-//     x rows (b) -> words along a -> shared memory, as far from a word's start as in x -> words along b -> y rows (a)
+// Tile:    p.tile_a x p.tile_b items for a CTA.
+// Memory:  x rows (b) -> 16-byte words along a -> shared memory, at the same offset in a word as in x -> 16-byte words along b
+//          -> y rows (a). The first and last word of a row may contain items of other rows; the ends of y rows are written item
+//          by item. FLAT_X, FLAT_Y: the tile has the whole contiguous axis of that side, so its rows are one contiguous run.
+// Threads: BATCH words of a thread are in flight together.
 //
-// FLAT_X, FLAT_Y: the tile has the whole of the side's closest axis, rows follow each other, and are one.
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   PACK: items of 16 bytes; ROW: the most items of a tile row; RANK: the other axes; FLAT_X, FLAT_Y: flags, see above.
 
 constexpr int BATCH = 6;  // accesses under way at once
 constexpr int PITCH = ROW + PACK;

@@ -1,8 +1,13 @@
-// Items of two axes: those of b that follow each other, each with the whole of a, are a run in memory on one side, and on the
-// other one b's neighbours lie next to each other. A block takes a run of so many ROWS of b as it lies into shared memory, or
-// out of it, and packs along b on the other side. OF_X: the runs are x's.
+// movement_run transposes two axes of which b has adjacent items on one side, and a block of b with all of a is one contiguous run
+// on the other side. OF_X: the runs are in x.
 //
-// What follows does not start before the end: blocks that come two by two and start at one time leave at one time as well.
+// Tile:    p.rows items of b with all of a for a CTA.
+// Memory:  the run is copied as it lies to or from shared memory; the other side is accessed in vectors of PACK along b.
+// Threads: BATCH accesses of a thread are in flight together. The next launch does not start early: CTAs that start in pairs at
+//          one time would also end at one time.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32. PACK: items of a vector; RANK: the other axes; OF_X: flag, see above.
 
 constexpr int BATCH = 4;  // accesses under way at once
 

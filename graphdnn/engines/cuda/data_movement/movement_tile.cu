@@ -1,9 +1,14 @@
-// Items from one order to another: axis a runs closest in x, axis b in y. A block turns a tile of TILE x TILE.
+// movement_tile transposes items: axis a is contiguous in x, axis b is contiguous in y.
 //
-//     x rows (b) -> packs along a -> shared memory -> packs along b -> y rows (a)
+// Tile:    TILE x TILE items for a CTA.
+// Memory:  x rows (b) -> vectors along a -> shared memory -> vectors along b -> y rows (a). Rows of the tile shift by SKEW items
+//          after every Y_PACK rows, so that the columns which a warp reads together are on different banks.
+// Threads: BATCH accesses of a thread are in flight together.
 //
-// Rows of the tile lie SKEW items further after every Y_PACK of them, so that the columns read next to each other come
-// from different banks.
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   TILE: extent of a tile; X_PACK, Y_PACK: items of a vector of x and of y, divisors of TILE.
+//   SKEW: items, see above; RANK: the other axes.
 
 constexpr int BATCH = 8;  // accesses under way at once
 

@@ -1,6 +1,13 @@
-// Items of two axes: those of b that follow each other, each with the whole of a, which has few, are a run in memory on one
-// side, and on the other one b's neighbours lie next to each other. A thread has PACK of b with all of A in its registers:
-// nothing passes through shared memory. OF_X: the runs are x's.
+// movement_zip transposes two axes of which a is short: b has adjacent items on one side, and a block of b with all of a is one
+// contiguous run on the other side. OF_X: the runs are in x.
+//
+// Tile:    PACK items of b with all A items of a for a thread, UNROLL times.
+// Memory:  vectors of PACK items on both sides; the transpose happens in registers, without shared memory.
+// Threads: threads are independent; UNROLL tiles of a thread are in flight together.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   PACK: items of a vector; A: extent of axis a, small; UNROLL: tiles of a thread, 1 or more; RANK: the other axes.
 
 extern "C" __global__ void __launch_bounds__(THREADS) movement_zip(const __grid_constant__ Params p) {
     pdl_wait();

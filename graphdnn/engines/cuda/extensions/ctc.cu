@@ -1,5 +1,16 @@
-// The CTC loss in logarithms, a block for each sequence. Places are the classes of its label with a blank before, between and
-// after them: place 2i + 1 is class i. `read` keeps, for each step and place, the probability of what was read up to there.
+// The CTC loss and its gradient, in logarithms, by the forward-backward algorithm. A position is a class of the label or a
+// blank: position 2i + 1 is class i, even positions are blanks.
+//
+//   ctc_read:     the forward pass. read[n][t][position] = log probability of the label's prefix up to the position at step t.
+//   ctc_fill:     initializes the gradients of all classes.
+//   ctc_gradient: the backward pass, which adds the probabilities of all positions of a class.
+//
+// Tile:    one sequence for a CTA (ctc_read, ctc_gradient).
+// Memory:  two rows of positions in shared memory, or in the workspace if they are too long.
+// Threads: a thread for each position, with stride THREADS; a barrier ends every step.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
 
 __device__ __forceinline__ float log_of(float x) { return logf(x); }
 __device__ __forceinline__ double log_of(double x) { return log(x); }

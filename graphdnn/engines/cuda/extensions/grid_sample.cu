@@ -1,6 +1,14 @@
-// y[n, c, row, column] = the image x[n, c] at the grid's position, between its four neighbours. Threads follow y in memory;
-// each has CHANNELS channels of a position: PACK neighbours in memory, or `apart` channels from one to the next, so that
-// those of neighbouring threads lie side by side.
+// grid_sample computes y[n, c, row, column]: the bilinear interpolation of image x[n, c] at the position of the grid.
+//
+// Tile:    CHANNELS channels of one position for a thread.
+// Memory:  threads follow the memory order of y. PACK > 1: channels are contiguous and one vector. Otherwise the channels of a
+//          thread are p.apart channels from each other, so that adjacent threads access adjacent elements.
+// Threads: threads are independent; the grid strides over y.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   CHANNELS: channels of a thread or a CTA; PACK: channels of a vector, 1 if channels are not contiguous.
+//   AT_N, AT_C, AT_ROW, AT_COLUMN: positions of the axes in the memory order of y, a permutation of 0 to 3.
 
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample(const __grid_constant__ Params p) {
     for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < (Count)p.count; i += (Count)gridDim.x * THREADS) {

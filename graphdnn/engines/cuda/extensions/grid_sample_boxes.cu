@@ -1,5 +1,12 @@
-// Where in the image the positions of each piece of a grid lie, a warp for a piece (grid_sample.cuh): a tile of the image
-// looks only at pieces that may meet it.
+// grid_sample_boxes computes, for each piece of the grid, the bounding box of its positions in the image. grid_sample_image skips
+// the pieces whose box does not overlap its tile.
+//
+// Tile:    a piece of PIECE_ROWS x PIECE_COLUMNS = 32 positions for a warp (grid_sample_pieces.cuh).
+// Memory:  boxes are [image][piece], 16 bytes each.
+// Threads: one position for each lane; the warp reduces minimum and maximum.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32. PIECE_ROWS, PIECE_COLUMNS: extents of a piece; their product is 32.
 
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_boxes(const __grid_constant__ Params p) {
     pdl_trigger();

@@ -1,6 +1,12 @@
-// The gradient of the grid: SLICES threads for each position sum over their share of the channels; then one of them adds
-// the shares, in order. Threads of a warp have neighbouring positions or, where channels are neighbours in memory, as many
-// packs of them as there are shares.
+// grid_sample_grid computes the gradient of the grid: sums over channels of dy times the difference of adjacent pixels.
+//
+// Tile:    THREADS / SLICES positions for a CTA.
+// Memory:  PACK > 1: channels are contiguous, and the threads of a position read adjacent vectors. Otherwise adjacent threads
+//          have adjacent positions.
+// Threads: SLICES threads divide the channels of a position; one of them adds the partial sums, in order.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA; SLICES: threads of a position, a divisor of THREADS; PACK: channels of a vector, 1 or more.
 
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_grid(const __grid_constant__ Params p) {
     pdl_trigger();

@@ -1,7 +1,15 @@
-// The gradient of the image: a block has a tile of pixels and some channels, and looks at the positions of its image in
-// one order, so that sums have one order. It lists the pieces of the grid that may meet the tile, THREADS boxes at a
-// time, and places the positions of as many pieces as it has warps. Those that meet the tile are listed, and each warp,
-// which has a row of the tile, passes over those that miss its row. Sums says which lanes have what of a row's pixels.
+// grid_sample_image computes the gradient of the image. Each CTA visits the positions of its image in one order, so that every sum
+// has one order and no atomics are needed.
+//
+// Tile:    TILE_ROWS x TILE_COLUMNS pixels and CHANNELS channels for a CTA.
+// Memory:  the CTA lists the pieces of the grid that may overlap its tile (THREADS boxes at a time), then the positions of
+//          these pieces that do overlap it, in shared memory.
+// Threads: a warp has one row of the tile and skips positions that miss the row. Sums (grid_sample_packs.cuh or
+//          grid_sample_pixels.cuh) defines which lane sums which pixel and channel.
+//
+// Required constants (from the generator):
+//   THREADS: TILE_ROWS * TILE_COLUMNS; TILE_COLUMNS: 32; BLOCKS: CTAs that must fit on an SM.
+//   CHANNELS: channels of a thread or a CTA; PACK: channels of a vector, 1 if channels are not contiguous.
 
 struct Listed {
     int place, many;  // before this thread's, and in all

@@ -1,4 +1,12 @@
-// y[c * taps + tap, n * positions + position] = what the tap reads there, as bits; zeros in the padding.
+// im2col_matrix writes y[c * taps + tap, n * positions + position]: the element of x that the tap reads at the position, or zero in
+// the padding. Elements are copied as bits.
+//
+// Tile:    one element of y for a thread.
+// Memory:  threads follow the rows of y.
+// Threads: threads are independent; the grid strides over y.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32. RANK: spatial axes, 1 to 3; FLIPPED: 1 for convolutions, whose taps are reversed.
 
 extern "C" __global__ void __launch_bounds__(THREADS) im2col_matrix(const __grid_constant__ Params p) {
     for (unsigned long long i = (unsigned long long)blockIdx.x * THREADS + threadIdx.x; i < (unsigned long long)p.count;

@@ -1,6 +1,14 @@
-// FFT convolution, last launch: crop the result from the inverse transforms of all tiles, stored as planes
-// [outer][tile 0][tile 1][inner][row][column], scale it and apply the epilogue. Coordinates are counted in the result's
-// memory order.
+// fft_crop is the last launch of an FFT convolution: it crops the result from the inverse transforms of all tiles, scales it and
+// applies the epilogue.
+//
+// Tile:    WIDTH adjacent results for a thread.
+// Memory:  transforms are planes [outer][tile 0][tile 1][inner][row][column]; threads follow the memory order of the result.
+// Threads: threads are independent; the grid strides over the result.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   WIDTH: elements of a vector; AXIS: its logical axis; ORDER: logical axis of each axis in memory order, a permutation of 0 to 5.
+//   OUTER, INNER: logical axes that the planes count; SIGN: 1 or -1, the direction in which elements follow the planes.
 
 extern "C" __global__ void __launch_bounds__(THREADS) fft_crop(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;

@@ -1,5 +1,12 @@
-// FFT convolution, first launch: copy windows of an operand to zero-padded fp32 planes [outer][tile 0][tile 1][inner][row][column].
-// Position t of a plane holds element sign * u + shift + tile * advance, where u is t, or -t modulo the size if REVERSED.
+// fft_pad is the first launch of an FFT convolution: it copies windows of an operand to zero-padded fp32 planes. Position t of a
+// plane holds element SIGN * u + shift + tile * advance, where u is t, or -t modulo the size if REVERSED.
+//
+// Tile:    one element of a plane for a thread.
+// Memory:  planes are [outer][tile 0][tile 1][inner][row][column]; threads follow their memory order.
+// Threads: threads are independent; the grid strides over the planes.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32. SIGN: 1 or -1; REVERSED: 1 to reverse the order of a plane, see above.
 
 extern "C" __global__ void __launch_bounds__(THREADS) fft_pad(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;

@@ -1,5 +1,16 @@
-// The last pass over rows of which everything is known. Blocks start at the end: what the pass before read last may
-// still be in the cache.
+// norm_apply is the last pass of a normalization: it computes y (or dx) from x and known statistics of each row.
+//
+// Tile:    COLUMNS rows for a CTA (blockIdx.x), and one split of their elements (blockIdx.y).
+// Memory:  x is read once and y is written once, in vectors of VECTOR elements. CTAs traverse the splits from the end,
+//          because the previous pass read the last elements last and L2 may still hold them.
+// Threads: LANES threads share a row. A thread processes STEPS vectors at a time; their loads are independent.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32 up to 1024; LANES: threads of a row, a power of two.
+//   VECTOR: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
+//   RANK: axes of the index space; KEPT: axes that count rows, 1 to RANK - 1.
+//   ALONG: 1 if a vector lies along a row; 0 if a vector spans VECTOR adjacent rows.
+
 extern "C" __global__ void __launch_bounds__(THREADS) norm_apply(const __grid_constant__ Params p) {
     const Place here = place_in(p, blockIdx.x);
     if (!here.is_live) return;

@@ -1,4 +1,18 @@
-// Gradient of a normalization whose rows the threads of a block hold in registers: x and dy are read once.
+// norm_backward_rows computes the gradient of a normalization whose rows fit into the registers of a CTA:
+// dx = inverse deviation * (g - mean(g) - xhat * mean(g * xhat)), where g is dy times the scale and xhat the normalized x.
+//
+// Tile:    COLUMNS rows for a CTA; each thread holds STEPS vectors of x and of dy.
+// Memory:  x and dy are read once, dx is written once, in vectors of VECTOR elements.
+// Threads: LANES threads share a row and reduce its two sums; the first of them stores dscale and dbias of the row.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32 up to 1024; LANES: threads of a row, a power of two.
+//   VECTOR: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
+//   RANK: axes of the index space; KEPT: axes that count rows, 1 to RANK - 1.
+//   ALONG: 1 if a vector lies along a row; 0 if a vector spans VECTOR adjacent rows.
+//   BLOCKS: CTAs that must fit on an SM, 1 or more; it bounds the registers of a thread.
+//   EXACT: 1 if LANES * STEPS vectors are a whole row, so that no bound is checked.
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_backward_rows(const __grid_constant__ Params p) {
     pdl_trigger();
     pdl_wait();

@@ -1,4 +1,14 @@
-// Lines stay in shared memory: one read and one write. Where they are too many for that, a cluster of blocks divides them.
+// norm_channel_planes normalizes channels, or groups of channels, whose elements are short segments of many lines.
+//
+// Tile:    CHANNELS adjacent rows (channels or groups) for a CTA, or for a cluster of CTAs that divides their lines.
+// Memory:  a line is one contiguous segment. Lines stay in shared memory: x is read once and y is written once.
+// Threads: a thread has one position in every line that it reads, so that each of its VECTOR elements always belongs to the
+//          same row. Sums go over lines first, then over the positions of a row, then over the CTAs of the cluster.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, 256 or 512; BLOCKS: CTAs that must fit on an SM.
+//   CHANNELS: rows of a CTA; VECTOR: elements of a vector, 1 to 8; RANK: axes of the index space.
+//   IN_CLUSTERS and OF_PLACES come from the channel_planes_*.cuh file of the variant and of the direction.
 
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) norm_channel_planes(const __grid_constant__ Params p) {
     __shared__ Compute found[2][CHANNELS];  // sums of rows

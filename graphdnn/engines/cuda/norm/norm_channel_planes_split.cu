@@ -1,5 +1,18 @@
-// Lines are too many to stay anywhere: blocks find the sums of theirs, a second launch joins them, and a third one reads
-// everything again, beginning with what was read last, which the second level of cache may still have.
+// Channel planes that do not fit into shared memory, in three launches.
+//
+//   channel_planes_partials: each CTA sums its own lines and stores partial sums in the workspace.
+//   channel_planes_combine:  one CTA for each row combines the partial sums, in the order of the CTAs.
+//   channel_planes_apply:    reads x again and writes the result. CTAs run in reverse order, because L2 may still hold the
+//                            lines that the first launch read last.
+//
+// Tile:    CHANNELS adjacent rows and 1 / p.parts of their lines for a CTA; blockIdx.y counts images of group norms.
+// Memory:  partial sums are [image][CTA][channel], two values each.
+// Threads: as in norm_channel_planes.cu.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, 256 or 512; BLOCKS: CTAs that must fit on an SM.
+//   CHANNELS: rows of a CTA; VECTOR: elements of a vector, 1 to 8; RANK: axes of the index space.
+//   ROW_RANK: axes that count rows: 1 for channels, 3 for groups, which are (image, group, element of the group).
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) channel_planes_partials(const __grid_constant__ Params p) {
     __shared__ Compute found[2][CHANNELS];

@@ -1,7 +1,22 @@
-// Mean and sum of squared deviations of rows whose elements are divided among blocks. Each thread takes packs in
-// groups: the group's own mean and deviations join the thread's by the formula of Chan, Golub and LeVeque; threads,
-// and then blocks, join by deviations of their means from the common one. All of that counts from the first element of
-// the row, so that a mean far from zero costs no digits; were that element itself far from the others, nothing cancels.
+// moments computes mean and variance of rows that are divided among CTAs; finish_moments combines the CTAs' results.
+//
+// Each thread forms the mean and the squared deviations of a batch of vectors and combines them with its running values by
+// the formula of Chan, Golub and LeVeque. Threads, then CTAs, combine by the deviations of their means from the common mean.
+// All values are counted from the first element of the row: a mean far from zero costs no digits. If that element is far
+// from the others, nothing cancels either.
+//
+// Tile:    COLUMNS rows (blockIdx.x) and p.per_split vectors of each (blockIdx.y).
+// Memory:  x is read once in vectors of VECTOR elements. With SPLIT, partial moments go to the workspace as [split][row].
+// Threads: LANES threads share a row.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32 up to 1024; LANES: threads of a row, a power of two.
+//   VECTOR: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
+//   RANK: axes of the index space; KEPT: axes that count rows, 1 to RANK - 1.
+//   ALONG: 1 if a vector lies along a row; 0 if a vector spans VECTOR adjacent rows.
+//   BLOCKS: CTAs that must fit on an SM, 1 or more; it bounds the registers of a thread.
+//   CENTERED: 1 if a mean is subtracted; 0 for RMS normalization. SPLIT: 1 if several CTAs share a row.
+//   FINISH: threads of a CTA of the second launch.
 
 struct Moments {
     Compute elements, mean[ROW_WIDTH], squares[ROW_WIDTH];

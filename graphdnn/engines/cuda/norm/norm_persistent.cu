@@ -1,11 +1,23 @@
-// Rows that are divided among blocks which all run at the same time: what is read is kept as far as it can be. Where all
-// rows at once would not be kept, blocks go through them in ROUNDS, tile after tile. A thread
-// reads its packs in groups, two of which take turns in its registers, so that one is on its way while the other is
-// added up. The first packs stay in registers (EARLY) and shared memory (as many as `kept`), the last two groups in
-// registers; what is between them is read again, from its end, where the second level of cache may still have it: of all
-// else it is told that nobody will.
+// norm_persistent normalizes long rows that are divided among CTAs which all run at the same time (cooperative launch).
 //
-// The direction says what is kept (Stored), what a thread finds of its rows (Running), and how parts of rows join (Part).
+// Tile:     COLUMNS rows for gridDim.y CTAs. With ROUNDS, the grid processes one tile of rows after another.
+// Pipeline: a thread reads batches of STEPS vectors into two register buffers: one batch is loaded while the other is summed.
+// Memory:   the first EARLY vectors of a thread stay in registers, the next ones in shared memory, the last two batches in
+//           registers. Other vectors are read again, from the end, where L2 may still hold them. Loads of all other vectors
+//           carry an evict-first policy.
+// Threads:  LANES threads of each CTA share a row. CTAs exchange partial results through the workspace and a grid barrier.
+//
+// init_persistent clears the counters of the grid barriers. The direction (forward or backward) defines Stored (the cached
+// elements of a vector), Running (the sums of a thread) and Part (partial sums, and how they combine).
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32 up to 1024; LANES: threads of a row, a power of two.
+//   VECTOR: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
+//   RANK: axes of the index space; KEPT: axes that count rows, 1 to RANK - 1.
+//   ALONG: 1 if a vector lies along a row; 0 if a vector spans VECTOR adjacent rows.
+//   BLOCKS: CTAs that must fit on an SM, 1 or more; it bounds the registers of a thread.
+//   ROUNDS: 1 if there are more tiles than run at once; EARLY: vectors that stay in registers, 0 or more.
+//   STORED_BYTES: size of Stored, by which the host computes the shared memory.
 
 static_assert(sizeof(Stored) == STORED_BYTES, "the host counts as the compiler does");
 

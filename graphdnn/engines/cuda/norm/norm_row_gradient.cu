@@ -1,6 +1,20 @@
-// Gradients of a normalization whose scale changes along its rows, in one read: a block goes through tiles of rows, and
-// each thread has the same places of all of them, so that what it adds up for scale and bias stays in its registers. The
-// next tile is on its way while this one is worked on. A second launch joins what the blocks have found.
+// norm_row_gradient computes the gradients of a normalization whose scale changes along its rows, in one read of x and dy.
+// norm_parameters adds the CTAs' partial sums of dscale and dbias, in the order of the CTAs.
+//
+// Tile:     COLUMNS rows at a time; a CTA loops over tiles of rows.
+// Pipeline: the next tile is loaded into registers while the current one is computed.
+// Memory:   partial sums are [CTA][dbias, dscale][element of a row].
+// Threads:  LANES threads share a row. A thread has the same positions of all rows of its CTA, so that its sums for dscale
+//           and dbias stay in registers.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32 up to 1024; LANES: threads of a row, a power of two.
+//   VECTOR: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
+//   RANK: axes of the index space; KEPT: axes that count rows, 1 to RANK - 1.
+//   ALONG: 1 if a vector lies along a row; 0 if a vector spans VECTOR adjacent rows.
+//   BLOCKS: CTAs that must fit on an SM, 1 or more; it bounds the registers of a thread.
+//   EXACT: 1 if LANES * STEPS vectors are a whole row, so that no bound is checked.
+//   COLUMNS: rows of a tile, a power of two. JOINERS: threads of a CTA of norm_parameters.
 
 constexpr int PARTS = LANES > 32 ? LANES / 32 : 1;  // of a row, by warps
 constexpr int JOINED = PARTS > 16 ? 32 : PARTS > 8 ? 16 : PARTS > 4 ? 8 : PARTS > 2 ? 4 : PARTS;  // a power of two

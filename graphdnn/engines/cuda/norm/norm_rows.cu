@@ -1,5 +1,18 @@
-// Normalization of rows that the threads of a block hold in registers: one read, one write. Mean first, then the
-// variance around it.
+// norm_rows normalizes rows that fit into the registers of a CTA: y = (x - mean) / sqrt(variance + epsilon) * scale + bias.
+// The variance is the mean square of the deviations from the mean, so that a large mean costs no digits.
+//
+// Tile:    COLUMNS rows for a CTA; each thread holds STEPS vectors of its row.
+// Memory:  one read of x and one write of y, in vectors of VECTOR elements.
+// Threads: LANES threads share a row; they reduce its sums by shuffles, and by shared memory if LANES exceeds a warp.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32 up to 1024; LANES: threads of a row, a power of two.
+//   VECTOR: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
+//   RANK: axes of the index space; KEPT: axes that count rows, 1 to RANK - 1.
+//   ALONG: 1 if a vector lies along a row; 0 if a vector spans VECTOR adjacent rows.
+//   BLOCKS: CTAs that must fit on an SM, 1 or more; it bounds the registers of a thread.
+//   EXACT: 1 if LANES * STEPS vectors are a whole row, so that no bound is checked.
+//   CENTERED: 1 if a mean is subtracted; 0 for RMS normalization.
 
 constexpr int SHARE = (ROW_WIDTH + LANES - 1) / LANES;  // rows whose statistics a thread stores
 

@@ -1,6 +1,15 @@
-// A pointwise graph over one space of coordinates: a thread computes WIDTH neighbours on the last axis at a time,
-// two such packs side by side so that more loads are in flight. WRAPS: neighbours in the order of the space, past the
-// end of the last axis.
+// pointwise computes a graph of pointwise operations over one index space.
+//
+// Tile:    WIDTH adjacent elements of the last axis for a thread. PAIRS: two such vectors at a time, for more
+//          loads in flight.
+// Memory:  vector accesses along the last axis. WRAPS: a vector counts elements of the whole space and may cross the end of
+//          the last axis. REVERSED: the grid starts at the end, which L2 may still hold after a kernel that read the same elements.
+// Threads: threads are independent; the grid strides over all vectors.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   RANK: axes of the index space, 1 or more; WIDTH: elements of a vector, 1 or more.
+//   PAIRS, WRAPS, REVERSED: flags, see above.
 
 __device__ __forceinline__ void place(const Params& p, Count i, int (&at)[RANK]) {
     if constexpr (WRAPS) i *= WIDTH;

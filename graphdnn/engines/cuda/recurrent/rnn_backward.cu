@@ -1,8 +1,15 @@
-// The gradient of a layer of a recurrent network, from its last step to its first, in both directions side by side
-// (blockIdx.y). Blocks stay, and wait for each other after every step: what reaches an output from the step behind it is a
-// product with all gradients there. One more turn after the last gives the gradients of the first states.
+// rnn_backward computes the data gradient of one layer of a recurrent network, from its last time step to its first, in both
+// directions (blockIdx.y). The gradient of a state is dy plus the product of W_h with all gate gradients of the next step.
+// One more iteration after the last step computes the gradients of the initial states.
 //
-// A tile is TILE sequences by TILE units, one pair for each thread. `found` takes the gradients of what enters the gates.
+// Tile:    TILE sequences x TILE units for a CTA. CTAs are persistent.
+// Memory:  `found` receives the gate gradients; KEPT_THERE: the CTA's part of W_h stays in shared memory for all steps.
+// Threads: THREADS = TILE * TILE, one (sequence, unit) for each thread in the epilogue. A grid barrier ends every step.
+//
+// Required constants (from the generator):
+//   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; KEPT: values of a unit in the reserve space.
+//   KEPT_GRADIENTS: gate gradients of a unit: GATES, or 4 for a GRU.
+//   THREADS: threads of a CTA; TILE: extent of a tile; DEPTH: elements of a K chunk; KEPT_THERE: flag, see above.
 
 // Where the product for a sequence reads in turn s: the row that was done before, -1 for none.
 __device__ __forceinline__ int row_done(const Params& p, int s, int t, int b, bool back) {

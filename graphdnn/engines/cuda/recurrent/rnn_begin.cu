@@ -1,5 +1,12 @@
-// What the launches of a recurrent network count with: where the rows of each step begin, from runs of steps that have the
-// same number of sequences; and counts of blocks that arrived, which start at 0.
+// rnn_begin prepares the launches of a recurrent network: it clears the counters of the grid barriers and computes the first
+// row of each time step from runs of steps that have equal numbers of sequences.
+//
+// Tile:    one CTA for the whole network.
+// Memory:  p.starts[t] is the first row of step t; p.arrived are the counters.
+// Threads: a thread for each counter and each step, with stride THREADS.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
 
 extern "C" __global__ void __launch_bounds__(THREADS) rnn_begin(const __grid_constant__ Params p) {
     for (int i = threadIdx.x; i < (int)p.barriers; i += THREADS) p.arrived[i] = 0;

@@ -1,6 +1,13 @@
-// Gradients of the biases: sums over all rows of what enters the gates, COLUMNS of them for a block, whose threads share the
-// rows and join in order. The input's biases come first, then those of the state, which are the same but for the third gate
-// of a GRU.
+// rnn_bias computes the gradients of the biases: sums of gate gradients over all rows. The biases of the input come first, then
+// those of the state; they are equal except for the third gate of a GRU.
+//
+// Tile:    COLUMNS gate gradients for a CTA.
+// Memory:  gate gradients are [row][value][unit]; adjacent threads read adjacent units.
+// Threads: THREADS / COLUMNS threads share a column; their sums are added in order through shared memory.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA; COLUMNS: columns of a CTA, a divisor of THREADS.
+//   CELL, GATES: the cell and its gates; KEPT_GRADIENTS: gate gradients of a unit: GATES, or 4 for a GRU.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_bias(const __grid_constant__ Params p) {
     constexpr int LANES = THREADS / COLUMNS;

@@ -1,5 +1,12 @@
-// What goes from layer to layer: sums of what the directions (or, without a matrix, the gates) give, thinned out by masks.
-// A thread has WIDTH neighbours.
+// rnn_combine computes the values between layers: sums over directions (or over gates, if the layer has no input matrix), with
+// the dropout mask and its scale.
+//
+// Tile:    WIDTH adjacent columns of a row for a thread.
+// Memory:  rows are sequences of all steps; columns are units. Accesses are vectors of WIDTH elements.
+// Threads: threads are independent; the grid strides over all vectors.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32. WIDTH: elements of a vector, a power of two.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) rnn_combine(const __grid_constant__ Params p) {
     const Count packs = (Count)p.columns / WIDTH, count = (Count)p.rows * packs;

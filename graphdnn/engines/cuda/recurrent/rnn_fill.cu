@@ -1,4 +1,12 @@
-// The memory through which blocks hand each other values: absent, but for the first rows of each layer, states or 0.
+// rnn_fill initializes the memory through which CTAs of rnn_persistent exchange states: the first rows of each layer hold the
+// initial states (or 0), all other words hold ABSENT until a CTA writes them.
+//
+// Tile:    16 bytes for a thread.
+// Memory:  [layer][initial rows, then rows of all steps][direction][unit], 16 bits each.
+// Threads: threads are independent; the grid strides over the memory.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32. ABSENT (rnn_exchange.cuh): a word that no pair of states has.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) rnn_fill(const __grid_constant__ Params p) {
     const long long width = p.directions * p.hidden, layer_words = (p.batch + p.rows) * width / 2;

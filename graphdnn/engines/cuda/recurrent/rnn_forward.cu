@@ -1,8 +1,16 @@
-// A layer of a recurrent network over all steps, in both directions side by side (blockIdx.y). Blocks stay, and wait for
-// each other after every step: a step reads all of the state before it.
+// rnn_forward computes one layer of a recurrent network over all time steps, in both directions (blockIdx.y):
+// h_t = cell(x_t W_x + h_(t-1) W_h + biases). The product with x is computed before, in `entering`.
 //
-// A tile is TILE sequences by TILE units with all of their gates, one (sequence, unit) for each thread at the end; `entering`
-// has what the input adds to the gates. Where there are more tiles than blocks, blocks take turns.
+// Tile:    TILE sequences x TILE units with all of their gates for a CTA. CTAs are persistent; if there are more tiles than CTAs,
+//          a CTA computes several tiles in each step.
+// Memory:  KEPT_THERE: the CTA's columns of W_h stay in shared memory for all steps; otherwise chunks of DEPTH are staged.
+// Threads: THREADS = TILE * TILE, one (sequence, unit) for each thread in the epilogue. A grid barrier ends every step, because
+//          a step reads the whole state of the previous step.
+//
+// Required constants (from the generator):
+//   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; KEPT: values of a unit in the reserve space.
+//   THREADS: threads of a CTA; TILE: extent of a tile; DEPTH: elements of a K chunk; KEPT_THERE: flag, see above.
+//   SKIP: 1 if the layer has no input matrix and x is added to each gate.
 
 __device__ __forceinline__ Compute state_before(const Params& p, int direction, int row, int b, int unit) {
     if (row >= 0)

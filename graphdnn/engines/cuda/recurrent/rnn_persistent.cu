@@ -1,7 +1,17 @@
-// A layer of a recurrent network over all steps, on tensor cores. A block has UNITS units with all of their gates and ROWS
-// sequences; its part of the state's matrix stays in registers, or in shared memory, from step to step. Its warps share the
-// units that are summed over, and join in shared memory; each reads the states that it needs as soon as other blocks have
-// written them. Columns are units with their gates side by side.
+// rnn_persistent computes one layer of a recurrent network over all time steps on tensor cores; all CTAs run at the same time.
+//
+// Tile:    ROWS sequences (blockIdx.y) x UNITS units with all of their gates (blockIdx.x), in one direction (blockIdx.z).
+//          Columns of the MMA tile are units, with the gates of a unit side by side.
+// Memory:  the CTA's part of W_h stays in registers, or with STAGED in shared memory, for all steps. CTAs exchange states
+//          through global memory; a word that is not ABSENT has been written, so no barrier is needed.
+// Threads: the warps divide K (the units of the previous state). Each warp starts when its states have arrived. Partial
+//          sums are added in shared memory; then each thread computes ROWS * UNITS / THREADS cells.
+//
+// Required constants (from the generator):
+//   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; KEPT: values of a unit in the reserve space.
+//   THREADS: threads of a CTA, 256; UNITS: units of a CTA, 16 or 32; ROWS: sequences of a CTA, 8, 16 or 32.
+//   BLOCKS_OF_K: blocks of 32 values of K for a warp, 1 or more; WHOLE: 1 if they cover the hidden size exactly.
+//   STAGED: flag, see above; SKIP: 1 if the layer has no input matrix and x is added to each gate.
 
 constexpr int COLUMNS = GATES * UNITS, TILES = COLUMNS / 8, PITCH = COLUMNS + 4, WARPS = THREADS / 32;
 constexpr int TAIL = BLOCKS_OF_K == 1 ? 1 : BLOCKS_OF_K / 2;

@@ -1,9 +1,17 @@
-// The gradient of a layer of a recurrent network over all steps, on tensor cores: blocks, warps and operands as in
-// rnn_persistent.cu, but what is summed over are all gates of all units, and what blocks hand on are the gradients of what
-// entered the gates, rounded to 16 bits. They are also kept as they are.
+// rnn_persistent_backward computes the data gradient of one layer of a recurrent network on tensor cores. CTAs, warps and operands
+// are those of rnn_persistent.cu, but K runs over all gates of all units, and CTAs exchange gate gradients, rounded to 16 bits.
+// The gate gradients are also stored unrounded. One more iteration after the last step computes the gradients of the
+// initial states.
 //
-// A warp has some units with all of their gates, WARP_UNITS of 32, and reads AT_ONCE blocks of 32 values. One more turn after
-// the last gives the gradients of the first states.
+// Tile:    ROWS sequences (blockIdx.y) x UNITS units (blockIdx.x), in one direction (blockIdx.z).
+// Memory:  W_h stays in registers, or with STAGED in shared memory. A word that is not ABSENT has been written.
+// Threads: a warp has WARP_UNITS * 32 units with all of their gates and reads AT_ONCE blocks of 32 values at a time.
+//
+// Required constants (from the generator):
+//   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; KEPT: values of a unit in the reserve space.
+//   KEPT_GRADIENTS: gate gradients of a unit: GATES, or 4 for a GRU; WHOLE: 1 if the warps cover the hidden size exactly.
+//   THREADS: threads of a CTA, 256; UNITS: units of a CTA, 16 or 32; ROWS: sequences of a CTA, 8, 16 or 32.
+//   WARP_UNITS: blocks of 32 units of a warp; AT_ONCE: a divisor or a multiple of WARP_UNITS; STAGED: flag, see above.
 
 constexpr int TILES = UNITS / 8, PITCH = UNITS + 4, WARPS = THREADS / 32, BLOCKS_OF_K = GATES * WARP_UNITS;
 constexpr int TAIL = AT_ONCE == 1 ? 1 : AT_ONCE > WARP_UNITS ? WARP_UNITS : AT_ONCE / 2;

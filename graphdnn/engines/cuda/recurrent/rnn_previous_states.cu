@@ -1,5 +1,12 @@
-// The state that each step of a direction began with, for all steps: [rows, hidden]. Blocks of a column of the grid share a
-// step; a thread has WIDTH neighbours.
+// rnn_previous_states copies the state before each time step of one direction into a dense matrix [rows, hidden], an operand
+// of the weight gradient.
+//
+// Tile:    WIDTH adjacent units for a thread; blockIdx.x is the step.
+// Memory:  both sides are row-major; stores are vectors of WIDTH elements.
+// Threads: the CTAs of one step (blockIdx.y) share its sequences; threads are independent.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32. WIDTH: elements of a vector, a power of two that divides the hidden size.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 4) rnn_previous_states(const __grid_constant__ Params p) {
     const int hidden = (int)p.hidden, t = (int)blockIdx.x, packs = hidden / WIDTH;

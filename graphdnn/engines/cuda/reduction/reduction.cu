@@ -1,11 +1,19 @@
-// Reduction over some axes of a space; the others are kept. Before this file stand
-//     element(p, at, value)   WIDTH neighbours of each operand at a coordinate, in arithmetic
-//     finish(p, at, acc)      the result at a coordinate of the kept axes into memory
-// and what is accumulated: identity, take (a value into an accumulator), combined (two accumulators), concluded.
+// reduce computes a reduction over some axes of an index space: y[kept axes] = op over the reduced axes of element(...).
+// Every sum is formed in one order, which depends on the shape and the launch alone.
 //
-// A thread is reduced lane `rt` of RT and kept lane `kt` of KT. ALONG: neighbours in memory are reduced, so a pack
-// lies on the last reduced axis and reduced lanes are neighbours; otherwise both lie on the last kept axis.
-// Every sum is formed in one order that depends on the shape and the launch alone.
+// Tile:    KT kept vectors for a CTA; RT threads share the elements of each. With SPLIT, blockIdx.y divides the reduced elements.
+// Memory:  ALONG: the reduced axis is contiguous, so a vector lies on it and adjacent threads reduce together. Otherwise a
+//          vector lies on the last kept axis, and adjacent threads have adjacent results.
+// Threads: thread = (reduced lane of RT, kept lane of KT). Lanes combine by shuffles, then warps through shared memory.
+//
+// The generated text defines element(p, at, value): WIDTH adjacent elements of each operand; finish(p, at, acc): stores a
+// result; and the operator: identity, take (adds values to an accumulator), combined (two accumulators) and concluded.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32; RT: threads that share a result, a power of two up to THREADS.
+//   WIDTH: elements of a vector; UNROLL: vectors of a thread whose loads are in flight together, 1 or more.
+//   KEPT, REDUCED: numbers of kept and reduced axes; ROWS: operands of an element; PARTS: accumulators of a result.
+//   ALONG, SPLIT: flags, see above; FINISH: results that finish stores at once; BLOCKS_PER_SM: CTAs that must fit on an SM.
 
 constexpr int KT = THREADS / RT, WARPS = THREADS / 32, AXES = KEPT + REDUCED;
 constexpr int OUT = ALONG ? 1 : WIDTH;  // results of a thread

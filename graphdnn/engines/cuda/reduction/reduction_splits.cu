@@ -1,5 +1,13 @@
-// The second launch of a reduction whose results several blocks hold parts of: a block takes SPLIT_RESULTS of them,
-// neighbours in a row of parts; the lanes of each result add in their order.
+// reduce_splits is the second launch of a reduction whose results several CTAs share: it adds their partial results.
+//
+// Tile:    SPLIT_RESULTS adjacent results for a CTA.
+// Memory:  partial results are [split][accumulator][result]; adjacent threads read adjacent results.
+// Threads: THREADS / SPLIT_RESULTS lanes share a result; each adds its splits in ascending order, then the lanes combine.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32; SPLIT_RESULTS: results of a CTA, a power of two up to 32.
+//   PARTS: accumulators of a result; WARPS: THREADS / 32 (reduction.cu).
+
 extern "C" __global__ void __launch_bounds__(THREADS) reduce_splits(const __grid_constant__ Params p) {
     constexpr int K = SPLIT_RESULTS, LANES = THREADS / K, TOGETHER = 8;
     const Count tile = (Count)blockIdx.x * K, index = tile + threadIdx.x % K;

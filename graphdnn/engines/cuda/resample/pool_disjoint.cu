@@ -1,4 +1,16 @@
-// Pooling whose windows lie apart: each element of x is read once. Sums go along the first axis first, as the host's.
+// pool_disjoint computes maximum or average pooling whose windows do not overlap. Sums run along the first axis first, in
+// the order of the host engine.
+//
+// Tile:    WIDTH adjacent windows for a thread.
+// Memory:  each element of x is read once, in accesses of X_WIDTH elements; y is written in vectors of WIDTH.
+// Threads: one thread for WIDTH outputs; threads are independent.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   WIDTH: outputs of a thread; X_WIDTH: elements of an access to x. Both are powers of two, 1 or more.
+//   TAPS_0, TAPS_1, TAPS_2: extents of the window, 1 or more; RANK: axes of the index space.
+//   IS_MAXIMUM: 1 for maximum pooling, 0 for averages.
+
 extern "C" __global__ void __launch_bounds__(THREADS) pool_disjoint(const __grid_constant__ Params p) {
     pdl_trigger();
     pdl_wait();

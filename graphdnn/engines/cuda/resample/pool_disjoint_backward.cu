@@ -1,6 +1,15 @@
-// The gradient of pooling whose windows lie apart: an element of x is in one window at most. A thread reads the elements of
-// its windows and writes what each of them gets: a share, or all where it is the first that has the maximum. What no
-// window reaches gets nothing.
+// pool_disjoint_backward computes the gradient of pooling whose windows do not overlap: an element of x is in one window at
+// most. dx is dy / taps for averages; for maxima the first element that equals the maximum receives dy.
+//
+// Tile:    WIDTH adjacent windows for a thread.
+// Memory:  x and dy are read once and dx is written once. Elements outside all windows receive 0.
+// Threads: one thread for WIDTH windows; threads are independent.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   WIDTH: windows of a thread; X_WIDTH: elements of an access to x and dx. Both are powers of two, 1 or more.
+//   TAPS: elements of a window; RANK: axes of the index space; IS_MAXIMUM: 1 for maximum pooling, 0 for averages.
+//   WHOLE: 1 if windows cover all of x.
 
 // Nobody looks for a maximum where everybody gets a share.
 template <int V> __device__ void prologue(const Params&, const int (&)[RANK], Compute (&)[V]) {}

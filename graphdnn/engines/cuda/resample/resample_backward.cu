@@ -1,4 +1,14 @@
-// The gradient as a gather: every element of dx sums what the windows that cover it send back, in a fixed order.
+// resample_backward computes the gradient of resampling as a gather: every element of dx sums the contributions of all
+// windows that read it, in a fixed order. It serves every mode, window and stride.
+//
+// Tile:    WIDTH adjacent elements of dx for a thread.
+// Memory:  dy is read in accesses of INPUT_WIDTH elements; dx is written in vectors of WIDTH.
+// Threads: one thread for WIDTH elements; the grid strides over dx.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   WIDTH, INPUT_WIDTH: elements of a store and of a load; INPUT_WIDTH divides WIDTH.
+//   MODE, PADDING: enumerators of resample_axis.cuh; SPATIAL: spatial axes, 1 to 3; CHANNELS_LAST: 1 for channels-last tensors.
 
 // What output o sends to element i along one axis: its value once for every tap that reads the element.
 template <int V> __device__ __forceinline__ void add_taps(const Params& p, int axis, int o, int i, const Compute (&value)[V], Compute (&sum)[V]) {

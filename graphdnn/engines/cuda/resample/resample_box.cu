@@ -1,7 +1,19 @@
-// Averages over windows along an axis across memory. One copy brings a block's rows of that axis with what their windows
-// reach beyond them, LANES * PACK neighbours each, and zeros where there is no x: it is read from memory once, for the
-// windows and for the epilogue. Blocks are small and many, so that some wait for their rows while others write. A thread goes
-// down SPAN rows of PACK neighbours, with the values of a window in registers.
+// resample_box computes averages over windows of WINDOW rows, along an axis that is not contiguous in memory.
+//
+// Tile:    ROWS outputs along the axis x LANES * PACK contiguous elements for a CTA.
+// Memory:  one TMA copy brings the rows of a tile and the WINDOW - 1 rows around them into shared memory, with zeros outside x.
+//          x is therefore read once, for the windows and for the epilogue. CTAs are small and many, so that some wait for
+//          their copy while others write.
+// Threads: LANES threads cover the contiguous elements, PACK each. A thread slides a window over SPAN rows; the values of the
+//          window stay in registers.
+// Epilogue: QUICK uses approximate instructions and repeats the outputs of a thread with exact ones if an error bound fails.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   AXIS: the axis of the windows; RANK: axes of the index space; WINDOW: rows of a window; BEFORE: rows of padding before x.
+//   PACK: elements of a vector; LANES: threads across memory; ROWS: outputs of a tile along AXIS; SPAN: outputs of a thread.
+//   OUTERS: other axes of the TMA box, 0 to 2; OUTER, OUTERMOST: their positions.
+//   ALL_ROWS, WHOLE: 1 if the extents are multiples of SPAN, and of the tile; BLOCKS: CTAs that must fit on an SM.
 
 constexpr int WIDE = LANES * PACK, BOX_ROWS = ROWS + WINDOW - 1, BOX_BYTES = BOX_ROWS * WIDE * (int)sizeof(Source);
 

@@ -1,4 +1,13 @@
-// Any mode, window and stride: every thread computes WIDTH neighbouring outputs, a tap at a time.
+// resample_forward computes resampling for every mode, window and stride, one tap at a time.
+//
+// Tile:    WIDTH adjacent outputs for a thread.
+// Memory:  x is read in accesses of INPUT_WIDTH elements; y is written in vectors of WIDTH.
+// Threads: one thread for WIDTH outputs; the grid strides over y.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   WIDTH, INPUT_WIDTH: elements of a store and of a load; INPUT_WIDTH divides WIDTH.
+//   MODE, PADDING: enumerators of resample_axis.cuh; SPATIAL: spatial axes, 1 to 3; CHANNELS_LAST: 1 for channels-last tensors.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) resample_forward(const __grid_constant__ Params p) {
     pdl_trigger();

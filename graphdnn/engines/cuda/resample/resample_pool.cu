@@ -1,6 +1,18 @@
-// Pooling with a window known to the compiler. A thread goes down the rows of x and computes COLS neighbouring outputs
-// of ROWS rows a turn; a row of x is read and widened once (resample_span.cuh), what it gives to the outputs stays in
-// registers. "Rows" and "columns" are the two axes that windows move along, wherever they lie in memory.
+// resample_pool computes pooling with small windows whose extents are compile-time constants.
+//
+// Tile:    COLS adjacent outputs of a row for a thread, ROWS rows in each of TURNS turns, PACK elements of each output.
+// Memory:  a row of x is read and widened once (resample_span.cuh). "Rows" and "columns" are the two axes that windows move
+//          along, wherever these lie in memory.
+// Threads: a thread slides down the rows of x. The partial results of open windows stay in registers.
+// Epilogue: QUICK uses approximate instructions and repeats the outputs of a turn with exact ones if an error bound fails.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   WINDOW_H, WINDOW_W, STRIDE_H, STRIDE_W: extents and strides of windows, 1 or more; LEFT: columns of padding.
+//   ROWS, COLS, PACK, TURNS: the tile, 1 or more each; ROW, COL: positions of the two axes; ALONG: 1 if columns are contiguous.
+//   IS_MAXIMUM: 1 for maximum pooling; INDEX: 1 if positions of maxima are stored; ABSENT: 1 if padding is never a maximum.
+//   ZEROS: 1 if padding counts as zeros; CHECK_ROWS, WHOLE_ROWS, WHOLE_COLS: which bounds have to be checked.
+//   ROWS_FIRST, DIVIDES_FIRST: order of sums, and of the division; FETCHES: 1 to prefetch; BLOCKS: CTAs that must fit on an SM.
 
 constexpr int KEPT = WINDOW_H > STRIDE_H ? WINDOW_H - STRIDE_H : 0;
 constexpr int LINE = ROWS_FIRST ? COLS : SPAN;

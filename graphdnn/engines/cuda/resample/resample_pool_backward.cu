@@ -1,8 +1,17 @@
-// The gradient of pooling with a window known to the compiler. A thread goes down the rows of windows and sends what each
-// one has to the rows of x in it: all of them, or the first that has its maximum. A row that no later window reaches
-// hands on in the same way, to its columns, and is written; the others stay in registers. A thread has the
-// STRIDE_W * COLS columns of COLS windows (MIDDLE); BESIDE windows more, BEFORE_OWN of them before its own, reach these
-// columns, and BACK rows of windows reach its first row.
+// resample_pool_backward computes the gradient of pooling with small windows whose extents are compile-time constants. dx
+// receives a fraction of dy from each average that covers it, or dy from each window of which it is the first maximum.
+//
+// Tile:    STRIDE_W * COLS columns of dx for a thread (MIDDLE), STRIDE_H rows in each of TURNS turns, PACK elements of each.
+// Memory:  a row of x is read once (resample_span.cuh); a row of dx is written when no later window covers it.
+// Threads: a thread slides down the rows of windows. BESIDE other windows reach its columns, BEFORE_OWN of them begin before
+//          its own, and BACK rows of windows reach its first row. Open rows stay in registers.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   WINDOW_H, WINDOW_W, STRIDE_H, STRIDE_W: extents and strides of windows, 1 or more; LEFT: columns of x before the tile.
+//   COLS, PACK, TURNS: the tile; ROW, COL: positions of the two axes; ALONG: 1 if columns are contiguous.
+//   Y_PACK, DX_PACK: elements of an access to dy and to dx; X_WHOLE, Y_WHOLE, CHECK_ROWS: which bounds have to be checked.
+//   IS_MAXIMUM: 1 for maximum pooling; ZEROS: 1 if padding counts as zeros; BLOCKS: CTAs that must fit on an SM.
 
 constexpr int WINDOWS = COLS + BESIDE;
 constexpr int KEPT = WINDOW_H > STRIDE_H ? WINDOW_H - STRIDE_H : 0;

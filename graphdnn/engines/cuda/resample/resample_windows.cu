@@ -1,10 +1,18 @@
-// Averages over windows along one axis, pointwise operations, and averages over windows along that axis again. The
-// generated before(), between() and after() are the operations that wait for none, for one and for both of them; Held is
-// what a thread keeps of a pack from one to the next.
+// resample_windows computes averages over windows along one axis, pointwise operations, and averages over windows along the
+// same axis again (the gradient of local response normalization). The generated before(), between() and after() are the
+// operations that need none, one and both of the averages; Held has the values that a thread carries from one to the next.
 //
-// A block holds TILE elements of the axis, for COLUMNS packs beside each other, in shared memory. Where neighbours in
-// memory are neighbours in a window (ALONG) a thread has one pack of them; elsewhere TURNS elements of PACK pixels. Where
-// the axis is longer than TILE, a block writes OUTPUTS elements from BEFORE on: what is beside them serves their windows.
+// Tile:    TILE elements of the axis x COLUMNS vectors for a CTA, in shared memory. If the axis is longer than TILE, a CTA
+//          writes OUTPUTS elements from BEFORE on; the other elements only serve their windows.
+// Memory:  ALONG: the axis is contiguous, and a thread has one vector of PACK elements of it. Otherwise a thread has TURNS
+//          elements of the axis for each of PACK contiguous pixels.
+// Threads: TILE / (elements of a thread) threads cover the axis; each group of threads has its own vectors.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   TILE, COLUMNS, PACK, TURNS, OUTPUTS, BEFORE: see above; RANK: axes of the index space.
+//   WINDOW: elements of a window; BACK, BACK_AGAIN: elements of the first and second window before its position.
+//   PITCH: elements between rows of the tile in shared memory; BLOCKS: CTAs that must fit on an SM.
 
 constexpr int MARGIN = WINDOW - 1;  // zeros beside the tile
 constexpr int OWN = ALONG ? PACK : TURNS, LANES = TILE / OWN, SIDE = ALONG ? 1 : PACK;

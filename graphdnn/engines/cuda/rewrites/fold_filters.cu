@@ -1,6 +1,12 @@
-// Stride folding of filters: the filter taps of a convolution over pixels become taps over pixel pairs, with zeros where a pair
-// contains a pixel that has no tap. Folded filters are channels last: (k, taps of the other axes, pairs, pixel of a pair, c).
-// A thread writes one element.
+// fold_filters computes the stride folding of filters: taps of a convolution over pixels become taps over pixel pairs, with zeros
+// where a pair contains a pixel that has no tap.
+//
+// Tile:    one element of the folded filter for a thread.
+// Memory:  folded filters are channels last: (k, taps of the other axes, pairs, pixel of a pair, c).
+// Threads: threads are independent.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
 
 extern "C" __global__ void __launch_bounds__(THREADS) fold_filters(const __grid_constant__ Params p) {
     pdl_trigger();

@@ -1,5 +1,12 @@
-// Group packing of filters: the filters of several groups become the filters of one group, which read the channels of all
-// packed groups and have zeros for the channels of other groups. Packed filters are channels last. A thread writes one element.
+// pack_group_filters computes the group packing of filters: the filters of several groups become the filters of one group, which
+// read the channels of all packed groups and have zeros for the channels of other groups.
+//
+// Tile:    one element of the packed filter for a thread.
+// Memory:  packed filters are channels last: (k, taps, channels of all packed groups).
+// Threads: threads are independent.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
 
 extern "C" __global__ void __launch_bounds__(THREADS) pack_group_filters(const __grid_constant__ Params p) {
     pdl_trigger();

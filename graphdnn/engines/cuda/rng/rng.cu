@@ -1,5 +1,16 @@
-// Random numbers. A counter gives four elements that follow each other in row-major order; a thread draws LANES of
-// them, for WIDTH neighbours on the axis that is contiguous in memory.
+// rng writes random numbers by Philox 4x32-10: one counter yields four elements that are consecutive in row-major order.
+//
+// Tile:    LANES elements on the axis LANE_AXIS x WIDTH elements on the axis VECTOR_AXIS for a thread.
+// Memory:  numbers are stored in vectors of STORED elements. BITS: numbers are stored as bits along the lanes, and the results
+//          of the epilogue along the vector axis.
+// Threads: threads are independent; the grid strides over all tiles. AHEAD: operands of the epilogue are loaded one iteration
+//          before their use, while numbers are drawn.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   DISTRIBUTION: BERNOULLI, UNIFORM or NORMAL; RANK: axes of the index space.
+//   LANES: 1, 4 or 8; WIDTH: 1 or more; STORED: LANES or WIDTH; WHOLE: 1 if the lane axis is a multiple of LANES.
+//   BITS, AHEAD: flags, see above; BLOCKS: CTAs that must fit on an SM if AHEAD, otherwise 0.
 
 enum { BERNOULLI, UNIFORM, NORMAL };
 

@@ -1,10 +1,23 @@
-// Softmax: rows reduced again and again (STAGES times), each time after pointwise operations that know the results so
-// far, and at last written. The generated Stage<S> says what a stage computes and reduces; Held is what a thread keeps
-// of a pack from stage to stage, RowValues what is known of a row.
+// softmax reduces rows STAGES times (for instance maximum, then sum of exponentials) and writes the result. Each reduction
+// follows pointwise operations that use the earlier results.
 //
-// RUNS: elements come from shared memory and go there, as the block brings and sends them (softmax_runs.cuh).
-// HELD: the rows are in registers, SHARED: in shared memory, a Held for each pack; one read and one write. Otherwise
-// every stage reads them again.
+// Tile:    COLUMNS rows for a CTA.
+// Memory:  HELD: rows stay in registers, SHARED: rows stay in shared memory; both read x once. Otherwise each reduction reads
+//          x again. RUNS: the rows of a CTA are one contiguous run, which is staged in shared memory (softmax_runs.cuh).
+// Threads: LANES threads share a row; all of them know each reduced value.
+//
+// The generated text defines Stage<S> (elements, operator and result of reduction S), Held (the values of a vector that a
+// thread carries from one reduction to the next), RowValues (the reduced values of a row) and finish.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32 up to 1024; LANES: threads of a row, a power of two.
+//   VECTOR: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
+//   RANK: axes of the index space; KEPT: axes that count rows, 1 to RANK - 1.
+//   ALONG: 1 if a vector lies along a row; 0 if a vector spans VECTOR adjacent rows.
+//   BLOCKS: CTAs that must fit on an SM, 1 or more; it bounds the registers of a thread.
+//   EXACT: 1 if LANES * STEPS vectors are a whole row, so that no bound is checked.
+//   STAGES: reductions, 1 or 2. HELD, SHARED, RUNS: flags, see above.
+//   ON_THEIR_WAY: vectors of a thread whose loads are in flight together, 1 or more.
 
 // What a thread keeps of a pack that is not in its registers.
 __device__ __forceinline__ Held& kept_of(Count pack, Held& passed) {

@@ -1,8 +1,15 @@
-// The GEMMs of F(4x4, 3x3), one for each component of the transform: sums[component][row][column] over the input channels.
+// winograd_batched computes the GEMMs of F(4x4, 3x3), one for each component of the transform:
+// sums[component][row][column] = sum over the input channels of a[channel][row] * b[channel][column].
 //
-// Operands are packed as CTAs read them: a[row tile][component][channel][row] and b[column tile][component][channel][column],
-// with zeros past the end. The caller decides what rows and columns are.
-// Tile: TILE_M x TILE_N, TM x TN accumulators for a thread. Pipeline: STAGES stages of cp.async with TILE_K channels each.
+// Tile:     TILE_M x TILE_N for a CTA, TM x TN accumulators for a thread.
+// Pipeline: STAGES stages of cp.async with TILE_K channels each.
+// Memory:   operands are packed as CTAs read them: a[row tile][component][channel][row] and
+//           b[column tile][component][channel][column], with zeros past the end. The caller decides what rows and columns are.
+// Threads:  all threads load and multiply; there are no dedicated producer warps.
+//
+// Required constants (from the generator):
+//   TILE_M, TILE_N, TILE_K: extents of the CTA tile; TM, TN: extents of a thread's tile, divisors of TILE_M and TILE_N.
+//   THREADS: TILE_M * TILE_N / (TM * TN); CTAS_PER_SM: CTAs that must fit on an SM; GN: columns of a vector store.
 
 constexpr int STAGES = 4;
 constexpr int STAGE_A = TILE_K * TILE_M, STAGE_B = TILE_K * TILE_N;

@@ -1,5 +1,12 @@
-// Winograd filter transform: u[block of outer channels][...] of ALPHA x ALPHA components and inner channels (the GEMM sums over
-// the inner ones), with contiguous outer channels and zeros past the end.
+// winograd_filter computes the Winograd filter transform u = G g G^T of every 3 x 3 filter.
+//
+// Tile:    64 outer channels x THREADS / 64 inner channels for a CTA. The GEMM sums over inner channels.
+// Memory:  u is packed as the GEMM reads it, in blocks of BLOCK_OUTER outer channels, which are contiguous; zeros past the end.
+// Threads: a thread transforms the filter of one (outer, inner) pair.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 64; ALPHA: components along an axis, 4 or 6.
+//   BLOCK_OUTER: outer channels of a block of u; FLIP: 1 if the taps are reversed (data gradient).
 
 constexpr int OUTER = 64;
 

@@ -1,8 +1,15 @@
-// Winograd input transform: v[block of tiles][...] of ALPHA x ALPHA components and channels, with contiguous tiles. Tiles and
-// channels past the end are 0.
+// winograd_input computes the Winograd input transform v = B^T d B of every tile and channel.
 //
-// A thread transforms the tile of one channel. In channels-last images (TURNED) the lanes of a warp read CHANNELS contiguous
-// channels, and a transpose through shared memory makes the stores contiguous along the tiles.
+// Tile:    32 tiles of the image for a CTA's turn through shared memory.
+// Memory:  v is packed as the GEMM reads it, in blocks of BLOCK_TILES tiles, which are contiguous. Tiles and channels past the
+//          end are 0.
+// Threads: a thread transforms the tile of one channel. With TURNED (channels-last images) the lanes of a warp read CHANNELS
+//          contiguous channels, and a transpose through shared memory makes the stores contiguous along the tiles.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA; CHANNELS: contiguous channels of a warp, a divisor of THREADS; TURNED: flag, see above.
+//   ALPHA: components along an axis, 4 or 6; XI: ALPHA * ALPHA; BLOCK_TILES: tiles of a block of v.
+//   PROLOGUE: 1 if pointwise operations precede the transform.
 
 constexpr int TILES = 32, SLOTS = THREADS / CHANNELS;
 constexpr int PITCH = TURNED ? TILES + SLOTS / (THREADS / 32) : 1;  // no two lanes of a warp on one bank

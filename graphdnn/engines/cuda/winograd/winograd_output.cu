@@ -1,5 +1,12 @@
-// Winograd output transform of F(4x4, 3x3), and the epilogue. A thread has a tile of one channel, or of WIDTH contiguous
-// channels where CHANNELS_LAST; lanes follow the contiguous axis of the component sums.
+// winograd_output computes the Winograd output transform y = A^T m A of F(4x4, 3x3), and the epilogue.
+//
+// Tile:    one image tile of one channel for a thread, or of WIDTH contiguous channels if CHANNELS_LAST.
+// Memory:  component sums are [component][row][column]; the lanes of a warp follow the contiguous axis.
+// Threads: threads are independent; the grid strides over all tiles and channels.
+//
+// Required constants (from the generator):
+//   THREADS: threads of a CTA, a multiple of 32.
+//   WIDTH: channels of a vector, a power of two; CHANNELS_LAST: 1 for channels-last results.
 
 constexpr int W = CHANNELS_LAST ? WIDTH : 1;
 

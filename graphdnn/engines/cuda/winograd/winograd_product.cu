@@ -1,13 +1,19 @@
-// Winograd F(2x2, 3x3) in one kernel: the GEMMs of all 16 components, the output transform and the epilogue.
+// winograd_product computes Winograd F(2x2, 3x3) in one kernel: the GEMMs of all 16 components, the output transform and the
+// epilogue.
 //
-// Tile:     TILES tiles of the image x OUTER output channels, in all 16 components. Sixteen threads share a component; each
-//           thread has 8 x 16 accumulators.
-// Pipeline: two stages of STEP input channels. Transformed filters are packed as a CTA reads them,
-//             u[block of channels][channel][component][output channel],
-//           and come by cp.async. Image tiles come from memory too (v), or FROM_IMAGE each thread transforms the tile of one
-//           channel during the products of the previous channels: more instructions, but less traffic.
-// Epilogue: the components of a tile meet in shared memory. Where shared memory has room for this exchange beside the stages
-//           (APART), a CTA is persistent, and the loads of its next work tile overlap the epilogue of the current one.
+// Tile:     TILES tiles of the image x OUTER output channels, in all 16 components.
+// Pipeline: two stages of STEP input channels. Transformed filters come by cp.async. Image tiles (v) come by cp.async too, or
+//           with FROM_IMAGE each thread transforms the tile of one channel during the products of the previous channels, which
+//           costs instructions and saves traffic.
+// Memory:   filters are packed as a CTA reads them: u[block of channels][channel][component][output channel].
+// Threads:  sixteen threads share a component; each has 8 x 16 accumulators.
+// Epilogue: the components of a tile are exchanged through shared memory. If shared memory has room for this exchange beside the
+//           stages (APART), a CTA is persistent, and the loads of its next work tile overlap the epilogue of the current one.
+//
+// Required constants (from the generator):
+//   THREADS: XI * (TILES / 8) * (OUTER / 16), which is also STEP * TILES; XI: components, 16.
+//   BLOCK_TILES, BLOCK_OUTER: TILES and OUTER; WIDTH: channels of a vector store.
+//   CHANNELS_LAST, IMAGE_CHANNELS_LAST: layouts of result and image; FROM_IMAGE, APART: flags, see above.
 
 constexpr int TILES = BLOCK_TILES, OUTER = BLOCK_OUTER;
 constexpr int STEP = 8;                    // summed channels of a stage; there are two stages

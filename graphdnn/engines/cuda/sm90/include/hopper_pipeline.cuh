@@ -2,7 +2,7 @@
 //
 // Layout: a stage of an operand has rows of SWIZZLE_BYTES. TMA writes them, and wgmma reads them, with the 128-byte swizzle: the
 //         16-byte vector v of row r is at vector v ^ (r % 8).
-// Emulation: the second branch of __CUDA_ARCH__ has the same functions for the emulator of tests/emulator/.
+// Emulation: compiled as C++, the same functions call the emulator of tests/emulator/.
 
 struct TensorMap;                        // a kernel without tensor maps only declares it
 typedef unsigned int smem_addr_t;        // address in the shared-memory window
