@@ -194,7 +194,7 @@ UNMEASURED = Group(
         for direction, problem in (("fprop", fused_problem), ("dgrad", dgrad_problem), ("wgrad", wgrad_problem))
     ),
     by_default=False,
-    tune=40,
+    every_kernel=True,
 )
 FP32 = Group(
     "fp32",
