@@ -188,11 +188,12 @@ class _Contest:
     def _others(self, group: Group) -> Iterable[EngineConfig]:
         """Every kernel, or what a tuner would try: other engines, then other values of knobs."""
         count = group.tune if self.options.tune is None else self.options.tune
-        if not (group.every_kernel or count):
+        tries_kernels = group.every_kernel or self.options.every_kernel
+        if not (tries_kernels or count):
             return ()
         graph, filters = fuse(self.problem.graph), self.problem.filters or Filters()
         device = device_spec(self.device.engine_device)
-        if group.every_kernel:
+        if tries_kernels:
             return every_kernel(graph, device, filters)
         candidates = candidates_of(graph, device, HeurMode.B, filters, None, any_class=False, without=())
         return candidates.upcoming([], count)

@@ -9,27 +9,30 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from gpu.kernels import every_kernel
+from gpu import kernels
 from gpu.problem import Group, Problem
 from graphdnn import EngineConfig, ExecutionPlan, Filters, rank
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.fusion import fuse
 
 
-def prebuild(cases: Sequence[tuple[str, str]], device: DeviceSpec, processes: int) -> dict[str, int]:
+def prebuild(
+    cases: Sequence[tuple[str, str]], device: DeviceSpec, processes: int, *, every_kernel: bool = False
+) -> dict[str, int]:
     """Build the plans of cases in processes without a GPU context.
 
     Args:
         cases: Pairs of a group's name and a case's name.
         device: The device that the kernels are for.
         processes: The number of processes.
+        every_kernel: Whether each engine and each of its kernels is built as well, whatever the group says.
 
     Returns:
         How many plans were built, and how many could not be built, by "built" and "failed".
     """
     counts = {"built": 0, "failed": 0}
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        jobs = [pool.submit(_build, group, case, device) for group, case in cases]
+        jobs = [pool.submit(_build, group, case, device, every_kernel) for group, case in cases]
         for job in jobs:
             built, failed = job.result()
             counts["built"] += built
@@ -37,7 +40,7 @@ def prebuild(cases: Sequence[tuple[str, str]], device: DeviceSpec, processes: in
     return counts
 
 
-def _build(group_name: str, case_name: str, device: DeviceSpec) -> tuple[int, int]:
+def _build(group_name: str, case_name: str, device: DeviceSpec, every: bool) -> tuple[int, int]:
     """A failure is only counted here: measuring reports it with its reason."""
     from gpu.groups import GROUPS
 
@@ -50,7 +53,7 @@ def _build(group_name: str, case_name: str, device: DeviceSpec) -> tuple[int, in
     if not isinstance(problem, Problem):
         return 0, 0
     built = failed = 0
-    for config in _plans(problem, group, device):
+    for config in _plans(problem, device, every=every or group.every_kernel):
         try:
             ExecutionPlan(config)
             built += 1
@@ -59,10 +62,10 @@ def _build(group_name: str, case_name: str, device: DeviceSpec) -> tuple[int, in
     return built, failed
 
 
-def _plans(problem: Problem, group: Group, device: DeviceSpec) -> Iterator[EngineConfig]:
+def _plans(problem: Problem, device: DeviceSpec, *, every: bool) -> Iterator[EngineConfig]:
     try:
         yield rank(problem.graph, device, filters=problem.filters).best
     except Exception:
         return
-    if group.every_kernel:
-        yield from every_kernel(fuse(problem.graph), device, problem.filters or Filters())
+    if every:
+        yield from kernels.every_kernel(fuse(problem.graph), device, problem.filters or Filters())

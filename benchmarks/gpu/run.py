@@ -69,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="time N configurations that a tuner would try first beside each first choice; fp32 tries 4",
     )
+    parser.add_argument(
+        "--every-kernel", action="store_true", help="time each engine and each of its kernels beside the first choice"
+    )
     parser.add_argument("--alone", action="store_true", help="graphdnn without peers and without device copies")
     parser.add_argument(
         "--against", type=Path, metavar="DIR", help="compare with the files of an earlier run; exit 1 where slower"
@@ -93,14 +96,14 @@ class Runner:
         self.given, self.device = given, device
         self.about: dict[str, Any] = device.about() if device else {}
         repeats = given.repeats or (QUICK_REPEATS if given.quick else REPEATS)
-        self.options = Options(repeats=repeats, tune=given.tune, alone=given.alone)
+        self.options = Options(repeats=repeats, tune=given.tune, every_kernel=given.every_kernel, alone=given.alone)
 
     def prebuild(self, names: Sequence[str]) -> None:
         """Compile what ``group`` will measure."""
         assert self.device is not None
         start, device = time.monotonic(), device_spec(self.device.engine_device)
         pairs = [(name, case.name) for name in names for case in self._cases(GROUPS[name][0])]
-        counts = prebuild(pairs, device, self.given.prebuild)
+        counts = prebuild(pairs, device, self.given.prebuild, every_kernel=self.given.every_kernel)
         seconds = time.monotonic() - start
         print(f"{counts['built']} plans built before measuring, {counts['failed']} failed, {seconds:.0f} s", flush=True)
 
@@ -162,6 +165,7 @@ class Runner:
             left = max(options.deadline - time.monotonic(), 1.0)
             tune = [] if options.tune is None else [f"--tune={options.tune}"]
             tune += ["--alone"] if options.alone else []
+            tune += ["--every-kernel"] if options.every_kernel else []
             flags = [f"--cases={','.join(rest)}", f"--repeats={options.repeats}", f"--time-limit={left:.0f}"]
             return [sys.executable, str(SCRIPT), group.name, "--worker", *flags, *tune]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import fit_direct
@@ -17,6 +16,7 @@ from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.direct.direct import ENGINE
 from graphdnn.engines.cuda.direct.direct_wgrad import ENGINE as WGRAD
 from graphdnn.engines.cuda.direct.measured_tiles import FILE, MEASURED, MeasuredTiles
+from graphdnn.engines.cuda.direct.sliding_mma.shared_wavefronts import wavefronts
 from graphdnn.enums import KnobType
 
 H200 = device_spec("h200")
@@ -135,16 +135,23 @@ def test_every_table_says_device_date_and_pairs() -> None:
         assert all(table[name] for name in ("device", "date", "pairs", "what", "rows"))
 
 
+@pytest.mark.parametrize("table", ["tensor_core_times", "tensor_core_wgrad_times"])
+def test_constants_fit_their_pairs(table: str) -> None:
+    """No constant fits better by a tenth more or less, and a layer that was not fitted to is predicted."""
+    of_layers, constants = fit_direct.layers(table), fit_direct.written(table)
+    least = sum(fit_direct.away(pairs, constants) for pairs in of_layers.values())
+    for name, value in constants.items():
+        for factor in (1.1, 1 / 1.1):
+            changed = constants | {name: value * factor}
+            assert sum(fit_direct.away(pairs, changed) for pairs in of_layers.values()) > least, name
+    distances = [distance for _, distance in fit_direct.held_out(of_layers, constants).values()]
+    assert (sum(one * one for one in distances) / len(distances)) ** 0.5 < 0.16
+
+
 @pytest.mark.parametrize(
-    ("table", "read"),
-    [
-        ("tensor_core_times", lambda: MEASURED.tensor_core_arithmetic),
-        ("tensor_core_wgrad_times", lambda: MEASURED.tensor_core_wgrad_arithmetic),
-    ],
+    ("distance", "width", "expected"),
+    [(16, 16, 4), (32, 16, 8), (48, 16, 4), (128, 16, 32), (8, 8, 2), (16, 8, 4), (4, 4, 1), (128, 4, 32), (0, 4, 1)],
 )
-def test_constants_fit_their_pairs(table: str, read: Callable[[], float]) -> None:
-    """The constants are what benchmarks/fit_direct.py fits, and predict a layer that they were not fitted to."""
-    of_layers = fit_direct.layers(table)
-    assert read() == fit_direct.fit(of_layers)
-    distances = [away for _, away in fit_direct.held_out(of_layers).values()]
-    assert (sum(one * one for one in distances) / len(distances)) ** 0.5 < 0.2
+def test_wavefronts_of_a_load(distance: int, width: int, expected: int) -> None:
+    """Lanes ``distance`` bytes apart: 128 bytes a wavefront, unless banks conflict."""
+    assert wavefronts(tuple(lane * distance for lane in range(32)), width) == expected

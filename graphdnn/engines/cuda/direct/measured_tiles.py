@@ -63,8 +63,8 @@ class MeasuredTiles:
     tensor_core_wgrad: Mapping[Class, tuple[int, int, int, int]]  # warps, across, lines, blocks
     register_wgrad: Mapping[tuple[int, ...], RegisterTiles]
     classes: frozenset[Class]
-    tensor_core_arithmetic: float  # time of fprop and dgrad on tensor cores over their issue slots
-    tensor_core_wgrad_arithmetic: float  # the same of filter gradients
+    tensor_core_slots: Mapping[str, float]  # issue slots of fprop and dgrad on tensor cores, by what takes them
+    tensor_core_wgrad_slots: Mapping[str, float]  # the same of filter gradients
 
     @classmethod
     def read(cls, file: Path = FILE) -> MeasuredTiles:
@@ -106,8 +106,8 @@ class MeasuredTiles:
             gradient,
             registers,
             frozenset({*classes, *forward, *gradient, *others}),
-            float(tables["tensor_core_times"]["arithmetic"]),
-            float(tables["tensor_core_wgrad_times"]["arithmetic"]),
+            dict(tables["tensor_core_times"]["constants"]),
+            dict(tables["tensor_core_wgrad_times"]["constants"]),
         )
 
 

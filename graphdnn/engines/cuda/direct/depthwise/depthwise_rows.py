@@ -27,7 +27,6 @@ _MOST = 232  # registers of a thread, by the estimate
 _PRODUCTS = 3000  # of a thread, each an instruction of the text
 _WIDTHS = (4, 7)  # columns of a thread
 _MOST_ROWS = 7
-_MOST_TAPS = 9
 _THREADS = 256  # of a block
 _FEWER = 128  # of wide tiles of several rows: their registers leave room for an odd number of blocks of so many
 _AROUND = 130  # instructions of a thread beside its filters, loads and sums
@@ -58,18 +57,6 @@ def _registers(shape: Shape, v: int, tw: int) -> int:
     """Of a thread, about."""
     r = shape.problem.filter[0]
     return v * shape.problem.taps + r * tw * v + shape.wide(tw) * max(1, v * shape.in_bytes // 4) + 32
-
-
-def is_faster(shape: Shape) -> bool:
-    """Whether it beats a walk down the image: as measured for 16-bit images, 3 x 3 and smaller, that tiles divide."""
-    p = shape.problem
-    return (
-        shape.in_bytes == 2
-        and p.taps <= _MOST_TAPS
-        and p.groups % 2 == 0
-        and shape.in_piece >= 2 * 2
-        and bool(_widths(shape))
-    )
 
 
 def _widths(shape: Shape) -> list[int]:

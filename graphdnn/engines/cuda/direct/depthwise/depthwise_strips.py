@@ -21,7 +21,6 @@ from graphdnn.fusion.fused_graph import FusedOp
 
 _PIECE = 4  # bytes of channels that one access reads
 _WIDTHS = (8, 7)  # columns of a thread
-_TAPS = (5, 5)
 _ROWS = 14  # of a thread at least, unless they are asked for: it reads four more
 _THREADS, _FEWER = 256, 128  # of a block, and where multiprocessors have fewer than one such block
 _AHEAD, _ASKED = 2, 4  # rows under way, and asked for, while one is added
@@ -44,17 +43,6 @@ class Strips:
     threads: int  # of a block
     blocks: int  # of a multiprocessor, which registers are limited for
     ahead: int  # rows under way
-
-
-def is_faster(shape: Shape, device: DeviceSpec, tile: Strips, walk: float) -> bool:
-    """Whether it beats a walk through shared memory, predicted to take ``walk`` seconds: as measured for 5 x 5."""
-    return (
-        shape.in_bytes == 2
-        and shape.problem.filter == _TAPS
-        and tile.v * shape.in_bytes == _PIECE
-        and shape.columns % tile.tw == 0
-        and seconds(shape, tile, device) < walk
-    )
 
 
 def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Strips:

@@ -87,19 +87,6 @@ def serves(op: FusedOp, shape: Shape) -> bool:
     )
 
 
-def is_faster(shape: Shape) -> bool:
-    """Whether it beats rings in shared memory: as measured for 16-bit images that tiles divide."""
-    p, tile = shape.problem, _dividing(shape)
-    if tile is None or p.groups % 2:
-        return False
-    known = MEASURED.register_wgrad[p.filter]
-    if known.most_columns is not None and shape.columns > known.most_columns:
-        return False
-    tiles = p.n * (shape.columns // tile[0]) * (shape.rows // tile[1])
-    is_narrow = min(shape.in_piece, shape.out_piece) < _PIECE or {shape.in_bytes, shape.out_bytes} != {2}
-    return not is_narrow and tiles * p.groups // 2 >= known.least_threads
-
-
 def _dividing(shape: Shape) -> tuple[int, int] | None:
     """Columns and rows of a tile that divides the image."""
     known = MEASURED.register_wgrad.get(shape.problem.filter)
