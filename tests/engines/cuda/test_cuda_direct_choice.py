@@ -27,7 +27,7 @@ UNMEASURED = [
     (f"wgrad x=f16[64,128,56,56]nhwc dy=f16[64,128,56,56]nhwc dw={G4[3:]} pad=2", WGRAD, 2),
     (f"conv x=f16[64,144,56,56]nhwc w={DW9} pad=4", ENGINE, 2),
     (f"dgrad dy=f16[64,144,56,56]nhwc w={DW9} dx=[64,144,56,56] pad=4", ENGINE, 2),
-    ("conv x=f16[64,128,56,56]nhwc w=f16[128,2,3,3] pad=1", ENGINE, 2),
+    ("conv x=f16[64,128,56,56]nhwc w=f16[128,2,3,3] pad=1", ENGINE, 1),
     ("conv x=f16[64,128,56,56]nhwc w=f16[128,8,3,3] pad=1", ENGINE, 2),
 ]
 
@@ -37,9 +37,10 @@ def test_where_nobody_measured_the_model_decides(text: str, engine: Engine, kern
     task = Task(fused(operations(text)), H200)
     settings = [engine.settings({KnobType.KERNEL_CFG: value}) for value in (0, 1, kernel)]
     chosen, multiply_adds, asked = (engine.cost(task, knobs).seconds for knobs in settings)
-    assert chosen == asked < multiply_adds
+    assert chosen == asked <= multiply_adds
     names = [engine.compile(task, knobs).name for knobs in settings]
-    assert names[0] == names[2] != names[1]
+    assert names[0] == names[2]
+    assert (names[0] != names[1]) is (kernel != 1)
 
 
 @pytest.mark.parametrize("size", [7, 14, 56])
@@ -55,17 +56,6 @@ def test_bytes_are_left_to_the_ring() -> None:
     text = "conv x=i8[32,192,32,32]nhwc w=i8[192,1,5,5]nhwc pad=2 compute=i32 out=i8"
     task = Task(fused(operations(text)), H200)
     assert "__direct_" in ENGINE.compile(task, ENGINE.defaults()).name
-
-
-@pytest.mark.parametrize("which", ["dgrad", "wgrad"])
-def test_a_measured_engine_stays_the_choice(which: str) -> None:
-    """Where another engine was timed and tensor cores were not, a prediction of theirs does not take its place."""
-    text = {
-        "dgrad": "dgrad dy=f16[64,256,28,28]nhwc w=f16[256,8,3,3] dx=[64,256,56,56] pad=1 stride=2",
-        "wgrad": "wgrad x=f16[64,256,56,56]nhwc dy=f16[64,256,28,28]nhwc dw=[256,8,3,3] pad=1 stride=2",
-    }[which]
-    engine = WGRAD if which == "wgrad" else ENGINE
-    assert "__direct_" in engine.compile(Task(fused(operations(text)), H200), engine.defaults()).name
 
 
 # Odd and even filters, both strides, dilations, images narrower than a filter, groups of 2, 4 and 8 channels.

@@ -30,7 +30,8 @@ _MOST_ROWS = 7
 _THREADS = 256  # of a block
 _FEWER = 128  # of wide tiles of several rows: their registers leave room for an odd number of blocks of so many
 _AROUND = 130  # instructions of a thread beside its filters, loads and sums
-_STARTING = 0.3e-6  # seconds until the first loads are there
+_FREE_TAPS, _CROWDED = 9, 50.0  # taps whose filters crowd out no other register, and taps that double the instructions
+_STARTING = 0.5e-6  # seconds until the first loads are there
 _ALONE = 3.0  # times the issue slots that a thread's instructions take where nothing else hides their waits
 _THREADS_BUSY = 768  # of a multiprocessor that keep memory busy
 _COPY_SHARE = 0.85  # of the data sheet's bandwidth that a copy reaches
@@ -102,6 +103,7 @@ def seconds(shape: Shape, tile: Rows, device: DeviceSpec) -> float:
     wide = shape.wide(tile.tw)
     loads = (tile.rows + p.filter[0] - 1) * wide * (v + 5)
     instructions = _AROUND + 20 * v + loads + tile.rows * tile.tw * (v * (p.taps + 3.5) + 3)
+    instructions *= 1 + max(0, p.taps - _FREE_TAPS) / _CROWDED
     resident = tile.blocks * tile.threads
     count = p.n * -(-shape.rows // tile.rows) * -(-shape.columns // tile.tw) * (p.groups // v)
     rounds = count / (device.sm_count * resident)

@@ -34,7 +34,7 @@ _PRODUCTS = 5000  # of a thread and tile, each an instruction of the text
 _THREADS, _REGISTERS = 512, 128  # of a block, and of a thread, where these are enough
 _FEWER, _MORE = 256, 255
 _AROUND = 60  # instructions of a tile beside its loads and products
-_WAITING = 1.25  # of the issue slots that its instructions take
+_WAITING = 1.6  # of the issue slots that its instructions take
 _RESIDENT = 65536  # registers of a multiprocessor
 _STARTING = 1.2e-6  # seconds until the first rows are there, and until blocks have met
 _LAUNCHED = 1.0e-6  # of the sum of parts
@@ -89,8 +89,7 @@ def serves(op: FusedOp, shape: Shape) -> bool:
 
 def _dividing(shape: Shape) -> tuple[int, int] | None:
     """Columns and rows of a tile that divides the image."""
-    known = MEASURED.register_wgrad.get(shape.problem.filter)
-    tiles = known.tiles if known else ()
+    tiles = MEASURED.register_wgrad.get(shape.problem.filter, ())
     return next(((w, h) for w, h in tiles if shape.columns % w == shape.rows % h == 0), None)
 
 

@@ -24,13 +24,14 @@ from graphdnn.engines.cuda.direct.direct_operands import PackedFilter, Sides
 from graphdnn.engines.cuda.direct.direct_shape import Shape
 from graphdnn.engines.cuda.direct.measured_tiles import MEASURED, class_of
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Wishes, padded_bytes
-from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import COPY_SHARE, issue_share, overlapped
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import COPY_SHARE, issue_share, overlapped, whole_sectors
 from graphdnn.engines.cuda.direct.sliding_mma.shared_wavefronts import wavefronts
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
 TILE = 4  # output columns of a tile
+_OPERAND_SLOTS = 22.0  # issue slots to assemble a filter operand: addresses, comparisons and loads of two elements
 _PRODUCT_SLOTS = 4.0  # issue slots that an mma.m16n8k16 keeps the tensor cores busy
 _TILES = 16  # of a warp
 _MOST_REGISTERS = 230  # by the estimate
@@ -192,7 +193,7 @@ def _slots(shape: Shape, walk: Walk, slots: Mapping[str, float]) -> float:
     loads = 2 * chunks * rows_in * wavefronts(lanes, 4 * walk.pairs) * slots["wavefront"]
     results = shape.out_rows * walk.pairs * slots["row"]
     of_step = products + loads + results + slots["iteration"] / walk.lines
-    return (walk.rows + shape.extra) * of_step + operands * slots["filter"]
+    return (walk.rows + shape.extra) * of_step + operands * _OPERAND_SLOTS
 
 
 def seconds(
@@ -210,7 +211,8 @@ def seconds(
     share = issue_share(min(walk.blocks, per_sm) * walk.warps, walk.warps)
     arithmetic = per_sm * walk.warps * _slots(shape, walk, slots) / (issue * share)
     pixels_in = shape.rows * shape.in_rows * shape.step_w(TILE) / TILE
-    moved = pixels_in * shape.in_bytes + shape.rows * shape.out_rows * shape.out_bytes
+    read = pixels_in * shape.in_bytes * whole_sectors(walk.channels * shape.in_bytes)
+    moved = read + shape.rows * shape.out_rows * shape.out_bytes
     memory = (p.n * shape.columns * shape.channels_out * moved + shape.others) / (device.bandwidth * COPY_SHARE)
     return overlapped(arithmetic, memory)
 

@@ -21,7 +21,7 @@ from graphdnn.engines.cuda.direct.direct_fields import image_fields
 from graphdnn.engines.cuda.direct.direct_shape import Shape
 from graphdnn.engines.cuda.direct.measured_tiles import MEASURED, class_of
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Wishes, padded_bytes, parts_of
-from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import COPY_SHARE, issue_share, overlapped
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import COPY_SHARE, issue_share, overlapped, whole_sectors
 from graphdnn.engines.cuda.direct.sliding_mma.shared_wavefronts import wavefronts
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -179,7 +179,8 @@ def seconds(
     pixels_in = shape.rows * shape.columns * p.stride[0] * p.stride[1]
     images = p.n * shape.channels_out * (pixels_in * shape.in_bytes + shape.rows * shape.columns * shape.out_bytes)
     partial = 8.0 * parts * p.taps * shape.group_in * shape.channels_out  # written, and read by the sum
-    memory = (images + partial) / (device.bandwidth * COPY_SHARE)
+    read = images * whole_sectors(_CHANNELS * walk.warps * shape.in_bytes)
+    memory = (read + partial) / (device.bandwidth * COPY_SHARE)
     return overlapped(steps * _slots(shape, walk, slots) / (issue * share), memory)
 
 
