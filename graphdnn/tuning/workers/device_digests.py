@@ -14,9 +14,9 @@ import numpy as np
 from graphdnn.analysis.random_operands import fill
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device.profiles import DeviceSpec
+from graphdnn.engines.cuda.codegen.included_files import file_text
 from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.parameters import Packed
-from graphdnn.engines.cuda.codegen.source import file_text
 from graphdnn.plan.cuda_runtime import Prepared, Runtime
 
 _PARAMS = struct.Struct("<QqQ")  # address, bytes, address of the sum

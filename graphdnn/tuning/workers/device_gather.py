@@ -16,9 +16,9 @@ import numpy as np
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import Array
+from graphdnn.engines.cuda.codegen.included_files import file_text
 from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.parameters import Packed
-from graphdnn.engines.cuda.codegen.source import file_text
 from graphdnn.engines.host.memory import axes_of
 from graphdnn.plan.cuda_runtime import Prepared, Runtime
 

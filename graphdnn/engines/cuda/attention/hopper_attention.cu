@@ -24,6 +24,9 @@
 //   SCALES_IN_EXPONENT                  whether p.factor multiplies the scores in the exponent instead of in `score_mod`
 //   types Query (of q and k) and Value (of v and the probabilities): half_t or bfloat_t
 
+#include "pdl.cuh"
+#include "hopper_pipeline.cuh"
+
 constexpr int TILE_M = 64 * CONSUMER_WARPGROUPS, THREADS = 128 * (CONSUMER_WARPGROUPS + 1);
 constexpr int SLABS_QK = (HEAD_DIM_PADDED + 63) / 64, SLABS_V = (VALUE_DIM_PADDED + 63) / 64;  // 128-byte slabs of a head
 constexpr int Q_BYTES = SLABS_QK * TILE_M * SWIZZLE_BYTES;

@@ -223,7 +223,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"attention__hopper_{tile.name}_{depth}x{columns}__{op.name}"
     text = kernel_text(
         name,
-        ["pdl.cuh", "hopper_pipeline.cuh", "hopper_attention.cu"],
+        ["hopper_attention.cu"],
         parameters=parameters.text,
         functions=(*functions.text, scores, wgmma_rs_text(value, columns, True)),
         constants={

@@ -20,6 +20,11 @@
 //   SCORE_VEC_WIDTH, OUT_VEC_WIDTH      elements of a call of `score_mod` and of `epilogue` (1 or 2)
 //   types Query (of q and k) and Value (of v and the probabilities): half_t or bfloat_t
 
+#include "pdl.cuh"
+#include "direct_copy.cuh"
+#include "ldmatrix.cuh"
+#include "mma.cuh"
+
 constexpr int WARPS = THREADS / 32, MMA_TILES_M = TILE_M / WARPS / 16;  // 16-row MMA tiles of a warp
 constexpr int MMA_TILES_N = TILE_N / 8, MMA_TILES_V = VALUE_DIM_PADDED / 8;
 // Bytes of a row: an odd multiple of 16, so that ldmatrix has no bank conflicts.

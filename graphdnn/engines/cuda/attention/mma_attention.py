@@ -102,7 +102,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     first, last = fused.attention.first, fused.attention.last
     text = kernel_text(
         name,
-        ["pdl.cuh", "direct_copy.cuh", "ldmatrix.cuh", "mma.cuh", "mma_attention.cu"],
+        ["mma_attention.cu"],
         parameters=parameters.text,
         functions=functions.text,
         constants={

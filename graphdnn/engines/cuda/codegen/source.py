@@ -1,44 +1,31 @@
 """Kernel text: headers, generated struct, constants and functions, and kernel files as one text for the compiler.
 
-The text includes no file by name, so it identifies the kernel completely.
+Kernel files name what they need by ``#include`` lines; ``included_files.py`` resolves the lines. The text includes no
+file by name, so it identifies the kernel completely.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from graphdnn.cuda.nvrtc import KernelText
+from graphdnn.engines.cuda.codegen.included_files import Joined, file_names, file_text
 
-_KERNELS = Path(__file__).parents[1]  # a kernel lies beside the engine that launches it
 _HEADERS = ("types.cuh", "values.cuh", "arithmetic.cuh", "power.cuh", "activations.cuh")
 _KEPT = 512  # texts
 
 
-@cache
-def _places() -> dict[str, str]:
-    """Where each text lies: names are unique, whichever folder they are in."""
-    return {
-        name: os.path.join(folder, name)
-        for folder, _, names in os.walk(_KERNELS)
-        for name in names
-        if name.endswith((".cu", ".cuh"))
-    }
-
-
-@cache
-def file_text(name: str) -> str:
-    with open(_places()[name], encoding="utf-8") as file:
-        return file.read()
+def include(name: str) -> str:
+    """The line that includes a header among generated functions."""
+    return f'#include "{name}"\n'
 
 
 @cache
 def _headers() -> tuple[str, Any]:
-    """What every text begins with, and a digest that has read it: hashing it each time would be half a plan's time."""
+    """The start of every text, and a digest that has read it: to hash it each time would be half a plan's time."""
     text = "\n".join(map(file_text, _HEADERS))
     return text, hashlib.sha256(text.encode())
 
@@ -51,7 +38,7 @@ def common_headers() -> str:
 def prepare() -> None:
     """Read all texts, a megabyte: one by one they would be a part of the first plans."""
     _headers()
-    for name in _places():
+    for name in file_names():
         file_text(name)
 
 
@@ -62,18 +49,29 @@ def kernel_text(
     parameters: str,
     functions: Sequence[str],
     constants: Mapping[str, int | bool | str],
+    variants: Mapping[str, int] | None = None,
 ) -> KernelText:
-    """``files`` follow the generated functions. ``constants``: numbers become ``constexpr``, strings name types.
+    """The text of a kernel.
 
     The name ends with a digest of the text, so that it is one text's and stays the same from run to run.
+
+    Args:
+        name: The name without the digest.
+        files: The files with the entries, after the generated functions. Their ``#include`` lines are resolved.
+        parameters: The text of ``struct Params``.
+        functions: Generated functions, and ``include`` lines of headers that the functions need.
+        constants: Numbers become ``constexpr``, strings name types.
+        variants: Macros that choose among the headers of a file.
     """
     # With the types of constants: a number and a truth value are equal, and are not the same constant.
     values = tuple(constants.values())
     types = tuple(map(type, values))
-    key = name, tuple(files), parameters, tuple(functions), tuple(constants), values, types
+    chosen = tuple(variants.items()) if variants else ()
+    key = name, tuple(files), parameters, tuple(functions), tuple(constants), values, types, chosen
     found = _texts.get(key)
     if found is None:
-        preamble = "".join(_constant(key, value) for key, value in constants.items())
+        macros = "".join(f"#define {macro} {value:d}\n" for macro, value in chosen)
+        preamble = macros + "".join(_constant(key, value) for key, value in constants.items())
         made = _joined(name, files, (parameters, preamble, *functions))
         if len(_texts) >= _KEPT:
             _texts.clear()
@@ -86,10 +84,19 @@ _texts: dict[tuple[object, ...], KernelText] = {}  # another shape's is the same
 
 def _joined(name: str, files: Sequence[str], generated: Sequence[str]) -> KernelText:
     headers, known = _headers()
-    own = "\n".join(("", *generated, *map(file_text, files)))
+    own = "\n".join(("", *_pieces(files, generated)))
     digest = known.copy()
     digest.update(own.encode())
     return KernelText(f"{name}__{digest.hexdigest()[:8]}", headers + own)
+
+
+def _pieces(files: Sequence[str], generated: Sequence[str]) -> Iterator[str]:
+    """Generated text and files in order, each file once."""
+    joined = Joined(_HEADERS)
+    for text in generated:
+        yield from joined.of_text(text) if text.startswith("#include") else (text,)
+    for file in files:
+        yield from joined.of_file(file)
 
 
 def _constant(name: str, value: int | bool | str) -> str:

@@ -9,6 +9,9 @@
 //   THREADS: threads of a CTA, a multiple of 32.
 //   WIDTH: elements of a vector; AXIS: its logical axis; ORDER: logical axis of each axis in memory order, a permutation of 0 to 5.
 
+#include "coordinates.cuh"
+#include "col2im_pixel.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS, 4) col2im(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
     for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {

@@ -9,6 +9,8 @@
 //   THREADS: threads of a CTA, a multiple of 32.
 //   RANK: axes of the matrix; SPATIAL: spatial axes, 3; WIDTH: elements of a vector; DIMENSION: see above, -1 to SPATIAL - 1.
 
+#include "fast_division.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS) im2col(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
     for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {

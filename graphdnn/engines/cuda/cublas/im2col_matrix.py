@@ -108,7 +108,7 @@ def add_im2col(steps: LaunchSequence, roles: Roles, image: TensorSpec, channels_
     dimensions = ", ".join(str(moves[name][0] if name in moves else -1) for name in axes)
     text = kernel_text(
         f"im2col__v{width}r{len(axes)}",
-        ["fast_division.cuh", "im2col.cu"],
+        ["im2col.cu"],
         parameters=parameters.text,
         functions=[f"constexpr int DIMENSION[] = {{{dimensions}}};\n"],
         constants={
@@ -157,7 +157,7 @@ def add_col2im(steps: LaunchSequence, roles: Roles, columns: Strides, place: int
     listed = ", ".join(map(str, order))
     text = kernel_text(
         f"col2im__v{width}__{steps.op.name}",
-        ["fast_division.cuh", "coordinates.cuh", "col2im_pixel.cuh", "col2im.cu"],
+        ["col2im.cu"],
         parameters=parameters.text,
         functions=[
             f"constexpr int ORDER[] = {{{listed}}};\n",

@@ -90,7 +90,7 @@ def _launch(pieces: Sequence[Copy], tag: str, device: DeviceSpec) -> Launch:
     several = f"p{number}" if number > 1 else ""
     text = kernel_text(
         f"movement__copy_b{size}r{rank}u{unroll}{several}__{tag}",
-        ["pdl.cuh", "fast_division.cuh", "movement_copy.cu"],
+        ["movement_copy.cu"],
         parameters=parameters.text,
         functions=[_source(number)],
         constants={

@@ -29,7 +29,6 @@ _WIDEST = 16  # bytes of an access
 _TILE = {1: 128, 2: 64, 4: 32, 8: 32}  # elements, by bytes
 _TILE_THREADS = 128
 _LEAST_TILE = 32  # bytes; axes that are shorter leave most of a tile empty
-_FILES = "pdl.cuh", "fast_division.cuh"
 _BYTE, _SQUARE, _WORD_BYTES = 8, 32, 4  # bits of a byte and along a square; bytes along it
 _ODD_BYTES = 4  # that neighbours on a side have in common at most, where rows begin anywhere in a word
 _FLAT = 1.5  # times as long as a tile's side an axis may be that a tile has the whole of
@@ -106,7 +105,7 @@ def _tile(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, devic
     _add_axes(parameters, outer)
     text = kernel_text(
         f"movement__tile_b{size}r{len(outer)}v{x_pack}v{y_pack}__{tag}",
-        [*_FILES, "movement_tile.cu"],
+        ["movement_tile.cu"],
         parameters=parameters.text,
         functions=[],
         constants={
@@ -156,7 +155,7 @@ def _odd(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device
     flat = ("x" if is_flat_x else "") + ("y" if is_flat_y else "")
     text = kernel_text(
         f"movement__odd_{flat}_b{size}r{len(outer)}__{tag}",
-        [*_FILES, "movement_odd.cu"],
+        ["movement_odd.cu"],
         parameters=parameters.text,
         functions=[],
         constants={
@@ -212,7 +211,7 @@ def _run(x: TensorSpec, y: TensorSpec, block: Block, size: int, tag: str, device
         _add_axes(parameters, outer)
         text = kernel_text(
             f"movement__run_{flat}_b{size}r{len(outer)}__{tag}",
-            [*_FILES, "movement_run.cu"],
+            ["movement_run.cu"],
             parameters=parameters.text,
             functions=[],
             constants={
@@ -254,7 +253,7 @@ def _zip(
     _add_axes(parameters, outer)
     text = kernel_text(
         f"movement__zip_{flat}_b{size}a{a.size}r{len(outer)}__{tag}",
-        [*_FILES, "movement_zip.cu"],
+        ["movement_zip.cu"],
         parameters=parameters.text,
         functions=[],
         constants={
@@ -292,7 +291,7 @@ def turned_bits(x: TensorSpec, y: TensorSpec, block: Block, tag: str, device: De
     _add_axes(parameters, outer)
     text = kernel_text(
         f"movement__bits_r{len(outer)}__{tag}",
-        [*_FILES, "movement_bits.cu"],
+        ["movement_bits.cu"],
         parameters=parameters.text,
         functions=[],
         constants={

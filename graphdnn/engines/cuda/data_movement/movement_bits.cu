@@ -7,6 +7,9 @@
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32. RANK: the other axes; WORDS: flag, see above.
 
+#include "pdl.cuh"
+#include "fast_division.cuh"
+
 constexpr int SIDE = 32;
 
 // Word i of x's memory, which may end inside it.

@@ -8,6 +8,9 @@
 //   THREADS: threads of a CTA, a multiple of 32.
 //   UNROLL: items of a thread at a time, 1 or more; RANK: axes of a piece, 1 or more; PIECES: sources, 1 or more.
 
+#include "pdl.cuh"
+#include "fast_division.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS) movement_copy(const __grid_constant__ Params p) {
     pdl_wait();
     int piece = 0;

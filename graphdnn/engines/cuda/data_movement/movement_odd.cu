@@ -10,6 +10,9 @@
 //   THREADS: threads of a CTA, a multiple of 32.
 //   PACK: items of 16 bytes; ROW: the most items of a tile row; RANK: the other axes; FLAT_X, FLAT_Y: flags, see above.
 
+#include "pdl.cuh"
+#include "fast_division.cuh"
+
 constexpr int BATCH = 6;  // accesses under way at once
 constexpr int PITCH = ROW + PACK;
 

@@ -9,6 +9,9 @@
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32. PACK: items of a vector; RANK: the other axes; OF_X: flag, see above.
 
+#include "pdl.cuh"
+#include "fast_division.cuh"
+
 constexpr int BATCH = 4;  // accesses under way at once
 
 extern "C" __global__ void __launch_bounds__(THREADS) movement_run(const __grid_constant__ Params p) {

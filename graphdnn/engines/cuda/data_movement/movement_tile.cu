@@ -10,6 +10,9 @@
 //   TILE: extent of a tile; X_PACK, Y_PACK: items of a vector of x and of y, divisors of TILE.
 //   SKEW: items, see above; RANK: the other axes.
 
+#include "pdl.cuh"
+#include "fast_division.cuh"
+
 constexpr int BATCH = 8;  // accesses under way at once
 
 __device__ __forceinline__ int tile_row(int b) { return b * TILE + b / Y_PACK * SKEW; }

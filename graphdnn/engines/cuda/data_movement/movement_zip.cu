@@ -9,6 +9,9 @@
 //   THREADS: threads of a CTA, a multiple of 32.
 //   PACK: items of a vector; A: extent of axis a, small; UNROLL: tiles of a thread, 1 or more; RANK: the other axes.
 
+#include "pdl.cuh"
+#include "fast_division.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS) movement_zip(const __grid_constant__ Params p) {
     pdl_wait();
     const Count first = (Count)blockIdx.x * (THREADS * UNROLL) + threadIdx.x, count = (Count)p.count;

@@ -10,6 +10,9 @@
 //   CHANNELS: channels of a thread or a CTA; PACK: channels of a vector, 1 if channels are not contiguous.
 //   AT_N, AT_C, AT_ROW, AT_COLUMN: positions of the axes in the memory order of y, a permutation of 0 to 3.
 
+#include "coordinates.cuh"
+#include "grid_sample.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample(const __grid_constant__ Params p) {
     for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < (Count)p.count; i += (Count)gridDim.x * THREADS) {
         int at[4];

@@ -103,7 +103,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     name = f"grid_sample__{''.join(map(str, order))}"
     text = kernel_text(
         name,
-        ["fast_division.cuh", "coordinates.cuh", "grid_sample.cuh", "grid_sample.cu"],
+        ["grid_sample.cu"],
         parameters=parameters.text,
         functions=[_store("y", y)],
         constants={
@@ -186,7 +186,7 @@ def _boxes(op: GridSampleBackward) -> Launch:
     _add_pieces(parameters, op)
     text = kernel_text(
         "grid_sample_boxes",
-        ["pdl.cuh", "grid_sample.cuh", "grid_sample_pieces.cuh", "grid_sample_boxes.cu"],
+        ["grid_sample_boxes.cu"],
         parameters=parameters.text,
         functions=(),
         constants={"THREADS": _THREADS, **_PIECE, "Compute": COMPUTE_TYPE[op.compute_type]},
@@ -203,11 +203,10 @@ def _image(op: GridSampleBackward) -> Launch:
         parameters.integer(field, value)
     _add_pieces(parameters, op)
     pack = _pack(op.dy, op.dx)
-    sums = "grid_sample_packs.cuh" if pack > 1 else "grid_sample_pixels.cuh"
-    files = ("pdl.cuh", "grid_sample.cuh", "grid_sample_pieces.cuh", "grid_sample_listing.cuh", sums)
     text = kernel_text(
         "grid_sample_image",
-        [*files, "grid_sample_image.cu"],
+        ["grid_sample_image.cu"],
+        variants={"PACKED_CHANNELS": pack > 1},
         parameters=parameters.text,
         functions=[_store("dx", op.dx)],
         constants={
@@ -234,7 +233,7 @@ def _grid(op: GridSampleBackward) -> Launch:
     parameters.table({"count": count, "magic_rows": magic(rows), "magic_columns": magic(columns)})
     text = kernel_text(
         "grid_sample_grid",
-        ["pdl.cuh", "fast_division.cuh", "grid_sample.cuh", "grid_sample_grid.cu"],
+        ["grid_sample_grid.cu"],
         parameters=parameters.text,
         functions=[_store("dgrid", op.dgrid)],
         constants={

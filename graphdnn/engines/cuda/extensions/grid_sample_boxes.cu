@@ -8,6 +8,10 @@
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32. PIECE_ROWS, PIECE_COLUMNS: extents of a piece; their product is 32.
 
+#include "pdl.cuh"
+#include "grid_sample.cuh"
+#include "grid_sample_pieces.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_boxes(const __grid_constant__ Params p) {
     pdl_trigger();
     const unsigned int piece = blockIdx.x * (THREADS / 32) + threadIdx.x / 32, pieces = (unsigned int)p.pieces;

@@ -8,6 +8,10 @@
 // Required constants (from the generator):
 //   THREADS: threads of a CTA; SLICES: threads of a position, a divisor of THREADS; PACK: channels of a vector, 1 or more.
 
+#include "pdl.cuh"
+#include "fast_division.cuh"
+#include "grid_sample.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_grid(const __grid_constant__ Params p) {
     pdl_trigger();
     pdl_wait();

@@ -10,6 +10,18 @@
 // Required constants (from the generator):
 //   THREADS: TILE_ROWS * TILE_COLUMNS; TILE_COLUMNS: 32; BLOCKS: CTAs that must fit on an SM.
 //   CHANNELS: channels of a thread or a CTA; PACK: channels of a vector, 1 if channels are not contiguous.
+//
+// Variants (from the generator): PACKED_CHANNELS: 1: a thread adds vectors of channels; 0: single elements.
+
+#include "pdl.cuh"
+#include "grid_sample.cuh"
+#include "grid_sample_pieces.cuh"
+#include "grid_sample_listing.cuh"
+#if PACKED_CHANNELS
+#include "grid_sample_packs.cuh"
+#else
+#include "grid_sample_pixels.cuh"
+#endif
 
 struct Listed {
     int place, many;  // before this thread's, and in all

@@ -1,5 +1,7 @@
 // Positions that meet a tile of the image, and a warp's part of the tile.
 
+#include "grid_sample.cuh"
+
 struct Listing {
     int lefts[THREADS], tops[THREADS];
     Index offsets[THREADS];  // of what their channels send back

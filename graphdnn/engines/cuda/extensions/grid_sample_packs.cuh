@@ -1,6 +1,8 @@
 // What a row of pixels sums where channels are neighbours in memory: SLOTS lanes share a pixel, each with a pack of its
 // channels, so that they read a line together. AT_ONCE pixels side by side are served at a time.
 
+#include "grid_sample_listing.cuh"
+
 constexpr int SLOTS = CHANNELS / PACK, AT_ONCE = 32 / SLOTS, TOGETHER = 4;
 
 struct Sums {

@@ -1,5 +1,7 @@
 // What a row of pixels sums where channels are apart: a lane has a pixel, and some channels of it.
 
+#include "grid_sample_listing.cuh"
+
 struct Sums {
     Compute sum[CHANNELS] = {};
 

@@ -80,7 +80,7 @@ def _add_pad(steps: LaunchSequence, tiles: Tiles, role: str, spec: TensorSpec, p
     parameters.integers("source_size", space.sizes[4:])
     text = kernel_text(
         "fft_pad",
-        ["fast_division.cuh", "coordinates.cuh", "fft_pad.cu"],
+        ["fft_pad.cu"],
         parameters=parameters.text,
         functions=(),
         constants={
@@ -138,7 +138,7 @@ def _add_crop(steps: LaunchSequence, tiles: Tiles, role: str, place: int) -> Non
     listed = ", ".join(map(str, order))
     text = kernel_text(
         f"fft_crop__v{width}__{steps.op.name}",
-        ["fast_division.cuh", "coordinates.cuh", "fft_crop.cu"],
+        ["fft_crop.cu"],
         parameters=parameters.text,
         functions=[
             f"constexpr int ORDER[] = {{{listed}}};\n",

@@ -10,6 +10,9 @@
 //   WIDTH: elements of a vector; AXIS: its logical axis; ORDER: logical axis of each axis in memory order, a permutation of 0 to 5.
 //   OUTER, INNER: logical axes that the planes count; SIGN: 1 or -1, the direction in which elements follow the planes.
 
+#include "fast_division.cuh"
+#include "coordinates.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS) fft_crop(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
     for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {

@@ -8,6 +8,8 @@
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32. SIGN: 1 or -1; REVERSED: 1 to reverse the order of a plane, see above.
 
+#include "coordinates.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS) fft_pad(const __grid_constant__ Params p) {
     const Count count = (Count)p.count, step = (Count)gridDim.x * THREADS;
     for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < count; i += step) {

@@ -5,6 +5,8 @@
 //
 // The direction says what is summed (SUMS of each element at once, and once more where SWEEPS), and what that is for.
 
+#include "channel_planes_variant.cuh"
+
 constexpr int WARPS = THREADS / 32, AT_ONCE = 64 / (int)sizeof(Stored) > 1 ? 64 / (int)sizeof(Stored) : 1;
 
 extern __shared__ uint4 line_words[];

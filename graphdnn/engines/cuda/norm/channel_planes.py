@@ -33,6 +33,7 @@ _LEAST_PACK = 4  # bytes
 _BLOCKS = 2  # that share a multiprocessor, where they can
 _PAIR = 16  # bytes of two sums at most
 _MOST_WIDTH = 8  # elements of a thread, each with factors of its own
+_IN_CTA, _IN_CLUSTER, _IN_WORKSPACE = 0, 1, 2  # PLANES_MEET of channel_planes_variant.cuh
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,32 +83,26 @@ class Planes:
         name: str,
         parameters: Parameters,
         functions: Sequence[str],
-        direction: str,
         constants: Mapping[str, bool | str],
+        *,
+        is_backward: bool,
     ) -> None:
-        """``direction``: the file that says what is found of the rows."""
+        """Add the launch. ``is_backward``: a gradient."""
         rows, sizes = self.rows, self.rows.space.sizes
         fields = {"images": sizes[-1], "packs": self.packs, "plane": self.plane, "channels": self.planes}
         for field, value in (fields | {"elements": sizes[-1] * self.plane}).items():
             parameters.integer(field, value)
         images = sizes[0] if self.is_of_groups else 1
-        files = ["channel_planes_one_cta.cuh", "channel_planes.cuh", "norm_channel_planes.cu"]
+        meet = _IN_WORKSPACE if self.is_divided else _IN_CLUSTER if self.parts > 1 else _IN_CTA
         if self.is_divided:
-            files = ["channel_planes_workspace.cuh", "channel_planes.cuh", "norm_channel_planes_split.cu"]
             parameters.integer("parts", self.parts)
             pair = f"Vec<{constants['Compute']}, 2>"
             for field, count in (("partial", self.parts), ("joined", 1)):
                 parameters.scratch(field, pair, steps.allocate(count * images * self.planes * _PAIR))
-        elif self.parts > 1:
-            files = [
-                "channel_planes_cluster.cuh",
-                "channel_planes.cuh",
-                "channel_planes_cluster_combine.cuh",
-                "norm_channel_planes.cu",
-            ]
         text = kernel_text(
             name,
-            ["pdl.cuh", direction, *files],
+            ["norm_channel_planes_split.cu" if self.is_divided else "norm_channel_planes.cu"],
+            variants={"NORM_BACKWARD": is_backward, "PLANES_MEET": meet},
             parameters=parameters.text,
             functions=functions,
             constants={

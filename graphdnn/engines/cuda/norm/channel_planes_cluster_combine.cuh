@@ -1,5 +1,7 @@
 // What blocks of a cluster found becomes what all of them did.
 
+#include "channel_planes.cuh"
+
 // Two sums of each of the block's rows become those of all parts.
 __device__ __forceinline__ void over_parts(const Params& p, int part, Compute* inbox, Compute (*found)[CHANNELS]) {
     constexpr int COUNT = 2 * CHANNELS, SENT = COUNT * PARTS;

@@ -21,7 +21,7 @@ from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
-from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
+from graphdnn.engines.cuda.codegen.source import include, kernel_text
 from graphdnn.engines.cuda.norm.channel_groups import groups_of
 from graphdnn.engines.cuda.norm.channel_planes import Planes, are_channels, planes_of
 from graphdnn.engines.cuda.norm.norm_backward_functions import Functions
@@ -31,7 +31,7 @@ from graphdnn.engines.cuda.norm.norm_operands import Operands, direction, of_row
 from graphdnn.engines.cuda.norm.persistent import Residence
 from graphdnn.engines.cuda.norm.persistent_rows import resident
 from graphdnn.engines.cuda.norm.row_gradient import RowWalk, row_walk_of
-from graphdnn.engines.cuda.reduction.reduction_kernels import Fold, generate_fold
+from graphdnn.engines.cuda.reduction.reduction_kernels import Fold, FoldKind, generate_fold
 from graphdnn.engines.cuda.reduction.row_threads import Rows, Tile, divided, held, rows_of, rows_text
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.fusion.fused_graph import FusedOp
@@ -135,7 +135,7 @@ class _Backward(Functions):
         sums = FusedOp(op.index, op.rule, anchor, op.prologue, (), None, op.inputs, outputs, ())
         fold = Fold(
             name=name,
-            files=("sums.cuh", "norm_sums.cuh"),
+            kind=FoldKind.NORM_GRADIENTS,
             streamed=(anchor.x, anchor.dy),
             beside=tuple(beside),
             extents=extents,
@@ -159,8 +159,8 @@ class _Backward(Functions):
         sums = tuple(self.sums)
         outputs = tuple(t for t in op.outputs if t.uid in written)
         alone = FusedOp(op.index, op.rule, anchor, (), (), None, sums, outputs, ())
-        files = ("sums.cuh", "norm_partial_sums.cuh")
-        fold = Fold("norm_parts", files, streamed=sums, extents=anchor.scale.extents, finish=finish, parts=2)
+        kind = FoldKind.NORM_PARTIAL_SUMS
+        fold = Fold("norm_parts", kind, streamed=sums, extents=anchor.scale.extents, finish=finish, parts=2)
         self.steps.include(generate_fold(alone, device, fold), alone)
 
     def _hold(self, tile: Tile) -> None:
@@ -168,9 +168,7 @@ class _Backward(Functions):
         functions = [*self.take(parameters), self.finish(parameters), *self.application(parameters, [])]
         self.rows.parameters(parameters)
         exact = {"EXACT": tile.lanes * tile.steps == self.rows.packs, **tile.bounds()}
-        text = self._text(
-            ["pdl.cuh", "norm_register_rows.cuh", "norm_backward_rows.cu"], parameters, functions, tile, exact
-        )
+        text = self._text(["norm_backward_rows.cu"], parameters, functions, tile, exact)
         blocks = -(-self.rows.row_packs // tile.columns)
         self.steps.add_early(Launch(text, "norm_backward_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
@@ -196,10 +194,10 @@ class _Backward(Functions):
         scale.result("scale", anchor.scale, compute)
         functions = [
             *rows_text(),
-            file_text("norm_backward.cuh"),
-            file_text("streaming.cuh"),
+            include("norm_backward.cuh"),
+            include("streaming.cuh"),
             *self.take(parameters, is_stored=True, is_fetched=False),
-            file_text("norm_backward_cache.cuh"),
+            include("norm_backward_cache.cuh"),
             scale.function("scale_at", "Compute (&scale)[VECTOR]"),
             self.finish_row(parameters, rows, self.parameter_gradients())[0],
             *self.application(parameters, [], is_concluded=True),
@@ -234,30 +232,30 @@ class _Backward(Functions):
             assert spec is not None
             known.result(f"channel.{field}", spec, compute)
         functions = [
-            file_text("channel_planes_elements.cuh"),
-            file_text("norm_backward.cuh"),
-            file_text("streaming.cuh"),
+            include("channel_planes_elements.cuh"),
+            include("norm_backward.cuh"),
+            include("streaming.cuh"),
             "struct Channel {\n    Compute mean[1], inverse[1], scale[1];\n};\n",
             known.function("of_channel", "Channel& channel"),
             self.finish_row(parameters, left, written, kept)[0],
             *self.take(parameters, is_stored=True, is_fetched=False),
-            file_text("norm_backward_cache.cuh"),
+            include("norm_backward_cache.cuh"),
             self.body(parameters, is_streamed=True, is_concluded=True),
         ]
         name = f"norm_backward__{self.rows.text()}_{planes.text()}__{self.steps.op.name}"
         constants: dict[str, bool | str] = {"CENTERED": True, "PAST_L1": True, "Compute": compute}
-        planes.launch(self.steps, name, parameters, functions, "channel_planes_backward.cuh", constants)
+        planes.launch(self.steps, name, parameters, functions, constants, is_backward=True)
 
     def _reside(self, residence: Residence) -> None:
         parameters = Parameters(self.steps.workspace_offsets)
         functions = [
             *rows_text(),
-            file_text("norm_backward.cuh"),
-            file_text("streaming.cuh"),
+            include("norm_backward.cuh"),
+            include("streaming.cuh"),
             *self.application(parameters, [], is_streamed=True),
             self.finish(parameters),
             *self.take(parameters, is_stored=True),
-            file_text("norm_backward_cache.cuh"),
+            include("norm_backward_cache.cuh"),
         ]
         name = f"norm_backward__{self.rows.text()}_{residence.text()}__{self.steps.op.name}"
         constants: dict[str, bool | str] = {
@@ -265,8 +263,7 @@ class _Backward(Functions):
             "Compute": self.operands.compute,
             "PAST_L1": True,  # as measured; forward it costs what it gains here
         }
-        direction = "norm_persistent_backward.cuh"
-        residence.launch(self.steps, name, self.rows, parameters, functions, direction, constants)
+        residence.launch(self.steps, name, self.rows, parameters, functions, constants, is_backward=True)
 
     def _text(
         self,
@@ -281,7 +278,7 @@ class _Backward(Functions):
             name,
             files,
             parameters=parameters.text,
-            functions=[*rows_text(), file_text("norm_backward.cuh"), *functions],
+            functions=[*rows_text(), include("norm_backward.cuh"), *functions],
             constants={
                 **self.rows.constants(),
                 **tile.constants(),

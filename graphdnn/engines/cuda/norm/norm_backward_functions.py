@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
-from graphdnn.engines.cuda.codegen.source import file_text
+from graphdnn.engines.cuda.codegen.source import include
 from graphdnn.engines.cuda.norm.norm_forward_functions import Known
 from graphdnn.engines.cuda.norm.norm_operands import Operands, of_rows, of_thread
 from graphdnn.engines.cuda.norm.persistent import stored_text, take_text
@@ -75,7 +75,7 @@ class Functions:
             program.hand("pack.x.data", anchor.x)
             program.hand("pack.g.data", anchor.dy)
             kept = stored_text({"x": anchor.x, "g": anchor.dy}, rows.width)
-            return [file_text("packed_words.cuh"), kept, take_text(program, ["x", "g"], is_fetched=is_fetched)]
+            return [include("packed_words.cuh"), kept, take_text(program, ["x", "g"], is_fetched=is_fetched)]
         program.result("pack.x", anchor.x, compute)
         program.result("pack.g", anchor.dy, compute)
         if self.is_scaled_along:

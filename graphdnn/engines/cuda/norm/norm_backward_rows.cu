@@ -13,6 +13,9 @@
 //   BLOCKS: CTAs that must fit on an SM, 1 or more; it bounds the registers of a thread.
 //   EXACT: 1 if LANES * STEPS vectors are a whole row, so that no bound is checked.
 
+#include "pdl.cuh"
+#include "norm_register_rows.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_backward_rows(const __grid_constant__ Params p) {
     pdl_trigger();
     pdl_wait();

@@ -9,6 +9,14 @@
 //   THREADS: threads of a CTA, 256 or 512; BLOCKS: CTAs that must fit on an SM.
 //   CHANNELS: rows of a CTA; VECTOR: elements of a vector, 1 to 8; RANK: axes of the index space.
 //   IN_CLUSTERS and OF_PLACES come from the channel_planes_*.cuh file of the variant and of the direction.
+//
+// Variants (from the generator): see channel_planes_variant.cuh.
+
+#include "pdl.cuh"
+#include "channel_planes.cuh"
+#if PLANES_MEET == 1
+#include "channel_planes_cluster_combine.cuh"
+#endif
 
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) norm_channel_planes(const __grid_constant__ Params p) {
     __shared__ Compute found[2][CHANNELS];  // sums of rows

@@ -14,6 +14,9 @@
 //   CHANNELS: rows of a CTA; VECTOR: elements of a vector, 1 to 8; RANK: axes of the index space.
 //   ROW_RANK: axes that count rows: 1 for channels, 3 for groups, which are (image, group, element of the group).
 
+#include "pdl.cuh"
+#include "channel_planes.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) channel_planes_partials(const __grid_constant__ Params p) {
     __shared__ Compute found[2][CHANNELS];
     pdl_trigger();

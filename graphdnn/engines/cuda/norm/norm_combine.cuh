@@ -1,5 +1,9 @@
 // What the threads of blocks that stay found of their rows becomes one, in a fixed order.
 
+#include "norm_persistent_direction.cuh"
+#include "grid_barrier.cuh"
+#include "norm_span.cuh"
+
 constexpr int BLOCK_ROWS = COLUMNS * ROW_WIDTH, WARPS = THREADS / 32;
 constexpr int JOINERS = THREADS / BLOCK_ROWS < WARPS ? THREADS / BLOCK_ROWS : WARPS;  // threads that join a row's blocks
 constexpr int BATCH = sizeof(Compute) == 8 ? 2 : 5;  // parts that a thread joins at once, half of those it loads

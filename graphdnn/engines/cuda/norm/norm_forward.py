@@ -18,7 +18,7 @@ from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
-from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
+from graphdnn.engines.cuda.codegen.source import include, kernel_text
 from graphdnn.engines.cuda.norm.channel_groups import groups_of
 from graphdnn.engines.cuda.norm.channel_planes import Planes, are_channels, planes_of
 from graphdnn.engines.cuda.norm.norm_forward_functions import Functions, Known
@@ -202,7 +202,7 @@ class Forward(Functions):
         self.rows.parameters(parameters)
         text = kernel_text(
             _name(self.steps.op, self.rows, tile.text()),
-            ["pdl.cuh", "norm_register_rows.cuh", "norm_rows.cu"],
+            ["norm_rows.cu"],
             parameters=parameters.text,
             functions=functions,
             constants={**self._constants(tile), "EXACT": tile.lanes * tile.steps == self.rows.packs},
@@ -228,7 +228,7 @@ class Forward(Functions):
             "PAST_L1": False,
             "Compute": operands.compute,
         }
-        residence.launch(steps, name, rows, parameters, functions, "norm_persistent_forward.cuh", constants)
+        residence.launch(steps, name, rows, parameters, functions, constants, is_backward=False)
 
     def lie_in_planes(self, planes: Planes) -> None:
         """By blocks that have neighbouring channels."""
@@ -236,7 +236,7 @@ class Forward(Functions):
         whole = Forward(self.steps, operands, planes.channel_rows, (None, None))
         channel, body = whole.channel(parameters), self.streamed(parameters)
         functions = [
-            file_text("channel_planes_elements.cuh"),
+            include("channel_planes_elements.cuh"),
             *self.stored(parameters, is_fetched=False),
             "struct Channel {\n    Compute scale[1], bias[1];\n};\n",
             whole.finish_row(parameters)[0],
@@ -246,7 +246,7 @@ class Forward(Functions):
         ]
         name = _name(self.steps.op, self.rows, planes.text())
         constants: dict[str, bool | str] = {"CENTERED": True, "PAST_L1": False, "Compute": operands.compute}
-        planes.launch(self.steps, name, parameters, functions, "channel_planes_forward.cuh", constants)
+        planes.launch(self.steps, name, parameters, functions, constants, is_backward=False)
 
     def moments(self, division: Division) -> None:
         """Find the statistics."""

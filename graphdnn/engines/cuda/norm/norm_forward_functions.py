@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
-from graphdnn.engines.cuda.codegen.source import file_text
+from graphdnn.engines.cuda.codegen.source import include
 from graphdnn.engines.cuda.norm.norm_operands import Operands, of_thread
 from graphdnn.engines.cuda.norm.persistent import stored_text, take_text
 from graphdnn.engines.cuda.reduction.row_threads import Rows, rows_text
@@ -38,13 +38,13 @@ class Functions:
             return [*rows_text(), *self.stored(parameters, is_fetched=True)]
         program = self._taken(parameters)
         program.result("pack.x", self.operands.anchor.x, self.operands.compute)
-        return [*rows_text(), file_text("norm_forward.cuh"), program.function("take", "Elements& pack")]
+        return [*rows_text(), include("norm_forward.cuh"), program.function("take", "Elements& pack")]
 
     def stored(self, parameters: Parameters, *, is_fetched: bool) -> list[str]:
         """x as it is kept: in its own type."""
         program, x = self._taken(parameters), self.operands.anchor.x
         program.hand("pack.x.data", x)
-        files = [file_text(name) for name in ("norm_forward.cuh", "streaming.cuh", "packed_words.cuh")]
+        files = [include(name) for name in ("norm_forward.cuh", "streaming.cuh", "packed_words.cuh")]
         return [*files, stored_text({"x": x}, self.rows.width), take_text(program, ["x"], is_fetched=is_fetched)]
 
     def _taken(self, parameters: Parameters) -> Program:

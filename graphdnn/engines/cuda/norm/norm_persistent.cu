@@ -19,6 +19,10 @@
 //   ROUNDS: 1 if there are more tiles than run at once; EARLY: vectors that stay in registers, 0 or more.
 //   STORED_BYTES: size of Stored, by which the host computes the shared memory.
 
+#include "pdl.cuh"
+#include "norm_span.cuh"
+#include "norm_combine.cuh"
+
 static_assert(sizeof(Stored) == STORED_BYTES, "the host counts as the compiler does");
 
 struct Group {

@@ -16,6 +16,8 @@
 //   EXACT: 1 if LANES * STEPS vectors are a whole row, so that no bound is checked.
 //   COLUMNS: rows of a tile, a power of two. JOINERS: threads of a CTA of norm_parameters.
 
+#include "pdl.cuh"
+
 constexpr int PARTS = LANES > 32 ? LANES / 32 : 1;  // of a row, by warps
 constexpr int JOINED = PARTS > 16 ? 32 : PARTS > 8 ? 16 : PARTS > 4 ? 8 : PARTS > 2 ? 4 : PARTS;  // a power of two
 constexpr int SUMS = 2;                             // those of the bias and of the scale

@@ -14,6 +14,9 @@
 //   EXACT: 1 if LANES * STEPS vectors are a whole row, so that no bound is checked.
 //   CENTERED: 1 if a mean is subtracted; 0 for RMS normalization.
 
+#include "pdl.cuh"
+#include "norm_register_rows.cuh"
+
 constexpr int SHARE = (ROW_WIDTH + LANES - 1) / LANES;  // rows whose statistics a thread stores
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __grid_constant__ Params p) {

@@ -120,10 +120,11 @@ class Residence:
         rows: Rows,
         parameters: Parameters,
         functions: Sequence[str],
-        direction: str,
         constants: Mapping[str, bool | str],
+        *,
+        is_backward: bool,
     ) -> None:
-        """``direction``: the file that says what is found of the rows."""
+        """Add the launch. ``is_backward``: a gradient."""
         is_split = self.splits > 1
         rows.parameters(parameters)
         turns, longer = divmod(-(-rows.packs // self.tile.lanes), self.splits)
@@ -148,7 +149,8 @@ class Residence:
                 parameters.nothing(field, kind)
         text = kernel_text(
             name,
-            ["pdl.cuh", "grid_barrier.cuh", direction, "norm_span.cuh", "norm_combine.cuh", "norm_persistent.cu"],
+            ["norm_persistent.cu"],
+            variants={"NORM_BACKWARD": is_backward},
             parameters=parameters.text,
             functions=functions,
             constants={

@@ -61,7 +61,7 @@ class RowWalk:
         parameters.scratch("partial", str(constants["Compute"]), steps.allocate(self.partial_bytes))
         text = kernel_text(
             name,
-            ["pdl.cuh", "norm_row_gradient.cu"],
+            ["norm_row_gradient.cu"],
             parameters=parameters.text,
             functions=functions,
             constants={

@@ -11,6 +11,8 @@
 //   RANK: axes of the index space, 1 or more; WIDTH: elements of a vector, 1 or more.
 //   PAIRS, WRAPS, REVERSED: flags, see above.
 
+#include "pdl.cuh"
+
 __device__ __forceinline__ void place(const Params& p, Count i, int (&at)[RANK]) {
     if constexpr (WRAPS) i *= WIDTH;
     #pragma unroll

@@ -257,7 +257,7 @@ def element_launch(
     parameters.integers("size", sizes)
     text = kernel_text(
         name,
-        ["pdl.cuh", "pointwise.cu"],
+        ["pointwise.cu"],
         parameters=parameters.text,
         functions=[*headers, *written.functions],
         constants={

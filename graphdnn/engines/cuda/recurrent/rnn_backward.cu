@@ -11,6 +11,12 @@
 //   KEPT_GRADIENTS: gate gradients of a unit: GATES, or 4 for a GRU.
 //   THREADS: threads of a CTA; TILE: extent of a tile; DEPTH: elements of a K chunk; KEPT_THERE: flag, see above.
 
+#include "grid_barrier.cuh"
+#include "rnn_rows.cuh"
+#include "rnn_states.cuh"
+#include "rnn_cells.cuh"
+#include "rnn_tile.cuh"
+
 // Where the product for a sequence reads in turn s: the row that was done before, -1 for none.
 __device__ __forceinline__ int row_done(const Params& p, int s, int t, int b, bool back) {
     if (s < (int)p.steps) return row_before(p, t, b, !back);

@@ -11,7 +11,7 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.recurrent.rnn_matmuls import Products
-from graphdnn.engines.cuda.recurrent.rnn_network import TILE, TILED_FILES, Network, Values, rows_of
+from graphdnn.engines.cuda.recurrent.rnn_network import TILE, Network, Values, rows_of
 from graphdnn.engines.cuda.recurrent.rnn_operands import found_of, gradients, storage
 from graphdnn.engines.cuda.recurrent.rnn_requirements import rnn_needs, waiting_cost
 from graphdnn.fusion.fused_graph import FusedOp
@@ -85,7 +85,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, p
     tiled = network.tiles(1, rnn.gates)
     text = kernel_text(
         f"rnn_backward__{rnn.cell.name.lower()}",
-        [*TILED_FILES, "rnn_backward.cu"],
+        ["rnn_backward.cu"],
         parameters=parameters.text,
         functions=[],
         constants={

@@ -2,6 +2,8 @@
 // value reads until it is there. Four values of 16 bits are written at once, as one word that nobody sees in part. (Rounding
 // to 16 bits never gives a NaN of these bits.)
 
+#include "mma.cuh"
+
 constexpr unsigned int ABSENT = 0xffffffffu;
 
 __device__ __forceinline__ uint4 load_shared_words(const uint4* from) {

@@ -8,6 +8,9 @@
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32. ABSENT (rnn_exchange.cuh): a word that no pair of states has.
 
+#include "rnn_states.cuh"
+#include "rnn_exchange.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS, 4) rnn_fill(const __grid_constant__ Params p) {
     const long long width = p.directions * p.hidden, layer_words = (p.batch + p.rows) * width / 2;
     const long long all = p.layers * layer_words, first_words = p.batch * width / 2;

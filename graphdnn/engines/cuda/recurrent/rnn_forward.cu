@@ -12,6 +12,12 @@
 //   THREADS: threads of a CTA; TILE: extent of a tile; DEPTH: elements of a K chunk; KEPT_THERE: flag, see above.
 //   SKIP: 1 if the layer has no input matrix and x is added to each gate.
 
+#include "grid_barrier.cuh"
+#include "rnn_rows.cuh"
+#include "rnn_states.cuh"
+#include "rnn_cells.cuh"
+#include "rnn_tile.cuh"
+
 __device__ __forceinline__ Compute state_before(const Params& p, int direction, int row, int b, int unit) {
     if (row >= 0)
         return widen<Compute>(p.out[p.out_at + row * p.out_stride[0] + (direction * p.hidden + unit) * p.out_stride[1]]);

@@ -14,7 +14,7 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.recurrent.rnn_matmuls import ANY, PLAIN, Products
-from graphdnn.engines.cuda.recurrent.rnn_network import TILE, TILED_FILES, Network, Values, rows_of
+from graphdnn.engines.cuda.recurrent.rnn_network import TILE, Network, Values, rows_of
 from graphdnn.engines.cuda.recurrent.rnn_operands import enter, entered, states, storage
 from graphdnn.engines.cuda.recurrent.rnn_requirements import half_needs, rnn_needs, waiting_cost
 from graphdnn.engines.cuda.rng import rng
@@ -81,7 +81,7 @@ def _layer(
     tiled = network.tiles(rnn.gates, 1)
     text = kernel_text(
         f"rnn_forward__{rnn.cell.name.lower()}",
-        [*TILED_FILES, "rnn_forward.cu"],
+        ["rnn_forward.cu"],
         parameters=parameters.text,
         functions=[],
         constants={

@@ -26,9 +26,6 @@ _THREADS = 256
 _RUNS = 64  # of steps with one number of sequences, in a launch
 _BLOCKS_PER_SM = 8
 TILE, DEPTH = 16, 128  # sequences and units of a tile; values that come into shared memory at once
-TILED_FILES = (
-    "pdl.cuh", "grid_barrier.cuh", "rnn_rows.cuh", "rnn_states.cuh", "rnn_cells.cuh", "rnn_tile.cuh",
-)  # fmt: skip
 _PARTS = 4  # of the threads of a tile, which share the values
 _PACK, _WIDEST = 32, 8  # bytes and elements of a thread
 

@@ -1,6 +1,9 @@
 // Operands of a warp whose units are summed over: neighbours along k are 16 bytes of a lane, as they lie in memory. Both operands
 // have the same order, and the sum does not care.
 
+#include "rnn_rows.cuh"
+#include "rnn_exchange.cuh"
+
 struct Turn { int start, batch; };
 
 // Step `s` in the order in which a direction takes them; none behind the last.

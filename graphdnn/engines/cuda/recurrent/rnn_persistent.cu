@@ -13,6 +13,11 @@
 //   BLOCKS_OF_K: blocks of 32 values of K for a warp, 1 or more; WHOLE: 1 if they cover the hidden size exactly.
 //   STAGED: flag, see above; SKIP: 1 if the layer has no input matrix and x is added to each gate.
 
+#include "rnn_states.cuh"
+#include "rnn_cells.cuh"
+#include "rnn_exchange.cuh"
+#include "rnn_operands.cuh"
+
 constexpr int COLUMNS = GATES * UNITS, TILES = COLUMNS / 8, PITCH = COLUMNS + 4, WARPS = THREADS / 32;
 constexpr int TAIL = BLOCKS_OF_K == 1 ? 1 : BLOCKS_OF_K / 2;
 constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread

@@ -42,7 +42,6 @@ _FILL_BLOCKS_PER_SM = 8
 _STEP = 2.4e-6  # seconds, as measured on an H200
 GROWTH = 2.0**13  # of errors: values of 16 bits are handed on where others hand on FLOAT
 _ID = "cuda_rnn_persistent"
-FILES = ("mma.cuh", "rnn_rows.cuh", "rnn_states.cuh", "rnn_cells.cuh", "rnn_exchange.cuh", "rnn_operands.cuh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,7 @@ def fill(
         parameters.integer(field, value)
     text = kernel_text(
         "rnn_fill",
-        ["rnn_states.cuh", "rnn_exchange.cuh", "rnn_fill.cu"],
+        ["rnn_fill.cu"],
         parameters=parameters.text,
         functions=[],
         constants={"THREADS": THREADS, "State": state},
@@ -175,7 +174,7 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
     name = f"rnn_resident__{rnn.cell.name.lower()}_{shape.text()}"
     text = kernel_text(
         name,
-        [*FILES, "rnn_persistent.cu"],
+        ["rnn_persistent.cu"],
         parameters=parameters.text,
         functions=["#define QUICK\n"],
         constants={

@@ -13,6 +13,12 @@
 //   THREADS: threads of a CTA, 256; UNITS: units of a CTA, 16 or 32; ROWS: sequences of a CTA, 8, 16 or 32.
 //   WARP_UNITS: blocks of 32 units of a warp; AT_ONCE: a divisor or a multiple of WARP_UNITS; STAGED: flag, see above.
 
+#include "rnn_rows.cuh"
+#include "rnn_states.cuh"
+#include "rnn_cells.cuh"
+#include "rnn_exchange.cuh"
+#include "rnn_operands.cuh"
+
 constexpr int TILES = UNITS / 8, PITCH = UNITS + 4, WARPS = THREADS / 32, BLOCKS_OF_K = GATES * WARP_UNITS;
 constexpr int TAIL = AT_ONCE == 1 ? 1 : AT_ONCE > WARP_UNITS ? WARP_UNITS : AT_ONCE / 2;
 constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread

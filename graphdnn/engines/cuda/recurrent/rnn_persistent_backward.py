@@ -16,7 +16,7 @@ from graphdnn.engines.cuda.recurrent.rnn_backward import add_entering
 from graphdnn.engines.cuda.recurrent.rnn_matmuls import Products
 from graphdnn.engines.cuda.recurrent.rnn_network import Network, Values, rows_of
 from graphdnn.engines.cuda.recurrent.rnn_operands import gradients, storage
-from graphdnn.engines.cuda.recurrent.rnn_persistent import FILES, GROWTH, THREADS, Shape, fill, fitting, resident_needs
+from graphdnn.engines.cuda.recurrent.rnn_persistent import GROWTH, THREADS, Shape, fill, fitting, resident_needs
 from graphdnn.engines.cuda.recurrent.rnn_requirements import waiting_cost
 from graphdnn.enums import DataType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
@@ -66,7 +66,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, s
     gradients(network, parameters, op, layer, leaving)
     text = kernel_text(
         f"rnn_resident_backward__{rnn.cell.name.lower()}_{shape.text()}",
-        [*FILES, "rnn_persistent_backward.cu"],
+        ["rnn_persistent_backward.cu"],
         parameters=parameters.text,
         functions=["#define QUICK\n"],
         constants={

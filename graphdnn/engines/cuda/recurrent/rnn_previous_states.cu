@@ -8,6 +8,9 @@
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32. WIDTH: elements of a vector, a power of two that divides the hidden size.
 
+#include "rnn_rows.cuh"
+#include "rnn_states.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS, 4) rnn_previous_states(const __grid_constant__ Params p) {
     const int hidden = (int)p.hidden, t = (int)blockIdx.x, packs = hidden / WIDTH;
     const int start = first_row(p, t), count = sequences(p, t) * packs;

@@ -96,7 +96,7 @@ def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Value
     width = gcd(outputs.width(network.steps, hidden), to.width(network.steps, hidden), _WIDEST)
     text = kernel_text(
         "rnn_previous_states",
-        ["rnn_rows.cuh", "rnn_states.cuh", "rnn_previous_states.cu"],
+        ["rnn_previous_states.cu"],
         parameters=parameters.text,
         functions=[],
         constants={

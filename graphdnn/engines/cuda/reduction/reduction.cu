@@ -14,6 +14,25 @@
 //   WIDTH: elements of a vector; UNROLL: vectors of a thread whose loads are in flight together, 1 or more.
 //   KEPT, REDUCED: numbers of kept and reduced axes; ROWS: operands of an element; PARTS: accumulators of a result.
 //   ALONG, SPLIT: flags, see above; FINISH: results that finish stores at once; BLOCKS_PER_SM: CTAs that must fit on an SM.
+//
+// Variants (from the generator): FOLD: 0: an operator of cuDNN; 1: sums and sums of squares; 2: gradients of batch
+// normalization; 3: gradients of a normalization; 4: partial sums of those gradients.
+
+#include "pdl.cuh"
+#if FOLD == 0
+#include "reduction_operator.cuh"
+#else
+#include "sums.cuh"
+#endif
+#if FOLD == 1
+#include "genstats.cuh"
+#elif FOLD == 2
+#include "bn_weights.cuh"
+#elif FOLD == 3
+#include "norm_sums.cuh"
+#elif FOLD == 4
+#include "norm_partial_sums.cuh"
+#endif
 
 constexpr int KT = THREADS / RT, WARPS = THREADS / 32, AXES = KEPT + REDUCED;
 constexpr int OUT = ALONG ? 1 : WIDTH;  // results of a thread

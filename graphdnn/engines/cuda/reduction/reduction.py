@@ -7,7 +7,7 @@ from graphdnn.engines.cuda.codegen.cost import memory_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE
-from graphdnn.engines.cuda.reduction.reduction_kernels import Fold, generate_fold
+from graphdnn.engines.cuda.reduction.reduction_kernels import Fold, FoldKind, generate_fold
 from graphdnn.engines.engine import needs_rule
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Reduction
@@ -19,7 +19,7 @@ def generate_reduction(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     compute = COMPUTE_TYPE[anchor.compute_type]
     fold = Fold(
         name=f"reduction_{anchor.spec.operator.name.lower()}",
-        files=("reduction_operator.cuh",),
+        kind=FoldKind.OPERATOR,
         streamed=(anchor.x,),
         extents=anchor.y.extents,
         finish=lambda steps, program: steps.finish(program, "acc[0]", compute),

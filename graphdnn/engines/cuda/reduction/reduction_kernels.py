@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from math import prod
 
 from graphdnn.device.profiles import DeviceSpec
@@ -39,12 +40,22 @@ _PACK_BYTES = 16
 _PLAIN = 32  # bytes of a thread's results, in arithmetic
 
 
+class FoldKind(IntEnum):
+    """The sums of a fold: FOLD of reduction.cu."""
+
+    OPERATOR = 0
+    SUMS_OF_SQUARES = 1
+    BATCH_NORM_GRADIENTS = 2
+    NORM_GRADIENTS = 3
+    NORM_PARTIAL_SUMS = 4
+
+
 @dataclass(frozen=True)
 class Fold:
     """What one kind of fold accumulates, and what becomes of it."""
 
     name: str
-    files: tuple[str, ...]  # text of identity, take, combined and concluded
+    kind: FoldKind  # the header with identity, take, combined and concluded
     streamed: tuple[TensorSpec, ...]  # the anchor's operands that are reduced: rows of ``value``
     extents: tuple[int, ...]  # of the results
     finish: Callable[
@@ -93,7 +104,8 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
     name = f"{fold.name}__{layout}{'_split' if split else ''}__{op.name}"
     text = kernel_text(
         name,
-        [*fold.files, "pdl.cuh", "reduction.cu", *(["reduction_splits.cu"] if split else [])],
+        ["reduction.cu", *(["reduction_splits.cu"] if split else [])],
+        variants={"FOLD": fold.kind},
         parameters=parameters.text,
         functions=[
             before.function("element", f"{compute} (&value)[{len(fold.operands)}][{shape.width}]"),

@@ -8,6 +8,8 @@
 //   THREADS: threads of a CTA, a multiple of 32; SPLIT_RESULTS: results of a CTA, a power of two up to 32.
 //   PARTS: accumulators of a result; WARPS: THREADS / 32 (reduction.cu).
 
+#include "pdl.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS) reduce_splits(const __grid_constant__ Params p) {
     constexpr int K = SPLIT_RESULTS, LANES = THREADS / K, TOGETHER = 8;
     const Count tile = (Count)blockIdx.x * K, index = tile + threadIdx.x % K;

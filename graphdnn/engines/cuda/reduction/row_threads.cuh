@@ -7,6 +7,8 @@
 // Coordinates: KEPT axes that count rows, then the axes along a row. A row's elements are counted in packs of VECTOR
 // where ALONG, the rows themselves otherwise.
 
+#include "fast_division.cuh"
+
 constexpr int ROW_WIDTH = ALONG ? 1 : VECTOR;  // rows of a thread
 
 __device__ __forceinline__ int row_of(int e) { return ALONG ? 0 : e; }

@@ -11,7 +11,7 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.fast_division import magic
 from graphdnn.engines.cuda.codegen.index_space import INT_MAX, Axis, IndexSpace
 from graphdnn.engines.cuda.codegen.parameters import Parameters
-from graphdnn.engines.cuda.codegen.source import file_text
+from graphdnn.engines.cuda.codegen.source import include
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.reduction.reduced_axes import reduced_axes
 from graphdnn.tensors import TensorSpec
@@ -128,7 +128,7 @@ class Rows:
 
 def rows_text() -> list[str]:
     """What kernels over rows begin with."""
-    return [file_text("fast_division.cuh"), file_text("row_threads.cuh")]
+    return [include("row_threads.cuh")]
 
 
 def rows_of(

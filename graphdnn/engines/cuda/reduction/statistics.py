@@ -13,9 +13,9 @@ from graphdnn.engines.cuda.codegen.launch import DeviceKernel
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
-from graphdnn.engines.cuda.codegen.source import file_text
+from graphdnn.engines.cuda.codegen.source import include
 from graphdnn.engines.cuda.pointwise.pointwise import Written, element_launch
-from graphdnn.engines.cuda.reduction.reduction_kernels import Fold, generate_fold
+from graphdnn.engines.cuda.reduction.reduction_kernels import Fold, FoldKind, generate_fold
 from graphdnn.engines.engine import needs_rule
 from graphdnn.enums import BnFinalizeStatsMode
 from graphdnn.fusion.fused_graph import FusedOp
@@ -37,7 +37,7 @@ def generate_genstats(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
     fold = Fold(
         name="genstats",
-        files=("sums.cuh", "genstats.cuh"),
+        kind=FoldKind.SUMS_OF_SQUARES,
         streamed=(anchor.x,),
         extents=anchor.sum.extents,
         finish=finish,
@@ -69,7 +69,7 @@ def generate_bn_weights(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
     fold = Fold(
         name="bn_weights",
-        files=("sums.cuh", "bn_weights.cuh"),
+        kind=FoldKind.BATCH_NORM_GRADIENTS,
         streamed=(anchor.x, anchor.dy),
         beside=(anchor.mean, anchor.inv_std),
         extents=anchor.dscale.extents,
@@ -125,7 +125,7 @@ def generate_bn_finalize(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     result(anchor.updated_running_mean, running_mean)
     result(anchor.updated_running_var, running_var)
     program.store_outputs((anchor,))
-    headers = [file_text("bn_finalize.cuh")]
+    headers = [include("bn_finalize.cuh")]
     name = f"bn_finalize__{anchor.mode.name.lower()}"
     written = Written.of(program, parameters)
     return DeviceKernel(name, (element_launch(name, written, space.sizes, 1, headers=headers, threads=_CHANNELS),))

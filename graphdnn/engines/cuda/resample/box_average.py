@@ -122,7 +122,7 @@ def boxed(op: FusedOp, parameters: Parameters, functions: Sequence[str], box: Bo
     parameters.integer("wide", wide)
     text = kernel_text(
         f"resample_average__box_{box.row.window}__{op.name}",
-        ["pdl.cuh", "fast_division.cuh", "hopper_pipeline.cuh", "resample_box.cu"],
+        ["resample_box.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={

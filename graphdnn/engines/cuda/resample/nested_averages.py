@@ -53,7 +53,7 @@ def generate_windows(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     first, second = (int(average.spec.pre_paddings[steps.axis - 2]) for average in steps.averages)
     text = kernel_text(
         name,
-        ["fast_division.cuh", "resample_windows.cu"],
+        ["resample_windows.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={

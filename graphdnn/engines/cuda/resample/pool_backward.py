@@ -257,7 +257,7 @@ def generate_pool_backward(op: FusedOp, steps: LaunchSequence, how: PoolBackward
     name = f"resample_{anchor.spec.mode.name.lower()}_bwd__pool_{window}__{op.name}"
     text = kernel_text(
         name,
-        [*pool_constants.HEADERS, "resample_first.cuh", "resample_pool_backward.cu"],
+        ["resample_pool_backward.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={

@@ -13,7 +13,6 @@ from graphdnn.enums import DataType, NanPropagation, ResampleMode
 from graphdnn.operations import ResampleSpec
 
 THREADS = 128
-HEADERS = ("pdl.cuh", "fast_division.cuh", "resample_order.cuh", "resample_span.cuh")
 
 
 class Tile(Protocol):

@@ -11,6 +11,12 @@
 //   TAPS_0, TAPS_1, TAPS_2: extents of the window, 1 or more; RANK: axes of the index space.
 //   IS_MAXIMUM: 1 for maximum pooling, 0 for averages.
 
+#include "pdl.cuh"
+#include "resample_axis.cuh"
+#include "resample_coordinates.cuh"
+#include "resample_first.cuh"
+#include "pool_disjoint_windows.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS) pool_disjoint(const __grid_constant__ Params p) {
     pdl_trigger();
     pdl_wait();

@@ -145,10 +145,9 @@ def _launch(
     count = prod(how.steps)
     parameters.table({"count": count, "steps": how.steps, "magic": [magic(size) for size in how.steps]})
     add_geometry(parameters, anchor)
-    files = ("pdl.cuh", "resample_axis.cuh", "fast_division.cuh", "resample_coordinates.cuh", "resample_order.cuh")
     text = kernel_text(
         _name(op, how, "_bwd" if isinstance(anchor, ResampleBackward) else ""),
-        [*files, "resample_first.cuh", "pool_disjoint_windows.cuh", f"{entry}.cu"],
+        [f"{entry}.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={

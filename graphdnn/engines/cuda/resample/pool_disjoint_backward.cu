@@ -11,6 +11,12 @@
 //   TAPS: elements of a window; RANK: axes of the index space; IS_MAXIMUM: 1 for maximum pooling, 0 for averages.
 //   WHOLE: 1 if windows cover all of x.
 
+#include "pdl.cuh"
+#include "resample_axis.cuh"
+#include "resample_coordinates.cuh"
+#include "resample_first.cuh"
+#include "pool_disjoint_windows.cuh"
+
 // Nobody looks for a maximum where everybody gets a share.
 template <int V> __device__ void prologue(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 

@@ -1,6 +1,8 @@
 // Windows that lie apart: a thread has WIDTH of them that are neighbours in memory, one for each of some channels or so many
 // along a row (ALONG).
 
+#include "resample_axis.cuh"
+
 constexpr int TAPS = TAPS_0 * TAPS_1 * TAPS_2;
 constexpr int OF_ACCESS = ALONG ? X_WIDTH : 1;                     // elements of a row
 constexpr int ACCESSES = (ALONG ? WIDTH * TAPS_2 : TAPS_2) / OF_ACCESS;

@@ -1,5 +1,7 @@
 // Averages over windows of any size: the sum of what is inside x, several elements under way at once.
 
+#include "resample_axis.cuh"
+
 // Columns first, as the host sums; -0 is what adding leaves alone, padding adds a 0.
 template <int AXIS, int V> __device__ __forceinline__ void window_sum(
     const Params& p, const int (&first)[3], const int (&end)[3], int (&from)[RANK], Compute (&sum)[V]) {

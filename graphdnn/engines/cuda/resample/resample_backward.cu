@@ -10,6 +10,10 @@
 //   WIDTH, INPUT_WIDTH: elements of a store and of a load; INPUT_WIDTH divides WIDTH.
 //   MODE, PADDING: enumerators of resample_axis.cuh; SPATIAL: spatial axes, 1 to 3; CHANNELS_LAST: 1 for channels-last tensors.
 
+#include "pdl.cuh"
+#include "resample_axis.cuh"
+#include "resample_coordinates.cuh"
+
 // What output o sends to element i along one axis: its value once for every tap that reads the element.
 template <int V> __device__ __forceinline__ void add_taps(const Params& p, int axis, int o, int i, const Compute (&value)[V], Compute (&sum)[V]) {
     const Range reads = taps_that_read(p, axis, o, i);

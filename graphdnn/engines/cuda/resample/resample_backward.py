@@ -94,7 +94,7 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     name = f"resample_{anchor.spec.mode.name.lower()}_bwd__gather_v{width}__{op.name}"
     text = kernel_text(
         name,
-        ["pdl.cuh", "resample_axis.cuh", "fast_division.cuh", "resample_coordinates.cuh", "resample_backward.cu"],
+        ["resample_backward.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={

@@ -15,6 +15,10 @@
 //   OUTERS: other axes of the TMA box, 0 to 2; OUTER, OUTERMOST: their positions.
 //   ALL_ROWS, WHOLE: 1 if the extents are multiples of SPAN, and of the tile; BLOCKS: CTAs that must fit on an SM.
 
+#include "pdl.cuh"
+#include "fast_division.cuh"
+#include "hopper_pipeline.cuh"
+
 constexpr int WIDE = LANES * PACK, BOX_ROWS = ROWS + WINDOW - 1, BOX_BYTES = BOX_ROWS * WIDE * (int)sizeof(Source);
 
 // Where no operation has a quick form, a branch that is never taken names this.

@@ -1,4 +1,8 @@
 // Coordinates of the thread's element; the last one counts in steps of WIDTH.
+
+#include "resample_axis.cuh"
+#include "fast_division.cuh"
+
 __device__ __forceinline__ void coordinates(Count i, const Params& p, int (&at)[RANK]) {
     Count rest = i;
     #pragma unroll

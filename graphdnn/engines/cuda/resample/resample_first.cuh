@@ -1,5 +1,7 @@
 // Which elements of a window have its maximum: elements are told from each other by their values, the first of equals wins.
 
+#include "resample_order.cuh"
+
 // Zeros have one sign and NaN one form, so that equal numbers are equal bits.
 template <class T> __device__ __forceinline__ T plain(T x) { return x; }
 template <class T> __device__ __forceinline__ bool is_same(T a, T b) { return a == b || (a != a && b != b); }

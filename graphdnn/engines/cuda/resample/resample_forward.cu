@@ -8,6 +8,19 @@
 //   THREADS: threads of a CTA, a multiple of 32.
 //   WIDTH, INPUT_WIDTH: elements of a store and of a load; INPUT_WIDTH divides WIDTH.
 //   MODE, PADDING: enumerators of resample_axis.cuh; SPATIAL: spatial axes, 1 to 3; CHANNELS_LAST: 1 for channels-last tensors.
+//
+// Variants (from the generator): RESAMPLE_WINDOW: 0: maxima; 1: averages; 2: linear interpolation.
+
+#include "pdl.cuh"
+#include "resample_axis.cuh"
+#include "resample_coordinates.cuh"
+#if RESAMPLE_WINDOW == 0
+#include "resample_maximum.cuh"
+#elif RESAMPLE_WINDOW == 1
+#include "resample_average.cuh"
+#else
+#include "resample_linear.cuh"
+#endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) resample_forward(const __grid_constant__ Params p) {
     pdl_trigger();

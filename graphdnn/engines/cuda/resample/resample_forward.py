@@ -169,14 +169,8 @@ def _by_taps(
     is_maximum = anchor.spec.mode is ResampleMode.MAXPOOL
     text = kernel_text(
         f"resample_{anchor.spec.mode.name.lower()}__taps_v{width}__{op.name}",
-        [
-            "pdl.cuh",
-            "resample_axis.cuh",
-            "fast_division.cuh",
-            "resample_coordinates.cuh",
-            *_window_files(anchor.spec),
-            "resample_forward.cu",
-        ],
+        ["resample_forward.cu"],
+        variants={"RESAMPLE_WINDOW": _window(anchor.spec)},
         parameters=parameters.text,
         functions=functions,
         constants={
@@ -193,12 +187,11 @@ def _by_taps(
     return Launch(text, "resample_forward", (blocks, 1, 1), THREADS, parameters.pack())
 
 
-def _window_files(spec: ResampleSpec) -> tuple[str, ...]:
+def _window(spec: ResampleSpec) -> int:
+    """RESAMPLE_WINDOW of resample_forward.cu."""
     if spec.mode is ResampleMode.MAXPOOL:
-        return ("resample_order.cuh", "resample_maximum.cuh")
-    if spec.mode in POOLING and not reads_edges(spec):
-        return ("resample_average.cuh",)
-    return ("resample_linear.cuh",)
+        return 0
+    return 1 if spec.mode in POOLING and not reads_edges(spec) else 2
 
 
 def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Pool, flags: dict[str, bool]) -> Launch:
@@ -210,7 +203,7 @@ def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Poo
     text = kernel_text(
         f"resample_{spec.mode.name.lower()}__pool_{row.window}x{column.window}_v{tile.pack}"
         f"_{tile.rows}x{tile.columns}__{op.name}",
-        [*pool_constants.HEADERS, "resample_pool.cu"],
+        ["resample_pool.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={

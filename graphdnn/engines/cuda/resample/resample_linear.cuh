@@ -1,5 +1,7 @@
 // Averages and interpolations, a tap at a time.
 
+#include "resample_axis.cuh"
+
 template <int V> __device__ __forceinline__ void resampled(
     const Params& p, const int (&at)[RANK], Compute (&result)[V], int (&place)[V]) {
     int from[RANK];

@@ -1,5 +1,8 @@
 // The maximum of a window and its place, a tap at a time.
 
+#include "resample_axis.cuh"
+#include "resample_order.cuh"
+
 template <int V> __device__ __forceinline__ void resampled(
     const Params& p, const int (&at)[RANK], Compute (&best)[V], int (&place)[V]) {
     int from[RANK];

@@ -14,6 +14,11 @@
 //   ZEROS: 1 if padding counts as zeros; CHECK_ROWS, WHOLE_ROWS, WHOLE_COLS: which bounds have to be checked.
 //   ROWS_FIRST, DIVIDES_FIRST: order of sums, and of the division; FETCHES: 1 to prefetch; BLOCKS: CTAs that must fit on an SM.
 
+#include "pdl.cuh"
+#include "fast_division.cuh"
+#include "resample_order.cuh"
+#include "resample_span.cuh"
+
 constexpr int KEPT = WINDOW_H > STRIDE_H ? WINDOW_H - STRIDE_H : 0;
 constexpr int LINE = ROWS_FIRST ? COLS : SPAN;
 

@@ -13,6 +13,11 @@
 //   Y_PACK, DX_PACK: elements of an access to dy and to dx; X_WHOLE, Y_WHOLE, CHECK_ROWS: which bounds have to be checked.
 //   IS_MAXIMUM: 1 for maximum pooling; ZEROS: 1 if padding counts as zeros; BLOCKS: CTAs that must fit on an SM.
 
+#include "pdl.cuh"
+#include "fast_division.cuh"
+#include "resample_span.cuh"
+#include "resample_first.cuh"
+
 constexpr int WINDOWS = COLS + BESIDE;
 constexpr int KEPT = WINDOW_H > STRIDE_H ? WINDOW_H - STRIDE_H : 0;
 constexpr int REACH = WINDOW_H > STRIDE_H ? WINDOW_H : STRIDE_H;

@@ -14,6 +14,8 @@
 //   WINDOW: elements of a window; BACK, BACK_AGAIN: elements of the first and second window before its position.
 //   PITCH: elements between rows of the tile in shared memory; BLOCKS: CTAs that must fit on an SM.
 
+#include "fast_division.cuh"
+
 constexpr int MARGIN = WINDOW - 1;  // zeros beside the tile
 constexpr int OWN = ALONG ? PACK : TURNS, LANES = TILE / OWN, SIDE = ALONG ? 1 : PACK;
 constexpr int SHARED = ALONG ? COLUMNS * PITCH : (TILE + 2 * MARGIN) * PITCH;

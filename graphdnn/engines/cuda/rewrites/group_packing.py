@@ -111,7 +111,7 @@ def _packing(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, filters: Tens
     })  # fmt: skip
     text = kernel_text(
         "pack_group_filters",
-        ["pdl.cuh", "pack_group_filters.cu"],
+        ["pack_group_filters.cu"],
         parameters=parameters.text,
         functions=(),
         constants={"THREADS": _THREADS, "Element": STORAGE[w.data_type]},

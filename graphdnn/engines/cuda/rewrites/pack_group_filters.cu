@@ -8,6 +8,8 @@
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32.
 
+#include "pdl.cuh"
+
 extern "C" __global__ void __launch_bounds__(THREADS) pack_group_filters(const __grid_constant__ Params p) {
     pdl_trigger();
     pdl_wait();

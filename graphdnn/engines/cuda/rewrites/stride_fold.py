@@ -143,7 +143,7 @@ def _folding(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, filters: Tens
     })  # fmt: skip
     text = kernel_text(
         "fold_filters",
-        ["pdl.cuh", "fold_filters.cu"],
+        ["fold_filters.cu"],
         parameters=parameters.text,
         functions=(),
         constants={"THREADS": _THREADS, "Element": STORAGE[w.data_type]},

@@ -12,6 +12,8 @@
 //   LANES: 1, 4 or 8; WIDTH: 1 or more; STORED: LANES or WIDTH; WHOLE: 1 if the lane axis is a multiple of LANES.
 //   BITS, AHEAD: flags, see above; BLOCKS: CTAs that must fit on an SM if AHEAD, otherwise 0.
 
+#include "philox.cuh"
+
 enum { BERNOULLI, UNIFORM, NORMAL };
 
 // A word's 24 upper bits: u * 2^24.

@@ -204,7 +204,7 @@ def _together(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         name += f"__{op.name}"
     text = kernel_text(
         name,
-        ["philox.cuh", "rng.cu"],
+        ["rng.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={

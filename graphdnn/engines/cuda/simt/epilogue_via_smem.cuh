@@ -1,6 +1,9 @@
 // Epilogue through shared memory, one row of each thread at a time: consecutive threads then store consecutive elements, and
 // the text of the epilogue occurs once. emit(row, column, elements) gets VEC_WIDTH elements of one row. epilogue_smem has room
 // for THREADS_M * TILE_N accumulators, and no thread reads its old contents any more.
+
+#include "simt_tile_coord.cuh"
+
 template <class Emit>
 __device__ __forceinline__ void epilogue_via_smem(
     Accum* epilogue_smem, const ThreadCoord& thread, const Accum (&accum)[TM][TN], int rows_left, int columns_left, Emit emit

@@ -15,6 +15,12 @@
 //   ONE_TAP: every K tile lies in one filter tap      CHECKED: some taps reach outside the image      PROLOGUE: generated loads
 //   DP4A: an element is four bytes of neighbouring channels      SPLIT: split-K in the grid's y    RESIDUES: GEMMs in its z
 
+#include "pdl.cuh"
+#include "implicit_coordinates.cuh"
+#include "predicated_load.cuh"
+#include "simt_tile_coord.cuh"
+#include "epilogue_via_smem.cuh"
+
 struct __align__(16) OuterIndex {
     Offset offset;   // this index's contribution to the offset, in elements
     int u[SPATIAL];  // this index's contribution to the spatial coordinates

@@ -20,7 +20,6 @@ from graphdnn.engines.cuda.simt.implicit_tiles import Tile, blocks_of, has_one_t
 from graphdnn.enums import DataType
 
 _PIXEL, _FILTER = 0, 2  # as in the kernel's text
-_FILES = ("pdl.cuh", "implicit_coordinates.cuh", "predicated_load.cuh", "simt_tile_coord.cuh", "epilogue_via_smem.cuh")
 _LAST_PIXEL = 5  # an axis of the result
 _MOST_NEIGHBOURS = 8  # that a thread stores at once
 
@@ -57,7 +56,7 @@ def add_launches(steps: LaunchSequence, plan: Plan, residues: Sequence[Residue])
     }
     text = kernel_text(
         plan.name(split),
-        [*_FILES, "implicit_gemm.cu", *(["reduce_splits.cu"] if split > 1 else [])],
+        ["implicit_gemm.cu", *(["reduce_splits.cu"] if split > 1 else [])],
         parameters=parameters.text,
         functions=[epilogue, prologue],
         constants=_constants(plan, im2col_reads, dense_reads, split_constants),

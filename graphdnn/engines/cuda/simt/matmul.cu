@@ -7,6 +7,11 @@
 // Pipeline: two shared-memory stages; global loads of the next K tile wait in registers during the multiply-adds.
 // Epilogue: through shared memory (epilogue_via_smem.cuh), or partial sums for matmul_splits where SPLIT.
 
+#include "pdl.cuh"
+#include "simt_tile_coord.cuh"
+#include "simt_tile.cuh"
+#include "epilogue_via_smem.cuh"
+
 constexpr int BATCH = RANK - 2;
 
 // Set the last two coordinates of one operand: its outer index and k, in the order of the tensor's axes.

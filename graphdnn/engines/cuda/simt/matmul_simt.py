@@ -220,7 +220,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     text = kernel_text(
         name,
         [
-            *("pdl.cuh", "simt_tile_coord.cuh", "simt_tile.cuh", "epilogue_via_smem.cuh", "matmul.cu"),
+            "matmul.cu",
             *(["matmul_splits.cu"] if splits > 1 else []),
         ],
         parameters=parameters.text,

@@ -2,6 +2,8 @@
 //
 //   tile_a[k][row], tile_b[k][column]    TILE_K rows of TILE_M (TILE_N) elements and PAD
 
+#include "simt_tile_coord.cuh"
+
 // How the threads of a CTA divide one operand tile: vectors of V elements, contiguous along k or along the outer index.
 template <int OUTER, int V, bool K_MAJOR> struct Chunks {
     static constexpr int VECS_K = K_MAJOR ? TILE_K / V : TILE_K, VECS_OUTER = K_MAJOR ? OUTER : OUTER / V;

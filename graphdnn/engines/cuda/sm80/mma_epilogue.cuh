@@ -2,6 +2,8 @@
 // consecutive lanes then store consecutive elements. A lane keeps its columns for all rows. WHOLE_TILE: no row or column of
 // the tile lies outside C; the bounds checks disappear, and several rows are stored at once.
 
+#include "mma_tile.cuh"
+
 constexpr int EPILOGUE_PITCH = WARP_N + 8;  // the column pairs of two rows lie in different banks
 constexpr int EPILOGUE_BYTES = 16 * EPILOGUE_PITCH * (int)sizeof(Accum);
 constexpr int ROW_LANES = WARP_N / VEC_WIDTH < 32 ? WARP_N / VEC_WIDTH : 32;  // lanes that share a row

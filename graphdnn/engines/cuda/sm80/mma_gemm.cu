@@ -17,6 +17,12 @@
 //   K_KIND: PIXEL for wgrad, else FILTER                                  RESIDUES: GEMMs of the launch, in the grid's z
 //   SPLIT: split-K in the grid's y    PERSISTENT    ARE_SHORT: every index is a 32-bit number    SPATIAL: 1 to 3
 
+#include "direct_copy.cuh"
+#include "implicit_coordinates.cuh"
+#include "mma_tile.cuh"
+#include "mma_operands.cuh"
+#include "mma_epilogue.cuh"
+
 constexpr int A_KIND = A_IS_DENSE ? CHANNEL : PIXEL;
 constexpr int B_KIND = A_IS_DENSE ? (K_KIND == PIXEL ? FILTER : PIXEL) : CHANNEL;
 

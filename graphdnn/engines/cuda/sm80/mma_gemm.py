@@ -33,10 +33,6 @@ from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 
 _PIXEL, _FILTER = 0, 2  # as in the kernel's text
-_FILES = (
-    "direct_copy.cuh", "predicated_load.cuh", "implicit_coordinates.cuh", "ldmatrix.cuh", "mma.cuh", "mma_tile.cuh",
-    "mma_operands.cuh", "mma_epilogue.cuh", "mma_gemm.cu",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +95,7 @@ def _add(steps: LaunchSequence, plan: _Plan, residues: Sequence[Residue]) -> Non
     a, b = (plan.dense, plan.im2col) if product.swapped else (plan.im2col, plan.dense)
     text = kernel_text(
         plan.name,
-        [*_FILES, *(["reduce_splits.cu"] if split > 1 else [])],
+        ["mma_gemm.cu", *(["reduce_splits.cu"] if split > 1 else [])],
         parameters=parameters.text,
         functions=_epilogue(body, plan.compute, is_split),
         constants={

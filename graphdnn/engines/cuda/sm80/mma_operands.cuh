@@ -1,6 +1,12 @@
 // Copies of operand tiles from global to shared memory. cp.async copies vectors of 16, 8 or 4 bytes. Operands whose order in
 // memory differs from the tile's, or whose type differs, pass through registers element by element.
 
+#include "direct_copy.cuh"
+#include "predicated_load.cuh"
+#include "implicit_coordinates.cuh"
+#include "mma.cuh"
+#include "mma_tile.cuh"
+
 // The contribution of an outer index (a row of A or a column of B) to an address of the im2col operand, and the contribution
 // of a k index to addresses of both operands.
 struct __align__(16) OuterIndex {

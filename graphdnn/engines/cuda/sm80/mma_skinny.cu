@@ -9,6 +9,10 @@
 // Required constants (from the generator): FEW: lines of the small operand, up to 16; LINES: 1 or 2; TIMES: loads of DEPTH
 // elements in flight; THREADS, BLOCKS: launch bounds; RANK; FEW_ARE_ROWS: the small operand has the rows of c.
 
+#include "pdl.cuh"
+#include "predicated_load.cuh"
+#include "mma.cuh"
+
 constexpr int WARPS = THREADS / 32;
 constexpr int DEPTH = 64;  // k elements of one load of a warp
 constexpr int ALL = 16 * LINES, COLUMNS = (FEW + 7) / 8;

@@ -102,7 +102,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"matmul__few_{few}x{16 * block.lines}t{block.threads}x{block.times}__{op.name}"
     text = kernel_text(
         name,
-        ["pdl.cuh", "predicated_load.cuh", "mma.cuh", "mma_skinny.cu"],
+        ["mma_skinny.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={

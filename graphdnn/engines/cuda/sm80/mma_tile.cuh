@@ -4,6 +4,9 @@
 // row is an outer index and its k indices are contiguous. An XOR swizzle of the vectors of a row lets ldmatrix read the same
 // column of eight rows from different banks.
 
+#include "ldmatrix.cuh"
+#include "mma.cuh"
+
 template <class T, int OUTER, bool MN_MAJOR> struct TileOf {
     static constexpr int ROWS = MN_MAJOR ? TILE_K : OUTER, ROW_BYTES = (MN_MAJOR ? OUTER : TILE_K) * (int)sizeof(T);
     static constexpr int BYTES = ROWS * ROW_BYTES;

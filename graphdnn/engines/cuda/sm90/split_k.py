@@ -9,9 +9,6 @@ from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Packed, Parameters
 
-# Files of every text that may split K, after epilogue_store.cuh.
-PARTS_FILES = ("split_k_partials.cuh", "split_k_tile.cuh")
-_WORKSPACE, _CLUSTER = "split_k_workspace.cuh", "split_k_cluster.cuh"  # of hopper_gemm.cu, after these
 _MIN_WARP_SPLITS = 2  # splits that a warp adds, at least
 _MAX_SLICES, _MAX_LANE_SLICES = 8, 4
 _MAX_BYTES_IN_FLIGHT = 32  # bytes of loads in flight for each result of a thread
@@ -36,10 +33,6 @@ class SplitKReduction:
     element_bytes: int = 4
     in_cluster: bool = False
     overlaps: bool = False
-
-    @property
-    def file(self) -> str:
-        return _CLUSTER if self.in_cluster else _WORKSPACE
 
     @property
     def _slices(self) -> int:

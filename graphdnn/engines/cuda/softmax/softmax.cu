@@ -19,6 +19,8 @@
 //   STAGES: reductions, 1 or 2. HELD, SHARED, RUNS: flags, see above.
 //   ON_THEIR_WAY: vectors of a thread whose loads are in flight together, 1 or more.
 
+#include "pdl.cuh"
+
 // What a thread keeps of a pack that is not in its registers.
 __device__ __forceinline__ Held& kept_of(Count pack, Held& passed) {
     if constexpr (SHARED) return ((Held*)shared_packs)[pack];

@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch, early
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
-from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
+from graphdnn.engines.cuda.codegen.source import include, kernel_text
 from graphdnn.engines.cuda.reduction.row_threads import Rows, Tile, held, held_tall, passed, rows_of, rows_text
 from graphdnn.engines.cuda.softmax.softmax_functions import Functions
 from graphdnn.engines.cuda.softmax.softmax_passes import Stages
@@ -105,8 +105,8 @@ def _text(
 ) -> tuple[KernelText, Parameters]:
     parameters = Parameters()
     generator = Functions(stages, rows, parameters, is_held, is_shared, runs)
-    moving = [NOTHING_MOVES] if runs is None else [file_text("softmax_runs.cuh"), runs.text(stages, parameters)]
-    functions = [*rows_text(), file_text("softmax.cuh"), *moving, *generator.all()]
+    moving = [NOTHING_MOVES] if runs is None else [include("softmax_runs.cuh"), runs.text(stages, parameters)]
+    functions = [*rows_text(), include("softmax.cuh"), *moving, *generator.all()]
     rows.parameters(parameters)
     kept = "_runs" if runs else "" if is_held else "_shared" if is_shared else "_passes"
     name = f"softmax__{rows.text()}_{tile.text()}{kept}__{stages.op.name}"
@@ -121,9 +121,7 @@ def _text(
         "STAGES": len(stages.reductions),
         "EXACT": tile.lanes * tile.steps == rows.packs,
     }
-    text = kernel_text(
-        name, ["pdl.cuh", "softmax.cu"], parameters=parameters.text, functions=functions, constants=constants
-    )
+    text = kernel_text(name, ["softmax.cu"], parameters=parameters.text, functions=functions, constants=constants)
     return text, parameters
 
 

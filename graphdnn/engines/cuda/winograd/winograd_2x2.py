@@ -21,7 +21,7 @@ from graphdnn.engines.sum_error import SumError
 from graphdnn.enums import DataType, KnobType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 
-F2 = Algorithm("winograd_2x2.cuh", 2, 8)
+F2 = Algorithm(2, 8)
 
 _TILES, _OUTER, _THREADS = 32, 64, 256  # of a block of products
 _PAD = 4  # elements after the tiles of a channel, and after a row of the exchange
@@ -71,14 +71,8 @@ def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_{w.roles.direction}__winograd_2x2{'' if from_image else '_v'}__{op.name}"
     text = kernel_text(
         name,
-        [
-            F2.file,
-            "copies.cuh",
-            "winograd_tile.cuh",
-            "winograd_image.cuh",
-            "winograd_finish.cuh",
-            "winograd_product.cu",
-        ],
+        ["winograd_product.cu"],
+        variants=F2.variants,
         parameters=parameters.text,
         functions=[epilogue],
         constants={

@@ -20,7 +20,7 @@ from graphdnn.engines.sum_error import SumError
 from graphdnn.enums import DataType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 
-F4 = Algorithm("winograd_4x4.cuh", 4, 8)
+F4 = Algorithm(4, 8)
 
 _THREADS = 256  # of a block that transforms sums back
 _TILES = 128  # of a block of products
@@ -62,7 +62,8 @@ def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_{w.roles.direction}__winograd_4x4__{op.name}"
     text = kernel_text(
         name,
-        [F4.file, "winograd_tile.cuh", "winograd_finish.cuh", "winograd_output.cu"],
+        ["winograd_output.cu"],
+        variants=F4.variants,
         parameters=parameters.text,
         functions=[epilogue],
         constants={"THREADS": _THREADS, "CHANNELS_LAST": w.channels_last, "WIDTH": width},
@@ -88,7 +89,7 @@ def _batched(
     threads = rows.width * columns.width // 64
     text = kernel_text(
         f"winograd_batched__{rows.width}x{columns.width}",
-        ["copies.cuh", "simt_tile_coord.cuh", "simt_tile.cuh", "winograd_batched.cu"],
+        ["winograd_batched.cu"],
         parameters=parameters.text,
         functions=[],
         constants={

@@ -11,6 +11,10 @@
 //   TILE_M, TILE_N, TILE_K: extents of the CTA tile; TM, TN: extents of a thread's tile, divisors of TILE_M and TILE_N.
 //   THREADS: TILE_M * TILE_N / (TM * TN); CTAS_PER_SM: CTAs that must fit on an SM; GN: columns of a vector store.
 
+#include "copies.cuh"
+#include "simt_tile_coord.cuh"
+#include "simt_tile.cuh"
+
 constexpr int STAGES = 4;
 constexpr int STAGE_A = TILE_K * TILE_M, STAGE_B = TILE_K * TILE_N;
 

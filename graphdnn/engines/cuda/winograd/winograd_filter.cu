@@ -8,6 +8,8 @@
 //   THREADS: threads of a CTA, a multiple of 64; ALPHA: components along an axis, 4 or 6.
 //   BLOCK_OUTER: outer channels of a block of u; FLIP: 1 if the taps are reversed (data gradient).
 
+#include "winograd_algorithm.cuh"
+
 constexpr int OUTER = 64;
 
 extern "C" __global__ void __launch_bounds__(THREADS) winograd_filter(const __grid_constant__ Params p) {

@@ -1,5 +1,8 @@
 // Output transform of a tile, from its components to M x M results, and the epilogue of WIDTH elements along channels or q.
 
+#include "winograd_algorithm.cuh"
+#include "winograd_tile.cuh"
+
 // component(i) gives component i of W channels.
 template <int W, class Component> __device__ __forceinline__ void results_of(float (&y)[M][M][W], Component component) {
     float rows[M][ALPHA][W];

@@ -1,5 +1,8 @@
 // Input tile of one channel: its loads from memory and its transform.
 
+#include "winograd_algorithm.cuh"
+#include "winograd_tile.cuh"
+
 constexpr int XI = ALPHA * ALPHA;
 
 template <bool IS_LONG> struct Bits { typedef unsigned int type; };

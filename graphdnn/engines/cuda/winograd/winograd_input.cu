@@ -11,6 +11,10 @@
 //   ALPHA: components along an axis, 4 or 6; XI: ALPHA * ALPHA; BLOCK_TILES: tiles of a block of v.
 //   PROLOGUE: 1 if pointwise operations precede the transform.
 
+#include "winograd_algorithm.cuh"
+#include "winograd_tile.cuh"
+#include "winograd_image.cuh"
+
 constexpr int TILES = 32, SLOTS = THREADS / CHANNELS;
 constexpr int PITCH = TURNED ? TILES + SLOTS / (THREADS / 32) : 1;  // no two lanes of a warp on one bank
 

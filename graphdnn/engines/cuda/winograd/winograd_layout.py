@@ -22,9 +22,13 @@ FLOAT_BYTES = 4
 class Algorithm:
     """F(m x m, 3 x 3) and the tiles of its products."""
 
-    file: str  # transforms of one axis
     m: int
     step: int  # summed channels come in multiples of this
+
+    @property
+    def variants(self) -> dict[str, int]:
+        """The macro that chooses the transforms of one axis in winograd_algorithm.cuh."""
+        return {"WINOGRAD_TILE": self.m}
 
     @property
     def alpha(self) -> int:

@@ -8,6 +8,9 @@
 //   THREADS: threads of a CTA, a multiple of 32.
 //   WIDTH: channels of a vector, a power of two; CHANNELS_LAST: 1 for channels-last results.
 
+#include "winograd_algorithm.cuh"
+#include "winograd_finish.cuh"
+
 constexpr int W = CHANNELS_LAST ? WIDTH : 1;
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) winograd_output(const __grid_constant__ Params p) {

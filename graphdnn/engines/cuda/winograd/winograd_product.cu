@@ -15,6 +15,11 @@
 //   BLOCK_TILES, BLOCK_OUTER: TILES and OUTER; WIDTH: channels of a vector store.
 //   CHANNELS_LAST, IMAGE_CHANNELS_LAST: layouts of result and image; FROM_IMAGE, APART: flags, see above.
 
+#include "winograd_algorithm.cuh"
+#include "copies.cuh"
+#include "winograd_image.cuh"
+#include "winograd_finish.cuh"
+
 constexpr int TILES = BLOCK_TILES, OUTER = BLOCK_OUTER;
 constexpr int STEP = 8;                    // summed channels of a stage; there are two stages
 constexpr int PITCH_V = XI * TILES + 4;    // of a channel: eight lanes with neighbouring channels are on different banks

@@ -54,7 +54,8 @@ def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: LaunchSeque
     name = f"winograd_input__m{w.algorithm.m}{'_turned' if turned else ''}{chain}"
     text = kernel_text(
         name,
-        [w.algorithm.file, "winograd_tile.cuh", "winograd_image.cuh", "winograd_input.cu"],
+        ["winograd_input.cu"],
+        variants=w.algorithm.variants,
         parameters=parameters.text,
         functions=[prologue],
         constants={
@@ -85,7 +86,8 @@ def transform_filter(w: Winograd, panels: Panels, steps: LaunchSequence, offset:
     parameters.integer("u_xi", panels.component)
     text = kernel_text(
         f"winograd_filter__m{w.algorithm.m}",
-        [w.algorithm.file, "winograd_filter.cu"],
+        ["winograd_filter.cu"],
+        variants=w.algorithm.variants,
         parameters=parameters.text,
         functions=[],
         constants={

@@ -1,4 +1,7 @@
 // Decode element number `n` of an array into coordinates, the last axis fastest.
+
+#include "fast_division.cuh"
+
 template <int RANK, class Count>
 __device__ __forceinline__ void coordinates_of(
     Count n, const long long (&size)[RANK], const long long (&magic)[RANK], int (&at)[RANK]

@@ -1,6 +1,8 @@
 // A barrier among CTAs that run at the same time, as a cooperative launch guarantees. `arrived` is a counter that starts at 0 and
 // serves one barrier. After the barrier, other CTAs' earlier writes are visible, except through the read-only path.
 
+#include "pdl.cuh"
+
 // Signal the arrival of this CTA, without waiting. Every thread of the CTA calls it.
 __device__ __forceinline__ void arrive(unsigned int* arrived) {
     __syncthreads();

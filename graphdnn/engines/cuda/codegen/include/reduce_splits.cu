@@ -1,4 +1,7 @@
 // Split-K reduction of an implicit GEMM: the sum of the partial results, in the order of the splits, and the epilogue.
+
+#include "implicit_coordinates.cuh"
+
 extern "C" __global__ void __launch_bounds__(REDUCE_THREADS) reduce_splits(const __grid_constant__ Params p) {
     constexpr int A_KIND = A_IS_DENSE ? CHANNEL : PIXEL;
     constexpr int B_KIND = A_IS_DENSE ? (K_KIND == PIXEL ? FILTER : PIXEL) : CHANNEL;

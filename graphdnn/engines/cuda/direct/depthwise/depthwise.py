@@ -152,7 +152,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_{roles.direction}__depthwise_{tile.name}__{op.name}"
     text = kernel_text(
         name,
-        ["pdl.cuh", "direct_copy.cuh", "direct_depthwise.cu"],
+        ["direct_depthwise.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[{width}]")],
         constants={

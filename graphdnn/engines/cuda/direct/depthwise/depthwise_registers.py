@@ -15,7 +15,7 @@ from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
-from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
+from graphdnn.engines.cuda.codegen.source import include, kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.direct.direct_access import apart, image_space
 from graphdnn.engines.cuda.direct.direct_operands import PackedFilter, Sides, safe_places
@@ -99,13 +99,10 @@ def generate(
     text = kernel_text(
         # One text, one kernel on disk: rows that are an argument are not in its name.
         f"conv_{roles.direction}__{tall if 'ROWS' in constants else how}__{op.name}",
-        [
-            *("pdl.cuh", "whole_lines.cuh", "predicated_load.cuh", "fast_division.cuh"),
-            *("dilation_phase.cuh", "depthwise_thread.cuh", f"depthwise_{kind}.cu"),
-        ],
+        [f"depthwise_{kind}.cu"],
         parameters=parameters.text,
         functions=[
-            file_text("clip_halves.cuh"), body.keeping(),
+            include("clip_halves.cuh"), body.keeping(),
             body.function("epilogue", f"const ColumnOperands& kept, const {compute} (&acc)[{width}]"),
         ],
         constants={

@@ -9,6 +9,11 @@
 // SAFE_ROW_FROM, SAFE_ROW_TO: rows inside the image in every tile. WHOLE: tiles divide the rows. PREFETCHES_L2: the first CTAs
 // prefetch. SPAN: columns that they prefetch. BLOCKS: CTAs of a multiprocessor.
 
+#include "pdl.cuh"
+#include "whole_lines.cuh"
+#include "predicated_load.cuh"
+#include "depthwise_thread.cuh"
+
 constexpr int IH = ROWS + R - 1;
 
 // Prefetches the CTA's first row into L2 while the previous launch may still run. The previous launch writes through the same

@@ -8,6 +8,11 @@
 // Required constants (from the generator), besides those of depthwise_thread.cuh: PREFETCH_ROWS, L2_PREFETCH_ROWS: see
 // above. BLOCKS: CTAs of a multiprocessor.
 
+#include "pdl.cuh"
+#include "whole_lines.cuh"
+#include "predicated_load.cuh"
+#include "depthwise_thread.cuh"
+
 constexpr int WARMUP_STEPS = R - 1;  // steps before the first output row is complete
 
 // Prefetches the line at `source` into L2.

@@ -5,6 +5,9 @@
 // FILTER_R, FILTER_S, FILTER_CHUNK: strides of a filter and elements of a load. WIDTH: channels of an epilogue call.
 // EXACT: tiles divide the columns. PITCH: elements between pixels. SAFE_FROM, SAFE_TO: columns inside the image in every tile.
 
+#include "fast_division.cuh"
+#include "dilation_phase.cuh"
+
 constexpr int IW = TW + S - 1;            // gathered columns that a thread reads
 constexpr bool BACKWARD = DGRAD != FLIP;  // the filter is flipped
 static_assert(V % WIDTH == 0 && V * R * S % FILTER_CHUNK == 0, "whole vectors");

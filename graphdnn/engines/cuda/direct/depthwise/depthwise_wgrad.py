@@ -189,7 +189,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_wgrad__depthwise_v{tile.v}w{tile.tw}r{tile.row_taps}c{tile.lanes * tile.v}__{op.name}"
     text = kernel_text(
         name,
-        ["pdl.cuh", "direct_depthwise_wgrad.cu"],
+        ["direct_depthwise_wgrad.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={

@@ -12,6 +12,17 @@
 // above; LANES is the threads along the channels. PITCH, PLAIN_PITCH: elements between pixels of x and of dy. SAFE_ROW_FROM,
 // SAFE_ROW_TO, SAFE_FROM, SAFE_TO: rows and columns of x inside the image in every tile. EXACT, WHOLE, WHOLE_CHANNELS: tiles
 // divide the columns, rows, channels. CLUSTER: splits, or SLICES: warps of a CTA of the second launch. BLOCKS.
+//
+// Variants (from the generator): SPLITS_IN_CLUSTER: 1: the CTAs of a cluster add their sums; 0: another launch does.
+
+#include "pdl.cuh"
+#include "whole_lines.cuh"
+#include "predicated_load.cuh"
+#if SPLITS_IN_CLUSTER
+#include "depthwise_wgrad_cluster.cuh"
+#else
+#include "depthwise_wgrad_workspace.cuh"
+#endif
 
 constexpr int CHANNELS_OUT = LANES * V;      // channels of a CTA
 constexpr int SUMS = R * S * CHANNELS_OUT;   // sums of a CTA: [r][s][channel]

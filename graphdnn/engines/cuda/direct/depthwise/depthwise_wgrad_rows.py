@@ -194,13 +194,10 @@ def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: Rows) -> De
         _safe(p.input[i], p.pre_padding[i], p.filter[i], n, step)
         for i, n, step in ((0, down, tile.rows), (1, across, tile.tw))
     )
-    ends = ("depthwise_wgrad_cluster.cuh",) if tile.joined else ("depthwise_wgrad_workspace.cuh",)
     text = kernel_text(
         name,
-        [
-            *("pdl.cuh", "whole_lines.cuh", "predicated_load.cuh", *ends, "depthwise_wgrad_rows.cu"),
-            *(() if tile.joined else ("direct_wgrad_sum.cuh",)),
-        ],
+        ["depthwise_wgrad_rows.cu", *(() if tile.joined else ("direct_wgrad_sum.cuh",))],
+        variants={"SPLITS_IN_CLUSTER": tile.joined},
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={

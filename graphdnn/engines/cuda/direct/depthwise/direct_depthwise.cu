@@ -10,6 +10,9 @@
 // UNIT, STRIDE, DILATION, PAD: taps along the columns. V, TW, VEC, LANES, TILES, ROWS, THREADS: tiles. CHUNK: elements of a
 // copy. WIDTH: elements of an epilogue call.
 
+#include "pdl.cuh"
+#include "direct_copy.cuh"
+
 constexpr int CHANNELS = LANES * V;  // channels of a CTA
 constexpr int NONE = -(1 << 30);
 constexpr int STEP = DGRAD ? TW / STRIDE : TW * STRIDE;  // gathered columns from one thread's tile to the next

@@ -9,6 +9,8 @@
 // OUT_VEC: channels and columns of a thread, columns of a load of x and of dy. ROW_TAPS, LANES, THREAD_SLOTS (threads along the
 // work items), THREADS, SLICES (warps of the second launch), EXACT (tiles divide the columns).
 
+#include "pdl.cuh"
+
 constexpr int CHANNELS = LANES * V;
 constexpr int STEP = TW * STRIDE;
 constexpr int LOW = -PAD, HIGH = (TW - 1) * STRIDE + (S - 1) * DILATION - PAD;

@@ -11,6 +11,12 @@
 // direction. IN, OUT: channels of a group in the gathered operand and in the result. GROUPS, ROWS, GROUPS_PER_JOB, STAGES, THREADS:
 // see above. WIDTH: channels of an epilogue call. BLOCKS: CTAs of a multiprocessor.
 
+#include "pdl.cuh"
+#include "direct_copy.cuh"
+#include "ldmatrix.cuh"
+#include "direct_mma.cuh"
+#include "direct_grouped_patch.cuh"
+
 constexpr int IN_CHUNKS = IN / 8, OUT_CHUNKS = OUT / 8, CHUNKS = R * S * IN_CHUNKS;
 constexpr int K_PASSES = S * IN_CHUNKS % 2 == 0 ? R : 1;  // one row of taps in a pass, if it is whole K steps
 constexpr int PASS_CHUNKS = CHUNKS / K_PASSES, MMA_STEPS = (PASS_CHUNKS + 1) / 2;

@@ -4,6 +4,8 @@
 // chunk where the count is even, so that neighbouring pixels start in different banks. Columns are ordered by their residue
 // modulo the stride: all columns with residue 0, then residue 1, and so on.
 
+#include "direct_copy.cuh"
+
 template <int PIXEL_CHUNKS> constexpr int PIXEL_BYTES = (PIXEL_CHUNKS | 1) * 16;
 
 struct TileCoord {

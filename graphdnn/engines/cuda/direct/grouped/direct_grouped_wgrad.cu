@@ -1,6 +1,11 @@
 // Filter gradient of groups of 8 to 64 channels: tiles are copied by the threads (cp.async), STAGES - 1 tiles ahead. The MMAs
 // and the constants are described in direct_grouped_wgrad_tile.cuh.
 
+#include "pdl.cuh"
+#include "direct_copy.cuh"
+#include "direct_grouped_patch.cuh"
+#include "direct_grouped_wgrad_tile.cuh"
+
 constexpr int X_PIXEL_CHUNKS = GROUPS * IN_CHUNKS, DY_PIXEL_CHUNKS = GROUPS * OUT_CHUNKS;
 static_assert(X_PIXEL_CHUNKS <= 32 && DY_PIXEL_CHUNKS <= 32 && sizeof(Element) == 2, "a warp copies whole pixels of 16-bit floats");
 static_assert(STAGES >= 2, "a tile arrives while another one is multiplied");

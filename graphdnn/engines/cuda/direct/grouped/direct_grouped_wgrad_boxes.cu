@@ -4,6 +4,11 @@
 // Pipeline: one elected thread of warp 0 issues the loads of the tile that is STAGES - 1 tiles ahead: boxes of x, one for each
 // column residue modulo the stride, and a box of dy, each again for every 128 bytes of channels.
 
+#include "pdl.cuh"
+#include "direct_grouped_patch.cuh"
+#include "hopper_pipeline.cuh"
+#include "direct_grouped_wgrad_tile.cuh"
+
 constexpr int X_SLICES = (GROUPS * IN * 2 + PIXEL - 1) / PIXEL, DY_SLICES = (GROUPS * OUT * 2 + DY_PIXEL - 1) / DY_PIXEL;
 static_assert(STRIDE_W <= 2 && sizeof(Element) == 2 && sizeof(TileExtent) == 32, "columns are even and odd ones, or all alike");
 

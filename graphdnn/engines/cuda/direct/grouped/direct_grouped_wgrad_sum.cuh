@@ -1,5 +1,8 @@
 // Split reduction of the filter gradient of groups of 8 to 64 channels, the second launch: it adds the partial sums in order.
 
+#include "pdl.cuh"
+#include "direct_grouped_wgrad_tile.cuh"
+
 // A thread owns four filter elements. The warps of a CTA divide the splits: each adds every SLICES-th split, in order.
 extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_grouped_wgrad_sum(const __grid_constant__ Params p) {
     __shared__ Vec<float, 4> shared[SLICES][32];

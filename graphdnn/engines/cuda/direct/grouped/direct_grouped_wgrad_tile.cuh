@@ -12,6 +12,10 @@
 // Required constants (from the generator): R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, FLIP: the filter. IN, OUT: channels
 // of a group in x and in dy. GROUPS, WARPS_M, WARPS_K, SLIDING_ROWS, PIXEL, DY_PIXEL, SWIZZLED: see above. STAGES, BLOCKS, SLICES, WIDTH.
 
+#include "ldmatrix.cuh"
+#include "direct_mma.cuh"
+#include "direct_grouped_patch.cuh"
+
 constexpr int IN_CHUNKS = IN / 8, OUT_CHUNKS = OUT / 8, WINDOW = R * S * IN, CHUNKS = WINDOW / 8;
 constexpr int ROW_CHUNKS = CHUNKS / SLIDING_ROWS;
 constexpr int WARP_MMAS = ((ROW_CHUNKS + 1) / 2 + WARPS_M - 1) / WARPS_M;  // MMA tiles of a warp along M

@@ -98,8 +98,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     text = kernel_text(
         name,
         [
-            *("pdl.cuh", "direct_copy.cuh", "ldmatrix.cuh", "direct_mma.cuh"),
-            *("direct_grouped_patch.cuh", "direct_grouped.cu"),
+            "direct_grouped.cu",
         ],
         parameters=parameters.text,
         functions=[body.keeping(), body.function("epilogue",

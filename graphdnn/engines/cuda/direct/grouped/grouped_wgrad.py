@@ -40,9 +40,7 @@ _OF_SLICE = 4  # parts that a warp of it adds at least
 _MOST_SLICES = 8
 
 
-_BEFORE = ("pdl.cuh", "direct_copy.cuh", "ldmatrix.cuh", "direct_mma.cuh", "direct_grouped_patch.cuh")
-_BY_THREADS = ("direct_grouped_wgrad_tile.cuh", "direct_grouped_wgrad.cu")
-_BY_BOXES = ("hopper_pipeline.cuh", "direct_grouped_wgrad_tile.cuh", "direct_grouped_wgrad_boxes.cu")
+_BY_THREADS, _BY_BOXES = "direct_grouped_wgrad.cu", "direct_grouped_wgrad_boxes.cu"
 
 
 @memoize
@@ -137,7 +135,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     slices = _slices(choice.parts)
     text = kernel_text(
         name,
-        [*_BEFORE, *(_BY_BOXES if tile.is_boxed else _BY_THREADS), "direct_grouped_wgrad_sum.cuh"],
+        [_BY_BOXES if tile.is_boxed else _BY_THREADS, "direct_grouped_wgrad_sum.cuh"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const float (&acc)[{width}]")],
         constants={

@@ -12,6 +12,8 @@
 // Required constants: R, S, STRIDE_H, STRIDE_W, DGRAD: the filter, its strides, the direction. TW: columns of a thread.
 // TILES: tiles of a CTA along a row. IN_ROWS, OUT_ROWS, WINDOW: see above. THREADS: of a CTA.
 
+#include "direct_copy.cuh"
+
 constexpr int FIRST_COLUMN = DGRAD ? -((S - 1) / STRIDE_W) : 0;  // first column of dy that a tile reads
 constexpr int IW = DGRAD ? (TW - 1) / STRIDE_W - FIRST_COLUMN + 1 : (TW - 1) * STRIDE_W + S;
 constexpr int STEP_W = DGRAD ? TW / STRIDE_W : TW * STRIDE_W;  // gathered columns from one tile to the next

@@ -1,6 +1,8 @@
 // Recomputation of a CTA's partial filter gradient without padding. The main loops multiply zeros in place of pixels
 // outside the image, but 0 * inf is NaN. A CTA that finds NaN among its accumulators recomputes them with this code.
 
+#include "direct_wgrad_item.cuh"
+
 // Sums tap (r, s) over the CTA's work items. `channel` is a channel of dy, `channel_in` a channel of x.
 template <int ROWS>
 __device__ __forceinline__ Accum exact_sum(const Params& p, int channel, int channel_in, int r, int s) {

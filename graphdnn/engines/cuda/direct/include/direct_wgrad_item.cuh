@@ -1,6 +1,9 @@
 // A work item of a filter gradient: a segment of rows and a block of columns of one image. A CTA slides down its work
 // items one after the other.
 
+#include "direct_row_ring.cuh"
+#include "dilation_phase.cuh"
+
 // Rows first .. last - 1 of dy. An iteration of the main loop is ROWS steps.
 template <int ROWS> struct WorkItem {
     int n, column_block, first, last, iterations;

@@ -1,6 +1,10 @@
 // The load pipeline of a filter gradient (direct_wgrad_item.cuh). Rows of the next work item arrive in shared memory
 // while the CTA still multiplies rows of the current one.
 
+#include "direct_copy.cuh"
+#include "direct_row_ring.cuh"
+#include "direct_wgrad_item.cuh"
+
 // The rings of both operands. HALO_COLUMNS: columns of dy to the left of the CTA's first column that it also loads.
 template <class XRing, class DyRing, int ROWS, int HALO_COLUMNS> struct WorkItemLoader {
     XRing x_ring;

@@ -1,6 +1,8 @@
 // Split reduction of a filter gradient, the second launch: it adds the partial sums of the CTAs in their order and
 // applies the epilogue. It may start early: each CTA of the first launch triggers it before it stores its partial sums.
 
+#include "pdl.cuh"
+
 // The lanes of a warp are channels. The warps of a CTA divide the splits of one tap: each adds every SLICES-th split.
 extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_wgrad_sum(const __grid_constant__ Params p) {
     __shared__ Accum shared[SLICES][32];

@@ -14,6 +14,11 @@
 // of a shared-memory load. STAGES, STEPS_PER_WAIT: see above. DILATION_H, DILATION_W, FLIP: the filter. WIDTH: see
 // above. EXACT: the tiles divide the columns. BLOCKS: CTAs of a multiprocessor.
 
+#include "pdl.cuh"
+#include "direct_copy.cuh"
+#include "direct_row_ring.cuh"
+#include "dilation_phase.cuh"
+
 constexpr int CHANNELS_OUT = LANES * V;
 constexpr int CHANNELS_IN = CHANNELS_OUT / GROUP_OUT * GROUP_IN;
 constexpr int IV = V <= GROUP_OUT ? GROUP_IN : V / GROUP_OUT * GROUP_IN;  // input channels that a thread reads

@@ -12,6 +12,14 @@
 // LV, STAGES, DILATION_H, DILATION_W, FLIP, EXACT, BLOCKS as in direct.cu. PLAIN_CHUNK: elements of a copy of dy.
 // SLICES: warps of a CTA of the second launch.
 
+#include "pdl.cuh"
+#include "direct_copy.cuh"
+#include "direct_row_ring.cuh"
+#include "direct_wgrad_item.cuh"
+#include "direct_wgrad_items.cuh"
+#include "direct_wgrad_exact.cuh"
+#include "direct_wgrad_tiles.cuh"
+
 constexpr int CHANNELS_IN = CHANNELS_OUT / GROUP_OUT * GROUP_IN;
 constexpr int IV = V <= GROUP_OUT ? GROUP_IN : V / GROUP_OUT * GROUP_IN;  // channels of x that a thread reads
 static_assert(CHANNELS_OUT % GROUP_OUT == 0 && (GROUP_OUT % V == 0 || V % GROUP_OUT == 0), "whole groups");

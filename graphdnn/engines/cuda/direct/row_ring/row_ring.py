@@ -53,7 +53,7 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Tile) -> De
     name = f"conv_{roles.direction}__direct_{how}__{op.name}"
     text = kernel_text(
         name,
-        ["pdl.cuh", "direct_copy.cuh", "direct_row_ring.cuh", "dilation_phase.cuh", "direct.cu"],
+        ["direct.cu"],
         parameters=parameters.text,
         functions=[body.keeping(), body.function("epilogue",
         f"const ColumnOperands& kept, const {compute} (&acc)[{width}]")],

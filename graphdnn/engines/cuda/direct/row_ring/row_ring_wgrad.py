@@ -59,9 +59,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
     text = kernel_text(
         name,
         [
-            "pdl.cuh", "direct_copy.cuh", "direct_row_ring.cuh", "dilation_phase.cuh", "direct_wgrad_item.cuh",
-            "direct_wgrad_items.cuh", "direct_wgrad_exact.cuh", "direct_wgrad_tiles.cuh", "direct_wgrad.cu",
-            "direct_wgrad_sum.cuh",
+            "direct_wgrad.cu", "direct_wgrad_sum.cuh",
         ],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],

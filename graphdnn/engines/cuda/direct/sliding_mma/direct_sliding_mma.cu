@@ -18,6 +18,10 @@
 // PAIRS, ROWS, STAGES: see above. FILTER_CHUNK: elements of a copy of filters. WIDTH: channels of an epilogue call.
 // FLIP: convolution instead of correlation. BLOCKS: CTAs of a multiprocessor.
 
+#include "direct_copy.cuh"
+#include "direct_mma.cuh"
+#include "direct_row_ring.cuh"
+
 constexpr int THREAD_CHANNELS = 2 * PAIRS;                      // channels that a lane accumulates
 constexpr int CHANNELS = THREAD_CHANNELS * WARPS;               // channels of a CTA
 constexpr int INPUT_PAIRS = GROUP <= 2 ? 1 : GROUP / 2;    // pairs of input channels for a pair of output channels

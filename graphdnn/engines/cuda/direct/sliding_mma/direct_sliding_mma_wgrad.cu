@@ -12,6 +12,14 @@
 // STAGES: see above. GROUP_IN, GROUP_OUT: channels of a group, which are equal. IMAGE_COLUMNS, GRADIENT_COLUMNS: columns
 // of x and of dy that copies fill. SLICES: warps of a CTA of the second launch. BLOCKS: CTAs of a multiprocessor.
 
+#include "pdl.cuh"
+#include "direct_copy.cuh"
+#include "direct_mma.cuh"
+#include "direct_row_ring.cuh"
+#include "direct_wgrad_item.cuh"
+#include "direct_wgrad_items.cuh"
+#include "direct_wgrad_exact.cuh"
+
 constexpr int GROUP = GROUP_OUT;     // channels of a group in x and in dy
 constexpr int CHANNELS = 8 * WARPS;  // channels of a CTA
 constexpr int PIXEL_STRIDE = CHANNELS + (WARPS % 2 ? 0 : 8);  // neighbouring pixels start in different banks

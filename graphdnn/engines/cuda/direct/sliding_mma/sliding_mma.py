@@ -16,7 +16,7 @@ from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
-from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
+from graphdnn.engines.cuda.codegen.source import include, kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.direct.direct_access import apart, element_bytes, image_space
 from graphdnn.engines.cuda.direct.direct_fields import filter_fields, first_fields, image_fields
@@ -254,10 +254,10 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, walk: Walk) -> De
     name = f"conv_{roles.direction}__walk_{how}__{op.name}"
     text = kernel_text(
         name,
-        ["direct_copy.cuh", "direct_mma.cuh", "direct_row_ring.cuh", "direct_sliding_mma.cu"],
+        ["direct_sliding_mma.cu"],
         parameters=parameters.text,
         functions=[
-            file_text("clip_halves.cuh"), body.keeping(),
+            include("clip_halves.cuh"), body.keeping(),
             body.function("epilogue",
             f"const ColumnOperands& kept, const float (&acc)[{width}], Out (&result)[{width}]"),
         ],

@@ -222,9 +222,8 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
     text = kernel_text(
         name,
         [
-            *("pdl.cuh", "direct_copy.cuh", "direct_mma.cuh", "direct_row_ring.cuh", "dilation_phase.cuh"),
-            *("direct_wgrad_item.cuh", "direct_wgrad_items.cuh", "direct_wgrad_exact.cuh"),
-            *("direct_sliding_mma_wgrad.cu", "direct_wgrad_sum.cuh"),
+            "direct_sliding_mma_wgrad.cu",
+            "direct_wgrad_sum.cuh",
         ],
         parameters=parameters.text,
         functions=[body.function("epilogue", "const float (&acc)[1]")],

@@ -15,6 +15,11 @@
 // warp. CHANNEL_SPLITS: warps along the channels. LEAD: see above. IN_ORDER: filters lie as [r][s][c]. FILTER_CHUNK:
 // elements of a copy of filters. STAGES: 2. WIDTH: channels of an epilogue call. BLOCKS: CTAs of a multiprocessor.
 
+#include "direct_copy.cuh"
+#include "direct_mma.cuh"
+#include "direct_stem_rows.cuh"
+#include "direct_stem_windows.cuh"
+
 constexpr int THREAD_CHANNELS = 2 * NT; // channels that a lane accumulates
 constexpr int CHANNELS = 8 * NT; // channels of a warp
 static_assert(THREADS / 32 / CHANNEL_SPLITS >= APART, "warps for even and for odd pixels");

@@ -13,6 +13,9 @@
 // TAPS_W, BASE_H, BASE_W, LOW_H, LOW_W: the window, its tap for a = 0 and its first row and column. MT, RW, ROW_PARTS: see above;
 // ROW_PARTS is the warps along the rows. CHUNK: elements of a copy. UNROLL, THREADS, BLOCKS.
 
+#include "direct_copy.cuh"
+#include "direct_mma.cuh"
+
 constexpr int KS = KP / 16;
 constexpr int NW = (SW * C + 7) / 8, NT = SH * NW;
 constexpr int ROWS = RW * ROW_PARTS, WINDOW = ROWS + TAPS_H - 1, SLOTS = WINDOW + ROWS;

@@ -9,6 +9,9 @@
 // Required constants (from the generator), besides those of direct_stem_rows.cuh: TM, TN: see above. HEAD: elements of a
 // window before the first pair. WIDTH: channels of an epilogue call. BLOCKS: CTAs of a multiprocessor.
 
+#include "direct_copy.cuh"
+#include "direct_stem_rows.cuh"
+
 constexpr int BN = 8 * TN;            // channels of a CTA
 constexpr int FILTER_PITCH = BN + 4;          // elements between window elements; threads that fill the table write to different banks
 constexpr bool IN_PAIRS = STRIDE_W * C % 2 == 0;

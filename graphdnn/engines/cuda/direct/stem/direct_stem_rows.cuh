@@ -4,6 +4,8 @@
 // Required constants: T, R, S, C: the filter and its channels. STRIDE_H, STRIDE_W. TP: output rows of a tile. PITCH:
 // elements from row to row. BEFORE: zeros in front of a row. CHUNK: elements of a copy. STAGES, THREADS, SPATIAL, FLIP.
 
+#include "direct_copy.cuh"
+
 constexpr int WINDOW = S * C;
 constexpr int OF_SLICE = (TP - 1) * STRIDE_H + R, IN_ROWS = T * OF_SLICE;
 constexpr int STAGE = IN_ROWS * PITCH;              // elements of a stage

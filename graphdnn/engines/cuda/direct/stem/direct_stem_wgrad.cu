@@ -14,6 +14,9 @@
 // WARPS_K: see above. MT, NP: MMA tiles of a warp. QP: pixels of a row, padded to 16. PITCH, BEFORE: elements of a row of x, and
 // zeros before it. CHUNK, DY_CHUNK: elements of a copy. EXACT: rows are multiples of 16 pixels. SLICES, THREADS, BLOCKS.
 
+#include "direct_copy.cuh"
+#include "direct_mma.cuh"
+
 constexpr int IN_ROWS = (TP - 1) * STRIDE_H + R;
 constexpr int KT = 16 * MT;          // channels of a CTA
 constexpr int DY_PITCH = KT + 8;     // an odd number of 16 bytes

@@ -1,5 +1,8 @@
 // Windows of pixels as rows of A, and filters as columns of B; see direct_stem.cu.
 
+#include "direct_copy.cuh"
+#include "direct_stem_rows.cuh"
+
 constexpr int APART = STRIDE_W * C % 2 ? 2 : 1;  // pixels from row to row of A
 constexpr bool HAS_LEAD = LEAD || APART == 2;
 constexpr int DEPTH = (WINDOW + HAS_LEAD + 7) / 8 * 8;  // K of one filter row

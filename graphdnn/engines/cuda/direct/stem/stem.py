@@ -96,7 +96,6 @@ class _Block(NamedTuple):
     """How a block of threads divides a tile: by warps, or by warpgroups."""
 
     entry: str  # also the kernel's file
-    file: str  # of its products
     rows: int  # of the output
     channels: int
     own: int  # neighbouring channels of a lane
@@ -111,13 +110,13 @@ def _of_warps(plan: Plan, p: ConvProblem, x: TensorSpec, w: TensorSpec, *, resid
     shared = plan.shared(p, plan.rows, max(element_bytes(x), element_bytes(w)))
     constants = {"NT": plan.tiles_n, "CHANNEL_SPLITS": plan.parts, "STAGES": STAGES, "BLOCKS": resident}
     rest = 2 * plan.tiles_n, WARP * _WARPS, resident, shared, constants
-    return _Block("direct_stem", "direct_mma.cuh", plan.rows, channels, *rest)
+    return _Block("direct_stem", plan.rows, channels, *rest)
 
 
 def _of_warpgroups(groups: Warpgroups, *, is_bulk: bool) -> _Block:
     constants = {"TILE_N": groups.columns, "STAGES": groups.stages, "LOADS_BY_TMA": is_bulk}
     rest = 8, groups.threads, 1, groups.shared, constants
-    return _Block("hopper_stem", "hopper_pipeline.cuh", groups.rows, groups.columns, *rest)
+    return _Block("hopper_stem", groups.rows, groups.columns, *rest)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -172,7 +171,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_fprop__direct_stem_{taps}c{p.c}p{block.rows}__{op.name}"
     text = kernel_text(
         name,
-        ["direct_copy.cuh", block.file, "direct_stem_rows.cuh", "direct_stem_windows.cuh", f"{block.entry}.cu"],
+        [f"{block.entry}.cu"],
         parameters=parameters.text,
         functions=[
             *([body.keeping(), wgmma_rs_text(x.data_type, groups.columns)] if groups else []),

@@ -135,7 +135,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     slices = plan.depth // 16
     text = kernel_text(
         name,
-        ["direct_copy.cuh", "direct_mma.cuh", "direct_stem_dgrad.cu"],
+        ["direct_stem_dgrad.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", "const float (&acc)[1]")],
         constants={

@@ -132,7 +132,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     how = f"{taps}c{p.c}p{plan.rows}x{plan.pixels}x{plan.channels}"
     text = kernel_text(
         f"conv_fprop__direct_stem_float_{how}__{op.name}",
-        ["direct_copy.cuh", "direct_stem_rows.cuh", "direct_stem_fp32.cu"],
+        ["direct_stem_fp32.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const float (&acc)[{width}]")],
         constants={

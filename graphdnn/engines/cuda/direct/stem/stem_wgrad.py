@@ -116,7 +116,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     threads = 32 * plan.parts * plan.shares
     text = kernel_text(
         name,
-        ["direct_copy.cuh", "direct_mma.cuh", "direct_stem_wgrad.cu"],
+        ["direct_stem_wgrad.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", "const float (&acc)[1]")],
         constants={

@@ -4,6 +4,9 @@
 // Tensor maps: the contiguous axis of the operand first, K or the other one, then the other one, then three batch axes. A matrix that
 //              several products of the batch share has a batch coordinate that is divided by p.broadcast_a or p.broadcast_b.
 
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+
 // Loads ROWS rows of A, or ROWS columns of B, of one K tile.
 template <int ROWS, bool MN_MAJOR>
 __device__ __forceinline__ void load_operand(

@@ -39,7 +39,6 @@ from graphdnn.fusion.fused_graph import FusedOp
 
 _VEC_N = 2  # contiguous channels of a thread
 _TILE_K = SWIZZLE_BYTES // 4  # channels of a K tile
-_FILES = ("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "hopper_dgrad_tf32_rs.cu")
 
 
 def _operands(roles: Roles) -> tuple[Operand, Operand]:
@@ -72,7 +71,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_dgrad__tf32_rs_{tile.name}x{choice.stages}__{op.name}"
     text = kernel_text(
         name,
-        _FILES,
+        ["hopper_dgrad_tf32_rs.cu"],
         parameters=parameters.text,
         functions=[
             *epilogue.functions,

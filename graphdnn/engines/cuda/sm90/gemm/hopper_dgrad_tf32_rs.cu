@@ -24,6 +24,10 @@
 //   CONSUMER_REGS, PRODUCER_REGS          registers of a consumer thread and of a producer thread
 //   VEC_WIDTH                             channels that one call of the epilogue takes, 1 or 2
 
+#include "pdl.cuh"
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+
 constexpr int THREADS = 128 * (CONSUMER_WARPGROUPS + 1), COLUMNS = TILE_N / CONSUMERS_N, ACCUMS = COLUMNS / 2;
 constexpr int FILTER_SLAB_CHANNELS = 32, FILTER_SLAB_BYTES = FILTER_SLAB_CHANNELS * TILE_K * 4, FILTER_SLABS = TILE_M / FILTER_SLAB_CHANNELS;
 constexpr int STAGE_A_BYTES = FILTER_SLABS * FILTER_SLAB_BYTES, STAGE_B_BYTES = TILE_N * SWIZZLE_BYTES, STAGE_BYTES = STAGE_A_BYTES + STAGE_B_BYTES;

@@ -25,6 +25,31 @@
 //   A_MN_MAJOR, B_MN_MAJOR       the operand is MN-major; it is K-major otherwise
 //   UNROLL                       K tiles that the main loop unrolls
 //   PROMOTION_INTERVAL           K tiles between promotions, 0 without promotion
+//
+// Variants (from the generator): IM2COL_PRODUCER: 1: a convolution; 0: a matrix product. RESIDUAL_TILE: 1: TMA loads a
+// residual for the epilogue. SPLIT_K_IN_CLUSTER: 1: the CTAs of a cluster add the splits of a tile; 0: another launch.
+
+#include "pdl.cuh"
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+#include "split_k_partials.cuh"
+#include "split_k_tile.cuh"
+#if IM2COL_PRODUCER
+#include "conv_producer.cuh"
+#else
+#include "gemm_producer.cuh"
+#endif
+#if RESIDUAL_TILE
+#include "hopper_residual.cuh"
+#else
+#include "hopper_no_residual.cuh"
+#endif
+#if SPLIT_K_IN_CLUSTER
+#include "split_k_cluster.cuh"
+#else
+#include "split_k_workspace.cuh"
+#endif
 
 constexpr int THREADS = 128 * (CONSUMER_WARPGROUPS * PINGPONG_GROUPS + 1);
 constexpr int STAGE_A_BYTES = TILE_M * SWIZZLE_BYTES, STAGE_B_BYTES = (WGRAD ? LOADED_TAP_BLOCKS * SLAB_ROWS : TILE_N) * SWIZZLE_BYTES, STAGES_BYTES = STAGES * (STAGE_A_BYTES + STAGE_B_BYTES);

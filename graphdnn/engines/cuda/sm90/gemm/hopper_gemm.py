@@ -46,7 +46,7 @@ from graphdnn.engines.cuda.sm90.epilogue_operands import fits_residual, residual
 from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tap_fields_of
 from graphdnn.engines.cuda.sm90.nchw_result import channels_last_result
 from graphdnn.engines.cuda.sm90.sm90_requirements import hopper_needs
-from graphdnn.engines.cuda.sm90.split_k import MAX_OVERLAPPED_TILES, OVERLAP_BYTES, PARTS_FILES, SplitKReduction
+from graphdnn.engines.cuda.sm90.split_k import MAX_OVERLAPPED_TILES, OVERLAP_BYTES, SplitKReduction
 from graphdnn.engines.cuda.sm90.tensor_maps import (
     CHANNELS_AXIS,
     FILTERS_AXIS,
@@ -193,12 +193,12 @@ def _gemm_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     def write() -> KernelText:
         return kernel_text(
             name,
-            [
-                *("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", "conv_producer.cuh"),
-                "hopper_no_residual.cuh" if residual is None else "hopper_residual.cuh",
-                *(*PARTS_FILES, reduction.file, "hopper_gemm.cu"),
-                *(["split_k_reduce.cu"] if reduction.is_launched else []),
-            ],
+            ["hopper_gemm.cu", *(["split_k_reduce.cu"] if reduction.is_launched else [])],
+            variants={
+                "IM2COL_PRODUCER": True,
+                "RESIDUAL_TILE": residual is not None,
+                "SPLIT_K_IN_CLUSTER": reduction.in_cluster,
+            },
             parameters=parameters.text,
             functions=[
                 *epilogue.functions,

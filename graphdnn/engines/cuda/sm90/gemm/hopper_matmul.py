@@ -47,7 +47,7 @@ from graphdnn.engines.cuda.sm90.gemm.matmul_requirements import (
 )
 from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid
 from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
-from graphdnn.engines.cuda.sm90.split_k import PARTS_FILES, SplitKReduction
+from graphdnn.engines.cuda.sm90.split_k import SplitKReduction
 from graphdnn.engines.cuda.sm90.tensor_maps import vec_n_of, with_sizes
 from graphdnn.engines.cuda.sm90.tile import MAX_TILE_ROWS, SLAB_ROWS, SWIZZLE_BYTES, Tile
 from graphdnn.engines.cuda.sm90.tile_choice import SPLITS, STAGES, TILE, choose
@@ -283,11 +283,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     def write() -> KernelText:
         return kernel_text(
             name,
-            [
-                *("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", "gemm_producer.cuh"),
-                *(*PARTS_FILES, reduction.file, "hopper_no_residual.cuh", "hopper_gemm.cu"),
-                *(["split_k_reduce.cu"] if is_split else []),
-            ],
+            ["hopper_gemm.cu", *(["split_k_reduce.cu"] if is_split else [])],
+            variants={"IM2COL_PRODUCER": False, "RESIDUAL_TILE": False, "SPLIT_K_IN_CLUSTER": reduction.in_cluster},
             parameters=parameters.text,
             functions=[
                 *epilogue.functions,

@@ -1,6 +1,11 @@
 // The main loop of hopper_halo_dgrad.cu with A in registers (wgmma RS): a warp loads the fragments of each tap group once, for all taps
 // of the group. The fragments of a K step are loaded while wgmma multiplies the step before.
 
+#include "hopper_pipeline.cuh"
+#include "epilogue_store.cuh"
+#include "halo_dgrad_smem.cuh"
+#include "ldmatrix.cuh"
+
 constexpr int RELEASES = 4;  // threads of a consumer that release a stage: one of each warp, because each warp loads for itself
 
 constexpr int TAP_GROUPS = sizeof(LOAD_OF_GROUP) / sizeof(int);

@@ -4,6 +4,9 @@
 //             the filters, [channel block][tap]: TILE_N channels by 128 bytes of K, or 64 rows of K by TILE_N channels where
 //             FILTER_MN_MAJOR. Then the barriers.
 
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+
 constexpr int THREADS = 128 * (CONSUMER_WARPGROUPS + 1);
 constexpr int LOAD_BYTES = LOADED_PIXELS * SWIZZLE_BYTES, STAGE_BYTES = (LOAD_BYTES + 1023) / 1024 * 1024;
 constexpr int FILTER_SWIZZLE_BYTES = FILTER_MN_MAJOR ? TILE_N * (int)sizeof(Element) : SWIZZLE_BYTES, FILTER_ROWS = FILTER_MN_MAJOR ? SLAB_ROWS : TILE_N;

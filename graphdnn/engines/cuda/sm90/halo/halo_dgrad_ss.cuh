@@ -1,5 +1,9 @@
 // The main loop of hopper_halo_dgrad.cu with A in shared memory (wgmma SS): each tap reads its pixels by a descriptor of its own.
 
+#include "hopper_pipeline.cuh"
+#include "epilogue_store.cuh"
+#include "halo_dgrad_smem.cuh"
+
 constexpr int RELEASES = 1;  // threads of a consumer that release a stage
 
 // Multiplies, at MMA K step `k`, the taps that read load LOAD. The first tap of a residue overwrites its accumulators in channel block

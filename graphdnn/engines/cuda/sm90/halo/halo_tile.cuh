@@ -17,6 +17,10 @@
 //   DEPTH_SLICES             output slices whose accumulators one thread holds side by side, 1 unless WEIGHT_STATIONARY
 //   TAIL_MMA_STEPS           MMA steps of the last K block of channels, 1 to 4
 
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+
 constexpr int THREADS = 128 * (CONSUMER_WARPGROUPS + 1), TAPS = TAPS_H * TAPS_W;
 constexpr int HALO_W = TILE_W + (TAPS_W - 1) * DILATION_W, HALO_H = TILE_H + (TAPS_H - 1) * DILATION_H;
 constexpr int HALO_LOAD_BYTES = HALO_H * HALO_W * PIXEL_BYTES;  // bytes that TMA writes of a halo tile

@@ -20,6 +20,19 @@
 //                        of the first overlaps the last MMA of the others
 //   FIXED_COLUMN_TILE    a CTA has the same columns in all its work items
 //   PREFETCH_ELEMENTS    elements that one L2 prefetch brings, 0 without prefetch
+//
+// Variants (from the generator): RESIDUAL_TILE: 1: TMA loads a residual for the epilogue.
+
+#include "pdl.cuh"
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+#include "halo_tile.cuh"
+#if RESIDUAL_TILE
+#include "hopper_halo_residual.cuh"
+#else
+#include "hopper_halo_no_residual.cuh"
+#endif
 
 // One tap of a K block for all MMA tiles; `offset`: rows from the halo tile's first pixel to the tap's. scale_d 0 overwrites.
 template <int STEPS, int COUNT>

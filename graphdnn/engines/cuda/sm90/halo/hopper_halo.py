@@ -56,8 +56,6 @@ from graphdnn.fusion.fused_graph import FusedOp
 
 _ROW_PAIR = 2  # contiguous channels of a thread, where rows are channels
 _BOUND = 0.97  # of the time of memory, for one tap: engines that load filters again take longer
-_RESIDUAL = {True: "hopper_halo_no_residual.cuh", False: "hopper_halo_residual.cuh"}
-_FILES = ("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", "halo_tile.cuh")
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -122,7 +120,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     has_fixed_columns = image.spec.data_type in INTEGERS and (tile.is_weight_stationary or grid[0] % tiles_n == 0)
     text = kernel_text(
         name,
-        [*_FILES, *(["hopper_halo_swap_ab.cu"] if tile.swap_ab else [_RESIDUAL[residual is None], "hopper_halo.cu"])],
+        ["hopper_halo_swap_ab.cu" if tile.swap_ab else "hopper_halo.cu"],
+        variants={} if tile.swap_ab else {"RESIDUAL_TILE": residual is not None},
         parameters=parameters.text,
         functions=[
             *epilogue.functions,

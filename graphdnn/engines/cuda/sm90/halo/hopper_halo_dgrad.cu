@@ -31,6 +31,20 @@
 //   EPILOGUE_16BIT            accumulators are rounded to type EpilogueInput, which has 16 bits, before the epilogue
 //   arrays GROUP_OF_TAP, RESIDUE_OF_TAP, IS_FIRST_OF_RESIDUE, FILTER_TAP, one entry for each tap; LOAD_OF_GROUP and
 //   ROW_OFFSET_OF_GROUP, one for each tap group; H_OF_LOAD and W_OF_LOAD, one for each load
+//
+// Variants (from the generator): A_IN_REGISTERS: 1: wgmma reads A from registers; 0: from shared memory.
+
+#include "pdl.cuh"
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+#include "epilogue_16bit.cuh"
+#include "halo_dgrad_smem.cuh"
+#if A_IN_REGISTERS
+#include "halo_dgrad_rs.cuh"
+#else
+#include "halo_dgrad_ss.cuh"
+#endif
 
 // A coarse pixel. One beyond the last is replaced by pixel 0 and is not inside.
 struct CoarsePixel { int n, h, w; bool is_inside; };

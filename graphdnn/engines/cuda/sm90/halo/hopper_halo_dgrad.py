@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.codegen.epilogue import SUMS, epilogue_of
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
+from graphdnn.engines.cuda.codegen.source import include, kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import FLOAT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
@@ -45,16 +45,6 @@ from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 
 _EXCHANGED_VEC_N, _PERMUTED_VEC_N = 8, 4  # contiguous columns of a thread: after an exchange, or by permutation
-_FILES = (
-    "pdl.cuh",
-    "hopper_pipeline.cuh",
-    "conv_work_tile.cuh",
-    "epilogue_store.cuh",
-    "epilogue_16bit.cuh",
-    "halo_dgrad_smem.cuh",
-)
-
-_SS_FILES, _RS_FILES = ("halo_dgrad_ss.cuh",), ("ldmatrix.cuh", "halo_dgrad_rs.cuh")
 
 # The epilogue that epilogue_store.cuh calls with accumulators: it rounds them and calls the generated one.
 _ROUNDING_EPILOGUE = """\
@@ -117,10 +107,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     rounding = _ROUNDING_EPILOGUE.format(compute=compute, epilogue_input=epilogue_input, width=epilogue.width)
     text = kernel_text(
         name,
-        [*_FILES, *(_RS_FILES if tile.a_in_registers else _SS_FILES), "hopper_halo_dgrad.cu"],
+        ["hopper_halo_dgrad.cu"],
+        variants={"A_IN_REGISTERS": tile.a_in_registers},
         parameters=parameters.text,
         functions=[
-            file_text("round_to_16bit.cuh"),
+            include("round_to_16bit.cuh"),
             *epilogue.functions,
             *([rounding] if is_16bit_epilogue else []),
             wgmma_rs_text(element, tile.bn, filter_mn_major)

@@ -1,5 +1,8 @@
 // The epilogue of hopper_halo.cu reads no residual by TMA.
 
+#include "hopper_pipeline.cuh"
+#include "epilogue_store.cuh"
+
 constexpr int RESIDUAL_BYTES = 0;
 __device__ __forceinline__ void init_residual_barriers(smem_addr_t) {}
 struct ResidualLoader {

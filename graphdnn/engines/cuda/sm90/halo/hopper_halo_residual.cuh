@@ -8,6 +8,10 @@
 //
 // Required constants: those of halo_tile.cuh, and Residual: the element type.
 
+#include "hopper_pipeline.cuh"
+#include "epilogue_store.cuh"
+#include "halo_tile.cuh"
+
 constexpr int BOX_ROW_BYTES = 64, BOX_CHANNELS = BOX_ROW_BYTES / (int)sizeof(Residual), BOXES_N = (TILE_N + BOX_CHANNELS - 1) / BOX_CHANNELS;
 constexpr int BOX_BYTES = TILE_H * TILE_W * BOX_ROW_BYTES, BOXES = HALO_TILES * BOXES_N;  // of a consumer
 constexpr int FIRST_HALF_BOXES = BOXES / 2, LAST_HALF_BOXES = BOXES - FIRST_HALF_BOXES;

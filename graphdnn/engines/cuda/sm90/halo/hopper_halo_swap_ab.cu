@@ -15,6 +15,11 @@
 // Required constants: those of halo_tile.cuh and epilogue_store.cuh, and FIXED_COLUMN_TILE: a CTA has the same channels in all its
 // work items.
 
+#include "pdl.cuh"
+#include "hopper_pipeline.cuh"
+#include "epilogue_store.cuh"
+#include "halo_tile.cuh"
+
 constexpr int FILTER_STAGE_BYTES = TAP_BYTES / CONSUMER_WARPGROUPS;  // filters of one tap and consumer
 static_assert(SWAP_AB && PERMUTE_N && !FILTER_MN_MAJOR && !FLAT_ROWS && TILE_W == 8 && TILE_H * TILE_W == TILE_N, "image rows of 8 pixels");
 static_assert(

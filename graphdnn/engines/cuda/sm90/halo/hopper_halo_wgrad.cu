@@ -26,6 +26,12 @@
 //   LAUNCH_THREADS                threads that the launch bounds declare: at least those of a CTA, more to leave registers for another kernel
 //   CONSUMER_REGS, PRODUCER_REGS  registers of a consumer thread and of a producer thread
 
+#include "pdl.cuh"
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+#include "split_k_partials.cuh"
+
 static_assert(LAUNCH_THREADS >= 128 * (TAPS_H + 1), "a warpgroup for each row of taps, and a producer");
 constexpr int PIXEL_BYTES = CHANNELS * (int)sizeof(Element);
 constexpr int HALO_W = TILE_W + (TAPS_W - 1) * DILATION_W, HALO_H = TILE_H + (TAPS_H - 1) * DILATION_H;

@@ -39,10 +39,6 @@ from graphdnn.fusion.fused_graph import FusedOp
 
 _VEC_N = 8  # contiguous columns of a thread
 _BYTES = 2  # of an element
-_FILES = (
-    "pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", "split_k_partials.cuh",
-    "hopper_halo_wgrad.cu",
-)  # fmt: skip
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -99,7 +95,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_wgrad__halo_{tile.name}x{stages}{'_split' if is_split else ''}__{op.name}"
     text = kernel_text(
         name,
-        [*_FILES, *(["split_k_reduce.cu"] if is_split else [])],
+        ["hopper_halo_wgrad.cu", *(["split_k_reduce.cu"] if is_split else [])],
         parameters=parameters.text,
         functions=[
             *epilogue.functions,

@@ -24,6 +24,8 @@
 //   SPLIT_K             K is divided among p.splits work items
 //   type Element        of the im2col operand
 
+#include "hopper_pipeline.cuh"
+
 [[maybe_unused]] constexpr int TILE_K = SWIZZLE_BYTES / (int)sizeof(Element);
 constexpr int SLAB_ROWS = 64;
 [[maybe_unused]] constexpr int TILE_PIXELS = SWAP_AB ? TILE_N : TILE_M, TILE_CHANNELS = SWAP_AB ? TILE_M : TILE_N;

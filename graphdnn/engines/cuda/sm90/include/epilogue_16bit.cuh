@@ -1,6 +1,9 @@
 // Epilogue for results whose accumulators are rounded to 16 bits before anything else is computed: lanes exchange the rounded
 // values, two in a word, which takes half as many shuffles as exchanging accumulators (hopper_halo_dgrad.cu).
 
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+
 // exchange_lanes (epilogue_store.cuh) for words of two 16-bit values: `v[group]` has columns 2q and 2q + 1 of a group of eight before,
 // and columns 8q + 2 * group and the next one after.
 __device__ __forceinline__ void exchange_words(unsigned int (&v)[4]) {

@@ -15,6 +15,8 @@
 //   type Accum            of the accumulators: float or int
 //   functions load_column_operands, which reads what a column shares (bias, scale), and epilogue, with type ColumnOperands
 
+#include "conv_work_tile.cuh"
+
 constexpr int MMA_TILES_M = TILE_M / (64 * CONSUMER_WARPGROUPS), ACCUMS = TILE_N / 2;  // 64-row MMA tiles of a warpgroup; accumulators of a thread in each
 [[maybe_unused]] constexpr int COLUMN_BLOCKS = (TILE_N + 31) / 32;
 

@@ -1,5 +1,9 @@
 // hopper_gemm.cu without a residual that TMA loads: the functions of hopper_residual.cuh do nothing.
 
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+
 constexpr int RELEASES = 1, RESIDUAL_STAGES = 0;
 __device__ __forceinline__ void prefetch_residual_map(const Params&) {}
 template <class Acquire> __device__ __forceinline__ void tma_load_residual(const Params&, const WorkTile&, Acquire) {}

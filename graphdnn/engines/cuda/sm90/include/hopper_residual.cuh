@@ -6,6 +6,10 @@
 //
 // Required constants (from the generator), besides those of epilogue_store.cuh: STAGES; type Residual of the operand.
 
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+
 constexpr int RELEASES = 4;  // threads of a warpgroup that release a stage: one of each warp, because each warp reads for itself
 constexpr int RESIDUAL_SLAB_CHANNELS = SWIZZLE_BYTES / (int)sizeof(Residual), RESIDUAL_SLABS = (TILE_CHANNELS + RESIDUAL_SLAB_CHANNELS - 1) / RESIDUAL_SLAB_CHANNELS;
 constexpr int STAGE_SLAB_ROOM = 1 + TILE_CHANNELS / TILE_PIXELS, RESIDUAL_SLABS_PER_STAGE = STAGE_SLAB_ROOM < RESIDUAL_SLABS ? STAGE_SLAB_ROOM : RESIDUAL_SLABS;

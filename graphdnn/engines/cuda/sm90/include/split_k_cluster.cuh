@@ -6,6 +6,10 @@
 //
 // Required constants (from the generator), besides those of epilogue_store.cuh: CLUSTER, the CTAs of a cluster (2 to 8).
 
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+
 #define SPLIT_K_CLUSTER __cluster_dims__(CLUSTER, 1, 1)
 
 constexpr int EXCHANGE_UNITS = CONSUMER_WARPGROUPS * MMA_TILES_M * COLUMN_BLOCKS * 8, EXCHANGE_UNITS_PER_CTA = (EXCHANGE_UNITS + CLUSTER - 1) / CLUSTER;

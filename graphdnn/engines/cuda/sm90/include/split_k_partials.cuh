@@ -4,6 +4,10 @@
 //             columns: one column block of a warpgroup's MMA tile.
 //
 // A kernel, or split_k_tile.cuh, defines how many fragments a split has, and the tile of each.
+
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+
 __device__ __forceinline__ int fragments_per_split(const Params& p);
 
 __device__ __forceinline__ long long partial_offset(const Params& p, int split, int fragment) {

@@ -13,6 +13,11 @@
 //   LOADS_IN_FLIGHT     splits whose loads a thread issues before it adds
 //   OVERLAPS            the launch shares multiprocessors with the main kernel and with the next launch
 
+#include "pdl.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+#include "split_k_partials.cuh"
+
 constexpr int UNIT_THREADS = 32 * SLICES, UNIT_LANES = 4 * UNIT_ROWS, LANE_SLICES = 32 / UNIT_LANES;
 
 extern "C" __global__ void __launch_bounds__(UNIT_THREADS * UNITS_PER_CTA, OVERLAPS ? 3 : 1) split_k_reduce(const __grid_constant__ Params p) {

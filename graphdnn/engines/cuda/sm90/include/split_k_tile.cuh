@@ -1,4 +1,9 @@
 // Fragments of partial sums (split_k_partials.cuh) where all tiles are split: [tile][consumer][MMA tile][column block].
+
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+#include "split_k_partials.cuh"
+
 __device__ __forceinline__ int fragments_per_split(const Params& p) { return (int)p.tiles * (CONSUMER_WARPGROUPS * MMA_TILES_M * COLUMN_BLOCKS); }
 
 __device__ __forceinline__ int fragment_index(int tile, int consumer, int j, int block) {

@@ -1,6 +1,11 @@
 // Epilogue of split precision: combines the limb accumulators of 32 columns at a time, then stores them as results, or as
 // partial sums where the kernel splits K.
 
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+#include "split_k_partials.cuh"
+#include "split_k_tile.cuh"
+
 template <class Accumulators>
 __device__ __forceinline__ void epilogue_store_limbs(
     const Params& p, const WorkTile& w, int item, int warpgroup, Accumulators& accumulators

@@ -77,7 +77,7 @@ class FilterLimbs:
         element, im2col_element = STORAGE[self.spec.data_type], STORAGE[scheme.a]
         text = kernel_text(
             f"filter_limbs__{scheme.b.name.lower()}_{scheme.a.name.lower()}",
-            ["pdl.cuh", "limbs.cuh", "split_filter_limbs.cu"],
+            ["split_filter_limbs.cu"],
             parameters=parameters.text,
             functions=[],
             constants={

@@ -21,6 +21,21 @@
 //   FILTER_SWIZZLE_BYTES                swizzle span of the filter's limbs: 128, 64 or 32
 //   limb_accum.cuh: LIMB_ORDERS, PROMOTION_INTERVAL, type MmaAccum; limb_accum_packed.cuh: PACKED_BIAS
 //   and the constants of conv_work_tile.cuh, epilogue_store.cuh and split_k_partials.cuh
+//
+// Variants (from the generator): PACKED_ACCUMULATORS: 1: three registers for four orders of limbs.
+
+#include "pdl.cuh"
+#include "limbs.cuh"
+#include "ldmatrix.cuh"
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_limbs.cuh"
+#include "limb_operands.cuh"
+#if PACKED_ACCUMULATORS
+#include "limb_accum_packed.cuh"
+#else
+#include "limb_accum.cuh"
+#endif
 
 constexpr int THREADS = 128 * (CONSUMER_WARPGROUPS + 1);
 

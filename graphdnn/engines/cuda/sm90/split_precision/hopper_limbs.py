@@ -36,7 +36,7 @@ from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
 from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tap_fields_of
 from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
-from graphdnn.engines.cuda.sm90.split_k import PARTS_FILES, SplitKReduction
+from graphdnn.engines.cuda.sm90.split_k import SplitKReduction
 from graphdnn.engines.cuda.sm90.split_precision.filter_limbs import FilterLimbs
 from graphdnn.engines.cuda.sm90.split_precision.limb_requirements import limb_needs
 from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import LimbScheme, limb_scheme_of
@@ -49,10 +49,6 @@ from graphdnn.enums import KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 
 _VEC_N = {1: 8, 2: 8, 4: 4, 8: 2}  # contiguous columns that a thread stores, by the bytes of a result
-_FILES = (
-    "pdl.cuh", "limbs.cuh", "ldmatrix.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh",
-    *PARTS_FILES, "epilogue_limbs.cuh", "limb_operands.cuh",
-)  # fmt: skip
 _SPLIT_BANDWIDTH_SHARE = 0.5  # of the data sheet's bandwidth, by the launch that splits the filter
 
 
@@ -112,12 +108,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_{roles.direction}__hopper_limbs_{types}_{tiling}__{op.name}"
     text = kernel_text(
         name,
-        [
-            *_FILES,
-            *(["limb_accum_packed.cuh"] if scheme.is_packed else ["limb_accum.cuh"]),
-            "hopper_limbs.cu",
-            *(["split_k_reduce.cu"] if is_split else []),
-        ],
+        ["hopper_limbs.cu", *(["split_k_reduce.cu"] if is_split else [])],
+        variants={"PACKED_ACCUMULATORS": scheme.is_packed},
         parameters=parameters.text,
         functions=[
             *epilogue.functions,

@@ -17,6 +17,19 @@
 //   LIMB_ORDERS                         orders i + j that have accumulators of their own (limb_wgrad_integers.cuh)
 //   PROMOTION_INTERVAL                  K tiles between promotions; 0: no promotion
 //   and the constants of conv_work_tile.cuh, epilogue_store.cuh and split_k_partials.cuh
+//
+// Variants (from the generator): INTEGER_LIMBS: 1: exact integers; 0: limbs of float32.
+
+#include "pdl.cuh"
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_limbs.cuh"
+#include "limb_wgrad_stage.cuh"
+#if INTEGER_LIMBS
+#include "limb_wgrad_integers.cuh"
+#else
+#include "limb_wgrad_floats.cuh"
+#endif
 
 constexpr int THREADS = 128 * (CONSUMER_WARPGROUPS + 1);
 

@@ -27,7 +27,7 @@ from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
 from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles
-from graphdnn.engines.cuda.sm90.split_k import PARTS_FILES, SplitKReduction
+from graphdnn.engines.cuda.sm90.split_k import SplitKReduction
 from graphdnn.engines.cuda.sm90.split_precision.image_limbs import ImageLimbs
 from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_requirements import (
     floats_need,
@@ -93,11 +93,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
     name = f"conv_wgrad__hopper_{scheme.name}_{tiling}__{op.name}"
     text = kernel_text(
         name,
-        [
-            *("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", *PARTS_FILES),
-            *("epilogue_limbs.cuh", "limb_wgrad_stage.cuh", *scheme.files, "hopper_limbs_wgrad.cu"),
-            *(["split_k_reduce.cu"] if is_split else []),
-        ],
+        ["hopper_limbs_wgrad.cu", *(["split_k_reduce.cu"] if is_split else [])],
+        variants={"INTEGER_LIMBS": scheme.is_integer},
         parameters=parameters.text,
         functions=[
             *epilogue.functions,

@@ -77,7 +77,7 @@ class ImageLimbs:
         parameters.integers("stride", [self.image.strides[j] for j in _PIXEL_AXES])
         text = kernel_text(
             f"image_limbs__{self.image.spec.data_type.name.lower()}_{self.count}",
-            ["pdl.cuh", "limbs.cuh", "split_image_limbs.cu"],
+            ["split_image_limbs.cu"],
             parameters=parameters.text,
             functions=[],
             constants={"THREADS": _THREADS, "LIMBS": self.count, "Element": STORAGE[self.image.spec.data_type]},

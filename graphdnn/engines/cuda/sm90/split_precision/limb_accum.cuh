@@ -2,6 +2,10 @@
 // step, a warp splits its rows of the next step into limbs. Accumulators of floats are promoted every PROMOTION_INTERVAL
 // stages: they are combined and added to an fp32 sum outside the tensor cores.
 
+#include "hopper_pipeline.cuh"
+#include "epilogue_store.cuh"
+#include "limb_operands.cuh"
+
 constexpr int PROMOTION_PERIOD = PROMOTION_INTERVAL > 0 ? PROMOTION_INTERVAL : 1;  // a divisor: never 0
 static_assert(MMA_K_STEPS % 2 == 0, "K steps alternate between two sets of fragment registers");
 

@@ -3,6 +3,10 @@
 // added to the shared register as it is. For products of order 3 a byte permutation moves its lowest byte to the top and the
 // next byte to the bottom; PACKED_BIAS fills the bytes between, so that two K steps of products never reach the top byte.
 
+#include "hopper_pipeline.cuh"
+#include "epilogue_store.cuh"
+#include "limb_operands.cuh"
+
 static_assert(MMA_K_STEPS % 2 == 0, "after two K steps the packed register has its original byte order");
 constexpr unsigned int PERMUTE_FOR_ORDER_3 = 0x0541, PERMUTE_FOR_ORDER_2 = 0x2103;  // selectors of __byte_perm
 

@@ -4,6 +4,11 @@
 // Each limb has the A fragment of a wgmma: lane 4g + q holds rows g and g + 8. ldmatrix decides which channel stands at which
 // K coordinate of the MMA. The filter's limbs have their channels in the same order (`channel_at`).
 
+#include "limbs.cuh"
+#include "ldmatrix.cuh"
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+
 typedef unsigned int word_t;
 
 constexpr int FILTER_BOXES = FILTER_ROW_BYTES / FILTER_SWIZZLE_BYTES;  // TMA boxes of a stage's filter limbs

@@ -1,6 +1,11 @@
 // Accumulators of fp32 filter gradients: one set for the products of the first limbs, one set for all smaller products. With
 // PROMOTION_INTERVAL they are combined after so many stages and added in fp32 outside the tensor cores.
 
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+#include "limb_wgrad_stage.cuh"
+
 struct LimbAccumulators {
     float accum[2][ACCUMS], promoted[PROMOTION_INTERVAL > 0 ? ACCUMS : 1];  // accum[0]: the smaller products
 

@@ -2,6 +2,11 @@
 // PROMOTION_INTERVAL stages, are exact in fp32. Adding INTEGER_BIAS moves such a sum into the low bits of the float, where
 // promotion reads it as an integer.
 
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+#include "limb_wgrad_stage.cuh"
+
 constexpr float INTEGER_BIAS = 12582912.0f;  // 1.5 * 2^23: 22 bits and a sign
 constexpr int INTEGER_BIAS_BITS = 0x4B400000;
 static_assert(PROMOTION_INTERVAL > 0);

@@ -50,8 +50,8 @@ class FloatLimbs:
         return 1.06 if self.limbs == 2 else 1.2
 
     @property
-    def files(self) -> tuple[str, ...]:
-        return ("limb_wgrad_floats.cuh",)
+    def is_integer(self) -> bool:
+        return False
 
     @property
     def constants(self) -> dict[str, int]:
@@ -98,8 +98,8 @@ class IntegerLimbs:
         return 1.4
 
     @property
-    def files(self) -> tuple[str, ...]:
-        return ("limb_wgrad_integers.cuh",)
+    def is_integer(self) -> bool:
+        return True
 
     @property
     def constants(self) -> dict[str, int]:

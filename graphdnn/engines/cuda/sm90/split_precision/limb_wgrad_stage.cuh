@@ -1,5 +1,8 @@
 // A stage of a split-precision filter gradient: STAGE_K pixels of all LIMBS of both operands, in slabs of 64 channels.
 
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+
 constexpr int STAGE_SLAB_BYTES = STAGE_K * SWIZZLE_BYTES;  // 64 channels of STAGE_K pixels
 constexpr int A_LIMB_BYTES = TILE_M / 64 * STAGE_SLAB_BYTES, B_LIMB_BYTES = TILE_N / 64 * STAGE_SLAB_BYTES;
 constexpr int A_BYTES = LIMBS * A_LIMB_BYTES, STAGE_BYTES = A_BYTES + LIMBS * B_LIMB_BYTES;

@@ -13,6 +13,9 @@
 //   ROWS_FIRST                          neighbouring threads have neighbouring rows, not neighbouring channels
 //   types Element (of the filter) and Im2colElement (of the other operand, which decides the channel order)
 
+#include "pdl.cuh"
+#include "limbs.cuh"
+
 template <class T> __device__ __forceinline__ void store_limbs(unsigned char* to, const T (&x)[16]) {
     if constexpr (same<T, float>) {
         Vec<unsigned int, 8> limbs[3];

@@ -6,6 +6,9 @@
 //
 // Required constants (from the generator): THREADS of a CTA, LIMBS that are stored (1 to 3), type Element of the image.
 
+#include "pdl.cuh"
+#include "limbs.cuh"
+
 __device__ __forceinline__ void split_limbs(float x, float y, unsigned int (&to)[3]) { split_pair(x, y, to[0], to[1], to[2]); }
 __device__ __forceinline__ void split_limbs(int x, int y, unsigned int (&to)[LIMBS]) {
     #pragma unroll

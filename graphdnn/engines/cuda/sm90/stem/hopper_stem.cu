@@ -19,6 +19,11 @@
 //   LOADS_BY_TMA    TMA loads the image rows; otherwise threads copy them
 //   THREADS         of a CTA; consumers and, without LOADS_BY_TMA, 128 producers
 
+#include "direct_copy.cuh"
+#include "hopper_pipeline.cuh"
+#include "direct_stem_rows.cuh"
+#include "direct_stem_windows.cuh"
+
 constexpr int K_STEPS = (SLICES + 1) / 2;                         // MMA K steps of 16
 constexpr int FILTER_SLABS = (SLICES + 7) / 8;                    // of 64 K
 constexpr int FILTER_BYTES = FILTER_SLABS * TILE_N * SWIZZLE_BYTES;  // the filters for one pixel parity

@@ -20,6 +20,11 @@
 //   PRODUCER_REGS         registers of a producer thread
 //   TAIL_MMA_STEPS        MMA K steps (32 bytes) that have channels in the last 128 bytes of a tap, 1 to 4
 
+#include "pdl.cuh"
+#include "hopper_pipeline.cuh"
+#include "conv_work_tile.cuh"
+#include "epilogue_store.cuh"
+
 constexpr int THREADS = 128 * (CONSUMER_WARPGROUPS + 1);
 constexpr int STAGE_BYTES = SLAB_BYTES, FILTER_K_TILE_BYTES = TILE_N * SWIZZLE_BYTES;
 constexpr bool CLEAR_BY_SCALE_D = SPARE_REGISTERS;  // the first wgmma of a tile overwrites the accumulators

@@ -49,8 +49,6 @@ from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 
-_FILES = ("pdl.cuh", "hopper_pipeline.cuh", "conv_work_tile.cuh", "epilogue_store.cuh", "hopper_weight_stationary.cu")
-
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     gemm, sizes, shape = gemm_problem_of(op), gemm_shape_of(op), shape_of(op)
@@ -88,7 +86,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     def write() -> KernelText:
         return kernel_text(
             name,
-            _FILES,
+            ["hopper_weight_stationary.cu"],
             parameters=parameters.text,
             functions=[
                 *epilogue.functions,
