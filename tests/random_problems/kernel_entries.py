@@ -19,13 +19,13 @@ _OF_TUNING = ("array_digest.cu", "array_gather.cu")  # which no engine launches
 
 @cache
 def _files() -> dict[str, dict[str, str]]:
-    """Entry -> files that have one of that name, with their text."""
+    """Entry -> files that have one of that name, with their text from the entry on: before it are ``#include`` lines."""
     found: dict[str, dict[str, str]] = {}
     for file in sorted(_KERNELS.rglob("*.cu*")):
         if file.name not in _OF_TUNING:
             text = file.read_text(encoding="utf-8")
-            for entry in _ENTRY.findall(text):
-                found.setdefault(entry, {})[file.name] = text
+            for entry in _ENTRY.finditer(text):
+                found.setdefault(entry[1], {})[file.name] = text[entry.start() :].rstrip("\n")
     return found
 
 

@@ -32,11 +32,7 @@ def test_results(text: str) -> None:
     check_sums(text, ENGINE, 0, H200)
 
 
-@pytest.mark.parametrize("what", ["conv", "dgrad"])
-def test_what_is_chosen(what: str) -> None:
-    """Strided layers; the others are ``cuda_grouped``'s, and filter gradients ``cuda_grouped_wgrad``'s."""
-    text = {
-        "conv": "conv x=f16[64,256,56,56]nhwc w=f16[256,8,3,3]nhwc pad=1 stride=2 + bias + relu",
-        "dgrad": "dgrad dy=f16[64,256,28,28]nhwc w=f16[256,8,3,3]nhwc dx=[64,256,56,56] pad=1 stride=2",
-    }[what]
+def test_what_is_chosen() -> None:
+    """Strided fprop; unit strides are ``cuda_grouped``'s, and filter gradients ``cuda_grouped_wgrad``'s."""
+    text = "conv x=f16[64,256,56,56]nhwc w=f16[256,8,3,3]nhwc pad=1 stride=2 + bias + relu"
     first_choice(OperationGraph.of(operations(text)), "cuda_group_packing", H200)

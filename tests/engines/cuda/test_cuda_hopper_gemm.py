@@ -22,7 +22,7 @@ from exact_sums import check_sums, check_values, operations, quarters
 from graphdnn import ConvolutionMode, TensorSpec
 from graphdnn.device.profiles import DeviceSpec, device_spec
 from graphdnn.engines import Engine
-from graphdnn.engines.cuda.codegen import source
+from graphdnn.engines.cuda.codegen import included_files, source
 from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.sm90.gemm.hopper_gemm import ENGINE, ENGINE_FP8, ENGINE_FP8_FAST, ENGINE_TF32
 from graphdnn.engines.cuda.sm90.tile import TILES
@@ -337,15 +337,15 @@ def with_broken(monkeypatch: pytest.MonkeyPatch, file: str, right: str, wrong: s
 
     The check that ``file`` has ``right`` is made at once: inside ``pytest.raises`` its failure would pass for a find.
     """
-    whole = source.file_text
-    assert right in whole(file), f"{file} has no line {right!r}"
+    whole = included_files.kernel_file
+    assert right in whole(file).text, f"{file} has no line {right!r}"
 
-    def broken(name: str) -> str:
-        text = whole(name)
-        return text.replace(right, wrong) if name == file else text
+    def broken(name: str) -> included_files.KernelFile:
+        found = whole(name)
+        return replace(found, text=found.text.replace(right, wrong)) if name == file else found
 
     monkeypatch.setattr(source, "_texts", {})
-    monkeypatch.setattr(source, "file_text", broken)
+    monkeypatch.setattr(included_files, "kernel_file", broken)
 
 
 @emulated

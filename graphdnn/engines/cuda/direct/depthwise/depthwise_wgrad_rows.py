@@ -196,7 +196,7 @@ def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: Rows) -> De
     )
     text = kernel_text(
         name,
-        ["depthwise_wgrad_rows.cu", *(() if tile.joined else ("direct_wgrad_sum.cuh",))],
+        ["depthwise_wgrad_rows.cu", *(() if tile.joined else ("direct_wgrad_sum.cu",))],
         variants={"SPLITS_IN_CLUSTER": tile.joined},
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],

@@ -1,4 +1,4 @@
-// Split reduction of a depthwise filter gradient through the workspace: a second launch adds the splits (direct_wgrad_sum.cuh).
+// Split reduction of a depthwise filter gradient through the workspace: a second launch adds the splits (direct_wgrad_sum.cu).
 
 #define SPLIT_CLUSTER
 

@@ -135,7 +135,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     slices = _slices(choice.parts)
     text = kernel_text(
         name,
-        [_BY_BOXES if tile.is_boxed else _BY_THREADS, "direct_grouped_wgrad_sum.cuh"],
+        [_BY_BOXES if tile.is_boxed else _BY_THREADS, "direct_grouped_wgrad_sum.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const float (&acc)[{width}]")],
         constants={

@@ -6,7 +6,7 @@
 // Threads:    a thread owns V channels of TW columns. It keeps a window of WINDOW rows of dy and the accumulators of
 //             all taps in registers.
 // Epilogue:   the tiles of a CTA are added in shared memory (direct_wgrad_tiles.cuh). A second launch adds the CTAs'
-//             partial sums in a fixed order (direct_wgrad_sum.cuh), so results are deterministic.
+//             partial sums in a fixed order (direct_wgrad_sum.cu), so results are deterministic.
 //
 // Required constants (from the generator), besides those of direct_row_ring.cuh: V, LANES, GROUP_IN, GROUP_OUT, CHUNK,
 // LV, STAGES, DILATION_H, DILATION_W, FLIP, EXACT, BLOCKS as in direct.cu. PLAIN_CHUNK: elements of a copy of dy.

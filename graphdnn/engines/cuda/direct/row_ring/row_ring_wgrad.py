@@ -59,7 +59,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
     text = kernel_text(
         name,
         [
-            "direct_wgrad.cu", "direct_wgrad_sum.cuh",
+            "direct_wgrad.cu", "direct_wgrad_sum.cu",
         ],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],

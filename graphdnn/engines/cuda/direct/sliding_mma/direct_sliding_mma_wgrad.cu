@@ -5,7 +5,7 @@
 //             rows 0 to 7 are the pixels themselves, rows 8 to 15 their left neighbours, which give the tap STRIDE_W
 //             further right. Only the results within a group are used.
 // Pipeline:   rings of x and of dy with STAGES stages, each ROWS steps.
-// Epilogue:   the tiles of a CTA are added in shared memory, and a second launch adds the CTAs (direct_wgrad_sum.cuh).
+// Epilogue:   the tiles of a CTA are added in shared memory, and a second launch adds the CTAs (direct_wgrad_sum.cu).
 // NaN:        pixels outside the image are zeros here; see direct_wgrad_exact.cuh.
 //
 // Required constants (from the generator), besides those of direct_row_ring.cuh: WARPS: warps along the channels. ROWS,

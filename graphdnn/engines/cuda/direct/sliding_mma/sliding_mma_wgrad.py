@@ -223,7 +223,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
         name,
         [
             "direct_sliding_mma_wgrad.cu",
-            "direct_wgrad_sum.cuh",
+            "direct_wgrad_sum.cu",
         ],
         parameters=parameters.text,
         functions=[body.function("epilogue", "const float (&acc)[1]")],
