@@ -31,7 +31,7 @@ __device__ __forceinline__ Compute either(Compute a, Compute b) {
 }
 
 struct Sequence {
-    int n, places, steps;  // places that its label has, steps that it has
+    int n, places, steps;  // label positions, time steps
 };
 
 __device__ __forceinline__ int limited(int value, long long most) { return value < 0 ? 0 : value > most ? (int)most : value; }
@@ -46,7 +46,7 @@ __device__ __forceinline__ int class_of(const Params& p, int n, int place) {
     return limited(p.labels[n * p.labels_stride[0] + place / 2 * p.labels_stride[1]], p.classes - 1);
 }
 
-// Whether a place may be reached from two places before.
+// Whether a position is reachable from two positions before it.
 __device__ __forceinline__ bool skips(const int* classes, int place) {
     return place % 2 == 1 && place >= 3 && classes[place] != classes[place - 2];
 }
@@ -55,7 +55,7 @@ __device__ __forceinline__ Compute probability(const Params& p, int t, int n, in
     return widen<Compute>(p.probs[t * p.probs_stride[0] + n * p.probs_stride[1] + c * p.probs_stride[2]]);
 }
 
-// What a block works in: rows of places in shared memory, or in scratch memory where they are too long for it.
+// The rows of a CTA, one value for each label position: in shared memory, or in scratch memory if they are too long.
 struct Rows {
     Compute *one, *other, *spelled;
     int *classes, *next;
@@ -102,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ctc_read(const __grid_c
 
 __device__ __forceinline__ bool is_possible(Compute total) { return total - total == Compute(0); }
 
-// Gradients of classes that the label does not have: the probabilities, or 0 where there is nothing to learn.
+// Gradients of classes outside the label: the probabilities, or 0 if the sequence has no alignment.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) ctc_fill(const __grid_constant__ Params p) {
     const long long count = p.steps * p.batch * p.classes;
     for (long long i = (long long)blockIdx.x * THREADS + threadIdx.x; i < count; i += (long long)gridDim.x * THREADS) {
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ctc_gradient(const __gr
     if (!is_possible(total)) return;
     for (int s = (int)threadIdx.x; s < q.places; s += THREADS) rows.classes[s] = class_of(p, q.n, s);
     __syncthreads();
-    // The next place of the same class; the first of them adds all up. Minus: it is not the first.
+    // The next position of the same class; the first position of a class adds all. Negative: not the first.
     for (int s = (int)threadIdx.x; s < q.places; s += THREADS) {
         int next = s + 1, first = 0;
         while (next < q.places && rows.classes[next] != rows.classes[s]) ++next;

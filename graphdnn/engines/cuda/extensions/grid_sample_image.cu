@@ -12,10 +12,10 @@
 //   CHANNELS: channels of a thread or a CTA; PACK: channels of a vector, 1 if channels are not contiguous.
 
 struct Listed {
-    int place, many;  // before this thread's, and in all
+    int place, many;  // hits before this thread's, and in total
 };
 
-// Where a thread's entry goes in the list of those that have one.
+// The index of a thread's hit in the list of all hits.
 __device__ __forceinline__ Listed listed_in_order(bool has, int (&found)[THREADS / 32]) {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const unsigned int votes = __ballot_sync(~0u, has);
@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grid_sample_image(
     pdl_wait();
     const Box* const boxes = (const Box*)p.boxes + n * p.pieces;
     const int every = (int)p.pieces;
-    int start = 0, near = 0, next = 0;  // of the pieces that were looked at `near` may meet the tile
+    int start = 0, near = 0, next = 0;  // `near` of the visited pieces may overlap the tile
     while (true) {
         while (next == near && start < every) {
             bool may = false;
@@ -95,14 +95,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grid_sample_image(
             const bool listed = base + lane < many;
             const int down_of_lane = listed ? h - list.tops[base + lane] : -1;
             unsigned int hits = __ballot_sync(~0u, down_of_lane == 0 || down_of_lane == 1), own = 0;
-            for (; hits; hits &= hits - 1) {  // which of the row's positions are those of this lane's pixel
+            for (; hits; hits &= hits - 1) {  // the positions of the row that overlap this lane's pixel
                 const int bit = __ffs((int)hits) - 1, to_right = w - list.lefts[base + bit];
                 own |= to_right == 0 || to_right == 1 ? 1u << bit : 0;
             }
             if (w >= (int)p.width) own = 0;
             sums.add(p, list, part, base, own);
         }
-        __syncthreads();  // before the next positions are written over these
+        __syncthreads();  // all threads have read the list before it is overwritten
     }
     if (h < (int)p.height) sums.give(p, part);
 }

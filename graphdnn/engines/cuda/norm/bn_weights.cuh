@@ -1,4 +1,4 @@
-// dbias and dscale: sums of dy and of dy * (x - mean) * inv_std. Rows of value: x, dy, mean, inv_std.
+// dbias is the sum of dy, and dscale the sum of dy * (x - mean) * inv_std. Rows of value: x, dy, mean, inv_std.
 __device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
     #pragma unroll
     for (int e = 0; e < WIDTH; ++e) {

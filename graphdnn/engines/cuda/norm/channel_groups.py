@@ -1,8 +1,8 @@
-"""Groups: rows that are some channels of an image whose channels are last, as in group norm (norm_channel_planes).
+"""Group norm of channels-last images: a row is a group of adjacent channels of one image (norm_channel_planes).
 
-A line is a pixel. A block has groups that are neighbours, so that what it reads of a pixel is one piece, and keeps all
-pixels of an image, or its share of them as one of a cluster; where these are too many, other launches follow it. None
-where groups are pieces long enough to be read one by one.
+A segment is one pixel's part of the rows of a CTA. A CTA has adjacent groups, so that a segment is contiguous. The CTA
+keeps the segments of all pixels of an image, or its slice of the pixels if a cluster divides them. If the pixels do not
+fit, further launches combine the partial sums. Groups that are long contiguous rows do not use this kernel.
 """
 
 from __future__ import annotations
@@ -22,28 +22,29 @@ from graphdnn.engines.cuda.norm.persistent import pack_sizes, stored_bytes
 from graphdnn.engines.cuda.reduction.row_threads import Rows
 from graphdnn.tensors import TensorSpec
 
-_MOST_WIDTH = 8  # elements of a thread, each with factors of its own
-_MOST_IMAGES = 65535  # of a grid
-_THREADS = (512, 256)  # of a block; of one that others follow: the last
-_MOST_THREADS = 1024  # of a multiprocessor, for each tensor that is kept: what they know takes registers
-# Seconds, as fitted to times on an H200: of a launch, of a block besides what memory does, and more of it for each time
-# that a cluster is twice as large; of launches that follow each other.
+_MOST_WIDTH = 8  # elements of a thread; each has its own scale and bias
+_MOST_IMAGES = 65535  # the largest extent of a grid's y axis
+_THREADS = (512, 256)  # of a CTA; the workspace variant has the last one
+_MOST_THREADS = 1024  # of a multiprocessor, for each cached tensor; factors of rows take registers
+# Seconds, fitted to times on an H200: of a launch; of a CTA besides its memory time; of each doubling of the cluster;
+# of the launches of the workspace variant.
 _LAUNCH, _ROUND, _DOUBLED, _FOLLOWED = 2.5e-6, 6e-6, 1e-6, 15e-6
-_PARTS = {1: 1.0, 2: 0.98, 4: 0.9, 8: 0.85}  # blocks of a cluster, and which share of a device these can fill
-_PACE = ((256, 1.0), (160, 0.97), (128, 0.92), (80, 0.85), (64, 0.7), (32, 0.45), (0, 0.3))  # by bytes side by side
-_KEPT, _FOLLOWING = 1.25, {1: 1.4, 2: 2.4}  # times what memory takes; and where all is read twice, by tensors
-# The same of rows that are read one by one, forward and backward.
+_PARTS = {1: 1.0, 2: 0.98, 4: 0.9, 8: 0.85}  # CTAs of a cluster, and the share of the device that they can fill
+# Share of the bandwidth, by contiguous bytes
+_PACE = ((256, 1.0), (160, 0.97), (128, 0.92), (80, 0.85), (64, 0.7), (32, 0.45), (0, 0.3))
+_KEPT, _FOLLOWING = 1.25, {1: 1.4, 2: 2.4}  # multiples of the memory time: cached; read twice, by tensors
+# The same for rows that are read one by one, forward and backward.
 _APART = ((64, 1.0), (32, 0.4), (16, 0.22), (0, 0.08))
 _APART_LAUNCHES, _APART_AGAIN = {1: 5e-6, 2: 14e-6}, {1: 1.0, 2: 1.5}
 
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """How rows lie in lines, and what functions of whole rows count in."""
+    """How rows lie in segments, and the index space of per-row functions."""
 
     rows: Rows
     known: IndexSpace
-    tensors: int  # that are kept
+    tensors: int  # tensors that are cached
 
     @property
     def images(self) -> int:
@@ -59,20 +60,20 @@ class _Lines:
 
     @property
     def plane(self) -> int:
-        """Elements of a row in a line."""
+        """Elements of a row in a segment."""
         return self.known.sizes[2]
 
     @property
     def least(self) -> int:
-        """Groups of a block, where packs are whole."""
+        """The fewest groups of a CTA whose segments are whole vectors."""
         return self.rows.width // gcd(self.rows.width, self.plane)
 
     def seconds(self, device: DeviceSpec, passes: int) -> float:
-        """That memory takes for so many passes over a tensor."""
+        """Memory seconds of this number of passes over a tensor."""
         return passes * self.images * self.count * self.groups * self.plane * self.rows.main_bytes / device.bandwidth
 
     def apart(self, device: DeviceSpec) -> float:
-        """Seconds, where rows are read one by one."""
+        """Seconds of a kernel that reads rows one by one."""
         pace = _pace(_APART, self.plane * self.rows.main_bytes)
         return (
             _APART_LAUNCHES[self.tensors] + _APART_AGAIN[self.tensors] * self.seconds(device, self.tensors + 1) / pace
@@ -86,7 +87,9 @@ def _pace(table: Sequence[tuple[int, float]], line_bytes: int) -> float:
 def groups_of(
     operands: Operands, stored: Sequence[TensorSpec], kept: Sequence[TensorSpec], device: DeviceSpec
 ) -> Planes | None:
-    """``stored``: what is accessed in packs; ``kept``: what a block keeps of it."""
+    """``stored``: tensors accessed in vectors; ``kept``: the tensors that a CTA caches. None if rows are better read
+    alone.
+    """
     lines = _lines(operands, stored, len(kept))
     if lines is None:
         return None
@@ -123,7 +126,7 @@ def _lines(operands: Operands, stored: Sequence[TensorSpec], tensors: int) -> _L
 def _offers(
     lines: _Lines, compute_bytes: int, kept: Sequence[TensorSpec], device: DeviceSpec
 ) -> Iterator[tuple[float, Planes]]:
-    """Blocks that keep what they read, with the seconds that these take."""
+    """CTAs that cache the elements they read, with their predicted seconds."""
     rows, width, channels = lines.rows, lines.rows.width, lines.least
     shares = _PARTS if device.compute_capability >= (9, 0) else {1: 1.0}
     while channels * lines.plane // width <= max(_THREADS) and channels <= lines.groups:
@@ -148,7 +151,7 @@ def _offers(
 def _divided(
     lines: _Lines, compute_bytes: int, kept: Sequence[TensorSpec], device: DeviceSpec
 ) -> Iterator[tuple[float, Planes]]:
-    """Blocks that other launches follow; none where a group is too long a piece."""
+    """CTAs whose partial sums further launches combine; nothing if a group is longer than a CTA's segment."""
     width, least = lines.rows.width, lines.least
     threads, blocks = _THREADS[-1], _MOST_THREADS // _THREADS[-1] // len(kept)
     channels = min(-(-lines.groups // least), max(1, threads * width // (least * lines.plane))) * least
@@ -158,7 +161,7 @@ def _divided(
     tiles = lines.images * -(-lines.groups // channels)
     of_line = packs * stored_bytes(pack_sizes(width, kept))
     handed = handed_bytes(compute_bytes, width, threads, len(kept) * packs * width)
-    most = max(1, (device.shared_memory // blocks - handed - OTHER_SHARED) // of_line)  # lines of a block
+    most = max(1, (device.shared_memory // blocks - handed - OTHER_SHARED) // of_line)  # segments of a CTA
     parts = min(lines.count, max(-(-lines.count // most), -(-blocks * device.sm_count // tiles)))
     shared = -(-lines.count // parts) * of_line + handed
     seconds = _FOLLOWED + _FOLLOWING[len(kept)] * lines.seconds(device, 2 * len(kept) + 1)

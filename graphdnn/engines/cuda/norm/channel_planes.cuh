@@ -1,9 +1,10 @@
-// Rows that are short pieces of memory beside each other, in many lines: planes of a channel in all images, or groups of
-// channels in all pixels of one image whose channels are last. A block has CHANNELS rows that are neighbours, so that what
-// it reads of a line is one piece. A thread has one place in all lines that it reads: each of its VECTOR
-// elements is of the same row all the time, so sums go over lines first and then over the places of a row.
+// Rows that consist of short contiguous runs in many segments. Rows are channels, and segments are images; or rows are groups
+// of channels of one channels-last image, and segments are its pixels. A CTA has CHANNELS adjacent rows, so that its part of a
+// segment is contiguous. A thread reads the same vector of each of its segments. Each of its VECTOR elements always belongs to
+// the same row, so sums run over segments first and over the elements of a row afterwards.
 //
-// The direction says what is summed (SUMS of each element at once, and once more where SWEEPS), and what that is for.
+// The file of the direction defines SUMS, the sums of each element in the first pass; SWEEPS, whether a second pass over the
+// cached elements follows; and the use of the sums.
 
 constexpr int WARPS = THREADS / 32, AT_ONCE = 64 / (int)sizeof(Stored) > 1 ? 64 / (int)sizeof(Stored) : 1;
 
@@ -15,23 +16,23 @@ template <int N> struct Number {
 
 struct Lines {
     Stored* kept;
-    Compute *parts, *segments, *totals, *inbox;  // what threads hand over, sums of it, sums over lines, other blocks'
+    Compute *parts, *segments, *totals, *inbox;  // thread sums, their group sums, sums over segments, other CTAs' sums
     int begin, images, packs, plane, channels, lanes, lane, place;
-    int of_line;  // elements of the block's rows
-    int first, first_channel, part;  // element of a line, row, number in the cluster
+    int of_line;  // elements of the CTA's rows in a segment
+    int first, first_channel, part;  // element of a segment, row, rank in the cluster
     bool reads;
-    // Coordinates of the thread's place in line n of the block.
+    // Coordinates of the thread's vector in segment n of the CTA.
     __device__ __forceinline__ void locate_line(int n, int (&at)[RANK]) const {
         if constexpr (RANK == 3) at[0] = (int)blockIdx.y;
         at[RANK - 2] = first, at[RANK - 1] = begin + n;
     }
-    // Those of an element of a row of the block, without lines.
+    // Coordinates of an element of a row of the CTA, without the segment.
     __device__ __forceinline__ void locate_row(int row, int element, int (&at)[ROW_RANK]) const {
         if constexpr (ROW_RANK == 3) at[0] = (int)blockIdx.y, at[1] = first_channel + row, at[2] = element;
         else at[0] = first_channel + row;
     }
 
-    // The scale of an element of a row of the block.
+    // The scale of an element of a row of the CTA.
     __device__ __forceinline__ Compute scale_at(const Params& p, int row, int element) const {
         int at[ROW_RANK];
         locate_row(row, element, at);
@@ -40,7 +41,7 @@ struct Lines {
         return channel.scale[0];
     }
 
-    // Every pack of this thread.
+    // Calls each(n, vector) for every cached vector of this thread.
     template <class Each> __device__ __forceinline__ void each(Each each) const {
         for (int n = lane; reads && n < images; n += lanes) each(n, kept[n * packs + place]);
     }
@@ -53,7 +54,7 @@ __device__ __forceinline__ Lines lines_of(const Params& p, int block) {
     mine.part = block - tile * parts_of(p), mine.first_channel = tile * CHANNELS;
     const int parts = parts_of(p), all = (int)p.images, most = (all + parts - 1) / parts;
     mine.begin = mine.part * most;
-    mine.images = all - mine.begin < most ? all - mine.begin : most;  // 0 or less where there is nothing left
+    mine.images = all - mine.begin < most ? all - mine.begin : most;  // 0 or negative for a CTA beyond the last segment
     const int left = (int)p.channels - mine.first_channel;
     mine.channels = left < CHANNELS ? left : CHANNELS;
     mine.lanes = THREADS / mine.packs;
@@ -69,8 +70,8 @@ __device__ __forceinline__ Lines lines_of(const Params& p, int block) {
     return mine;
 }
 
-// Sums of the elements of a thread become sums of rows, in a fixed order: over some lanes of a place by each thread, over
-// all of them, and over the places of a row.
+// Reduces the sums of threads to sums of rows, in a fixed order: over groups of segment lanes, over these groups, and over the
+// elements of a row.
 template <int N>
 __device__ __forceinline__ void over_rows(
     const Params& p, const Lines& mine, const Compute (&sum)[N][VECTOR], Compute (*found)[CHANNELS]
@@ -123,15 +124,15 @@ __device__ __forceinline__ void over_rows(
     __syncthreads();
 }
 
-// Elements of a row in a part.
+// Elements of a row in the segments of one CTA.
 __device__ __forceinline__ Compute elements_of_part(const Params& p, int part) {
     const int all = (int)p.images, parts = parts_of(p), most = (all + parts - 1) / parts, left = all - part * most;
     const int lines = left < 0 ? 0 : left < most ? left : most;
     return (Compute)lines * (Compute)p.plane;
 }
 
-// What a part with these sums adds to the second one of all parts, whose first one is known: where the second ones are
-// deviations from a part's own mean, also how far that is from the common one.
+// The second sum of one slice, corrected for the common mean. The second sum of a forward kernel is the squared deviation from
+// the slice's own mean, so the distance of both means is added: M2 + n * (mean - common mean)^2.
 __device__ __forceinline__ Compute joined(const Params& p, int part, Compute first, Compute second, Compute all) {
     if constexpr (SWEEPS) {
         const Compute elements = elements_of_part(p, part);
@@ -143,7 +144,7 @@ __device__ __forceinline__ Compute joined(const Params& p, int part, Compute fir
     return second;
 }
 
-// Rows of a thread's elements, of the block.
+// The rows of a thread's elements.
 __device__ __forceinline__ void find_rows(const Lines& mine, int (&rows)[VECTOR]) {
     const int first = mine.place * VECTOR % mine.of_line;
     int row = first / mine.plane, element = first - row * mine.plane;
@@ -157,11 +158,11 @@ __device__ __forceinline__ void find_rows(const Lines& mine, int (&rows)[VECTOR]
     }
 }
 
-// What is known beforehand of the rows of a thread's elements.
+// Loads the statistics and factors of the thread's rows.
 __device__ __forceinline__ void know(const Params& p, const Lines& mine, const int (&rows)[VECTOR], Row& row) {
     #pragma unroll
     for (int e = 0; e < VECTOR; ++e) {
-        const int element = mine.place * VECTOR + e - rows[e] * mine.plane;  // past the row's where the thread reads none
+        const int element = mine.place * VECTOR + e - rows[e] * mine.plane;  // beyond the row if the thread is inactive
         int at[ROW_RANK];
         mine.locate_row(rows[e], element < mine.plane ? element : mine.plane - 1, at);
         Channel channel = {};
@@ -170,7 +171,7 @@ __device__ __forceinline__ void know(const Params& p, const Lines& mine, const i
     }
 }
 
-// Every pack of this thread, read from memory: each(line, pack).
+// Reads every vector of this thread from memory, and calls each(n, vector).
 template <class Each> __device__ __forceinline__ void take_all(const Params& p, const Lines& mine, Policy policy, Each each) {
     const auto take_some = [&](int n, auto count) {
         constexpr int many = decltype(count)::value;
@@ -191,7 +192,7 @@ template <class Each> __device__ __forceinline__ void take_all(const Params& p, 
     }
 }
 
-// The sums of rows in this part, found[0] and found[1]; and what is known beforehand of them.
+// Computes the sums of rows in this slice, found[0] and found[1], and loads the factors of the rows.
 __device__ __forceinline__ void find_sums(
     const Params& p, const Lines& mine, int (&rows)[VECTOR], Policy policy, Row& row, Compute (*found)[CHANNELS]
 ) {
@@ -213,11 +214,11 @@ __device__ __forceinline__ void find_sums(
         for (int e = 0; e < VECTOR; ++e) row.mean[e] = mean[rows[e]];
         mine.each([&](int, const Stored& pack) { add_again(widened(pack), row, again); });
         over_rows(p, mine, again, found + 1);
-        know(p, mine, rows, row);  // on its way while blocks wait for each other
+        know(p, mine, rows, row);  // these loads overlap the wait for other CTAs
     }
 }
 
-// What each place of a row adds to the gradients of scale and bias, by image and block.
+// Stores the contribution of each row element to the gradients of scale and bias, by image and CTA.
 __device__ __forceinline__ void leave_places(const Params& p, const Lines& mine) {
     const int elements = mine.packs * VECTOR;
     for (int i = (int)threadIdx.x; i < mine.of_line; i += THREADS) {
@@ -228,7 +229,7 @@ __device__ __forceinline__ void leave_places(const Params& p, const Lines& mine)
     }
 }
 
-// What each element needs of its row's sums, which are stored on the way.
+// Stores the sums of rows, and gives each element the factors that depend on them.
 __device__ __forceinline__ void conclude(
     const Params& p, const Lines& mine, const int (&rows)[VECTOR], Row& row, Compute (*found)[CHANNELS]
 ) {

@@ -1,9 +1,9 @@
-// Sums of the gradient over planes, and of its product with the normalized x.
+// Sums of the gradient over rows, and of its product with the normalized x.
 
 constexpr int SUMS = 2;
 constexpr bool SWEEPS = false;
-// Where rows are groups each place of a row has a scale of its own: sums of a row are of the scaled gradient, and what a place
-// adds to the gradients of scale and bias is left for another launch, by image and block.
+// In group norm each element of a row has its own scale. The sums of a row contain the scaled gradient. The contributions to
+// the gradients of scale and bias are stored by image and CTA, and another launch adds them.
 constexpr bool OF_PLACES = ROW_RANK == 3;
 
 __device__ __forceinline__ void learn_channel(const Channel& channel, Row& row, int e) {
@@ -20,7 +20,7 @@ __device__ __forceinline__ void add(const Elements& pack, const Row& row, Comput
     }
 }
 
-// Means.
+// The means over a row.
 __device__ __forceinline__ Vec<Compute, 2> needed_of(const Params& p, Compute sum, Compute dot) {
     return {sum / (Compute)p.elements, dot / (Compute)p.elements};
 }
@@ -36,5 +36,5 @@ __device__ __forceinline__ void store_row(const Params& p, const int (&at)[ROW_R
     finish_row(p, at, sum, dot);
 }
 
-// Nothing is summed a second time.
+// The backward direction has no second pass.
 __device__ __forceinline__ void add_again(const Elements&, const Row&, Compute (&)[1][VECTOR]) {}

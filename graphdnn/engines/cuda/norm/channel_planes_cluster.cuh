@@ -1,5 +1,5 @@
-// Blocks of a cluster divide the lines of their rows. They send each other the sums of theirs, which each adds in the order
-// of the parts: no second launch, and nothing in memory.
+// The CTAs of a cluster divide the segments of their rows. They exchange sums through distributed shared memory, and each CTA
+// adds them in the order of ranks, without a second launch.
 
 #define IN_CLUSTERS __cluster_dims__(CLUSTER, 1, 1)
 
@@ -11,14 +11,14 @@ __device__ __forceinline__ int parts_of(const Params&) { return PARTS; }
 #ifdef __CUDA_ARCH__
 __device__ __forceinline__ void arrive_in_cluster() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
 __device__ __forceinline__ void await_cluster() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
-// Without word of what this thread wrote, which takes a fence.
+// Relaxed: the arrival does not order this thread's writes, so no fence is needed.
 __device__ __forceinline__ void greet_cluster() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 __device__ __forceinline__ unsigned int address_in(int block, const void* shared) {
     unsigned int there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((unsigned int)__cvta_generic_to_shared(shared)), "r"(block));
     return there;
 }
-// To the same place in another block's shared memory.
+// Stores to the same address in another CTA's shared memory.
 __device__ __forceinline__ void send(float* to, int block, float value) {
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address_in(block, to)), "f"(value) : "memory");
 }

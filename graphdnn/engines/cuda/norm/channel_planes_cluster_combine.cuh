@@ -1,9 +1,9 @@
-// What blocks of a cluster found becomes what all of them did.
+// Combines the sums of the CTAs of a cluster.
 
-// Two sums of each of the block's rows become those of all parts.
+// Replaces the two sums of each row by the sums over all CTAs.
 __device__ __forceinline__ void over_parts(const Params& p, int part, Compute* inbox, Compute (*found)[CHANNELS]) {
     constexpr int COUNT = 2 * CHANNELS, SENT = COUNT * PARTS;
-    await_cluster();  // the others' shared memory is there
+    await_cluster();  // from here on the other CTAs' shared memory may be written
     #pragma unroll 1
     for (int i = (int)threadIdx.x; i < SENT; i += THREADS) {
         const int number = i / PARTS;

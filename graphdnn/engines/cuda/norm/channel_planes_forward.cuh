@@ -1,4 +1,4 @@
-// Statistics of planes: means, then squared deviations from them.
+// Statistics of rows: means first, then squared deviations from the means.
 
 constexpr int SUMS = 1;
 constexpr bool SWEEPS = true;
@@ -29,7 +29,7 @@ __device__ __forceinline__ void learn_channel(const Channel& channel, Row& row, 
     row.bias[e] = channel.bias[0];
 }
 
-// Mean and inverse deviation.
+// The mean and the inverse standard deviation.
 __device__ __forceinline__ Vec<Compute, 2> needed_of(const Params& p, Compute sum, Compute squares) {
     return {sum / (Compute)p.elements, inverse_deviation(squares / (Compute)p.elements, epsilon(p))};
 }

@@ -1,4 +1,4 @@
-// A block has all lines of its rows.
+// A CTA has all segments of its rows.
 
 #define IN_CLUSTERS
 

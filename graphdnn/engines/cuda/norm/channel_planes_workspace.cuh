@@ -1,4 +1,4 @@
-// Each block has lines of its own, and another launch joins what blocks find.
+// Several CTAs divide the segments of a row. Their partial sums go to the workspace, and another launch combines them.
 
 constexpr bool KEEPS = SWEEPS;
 

@@ -1,12 +1,11 @@
 """Engine ``cuda_norm_backward``: gradients of normalizations.
 
-The gradient of x needs two sums over each row, those of scale and bias two sums over
-the axes where they have one element. In batch norm these are the same: a block that
-holds its rows does all at once, and longer rows take one kernel for the sums and one
-for dx. Of rows that have one scale each, as those of instance norm, the sums are those of
-scale and bias in parts, which a small kernel adds up. Where the scale changes along rows,
-blocks that go through rows add up both kinds (row_walk); otherwise the sums of scale and
-bias are a kernel of their own.
+The gradient of x needs two sums over each row. The gradients of scale and bias need two sums over the axes along which
+these have one element.
+In batch norm both pairs of sums are the same. A CTA that holds its rows computes everything in one kernel; longer rows
+take one kernel for the sums and one for dx. If each row has one scale, as in instance norm, a small kernel adds the
+sums of rows to the gradients of scale and bias. If the scale changes along rows, CTAs that loop over rows compute both
+pairs (row_gradient); otherwise the sums for scale and bias are a separate kernel.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def generate_norm_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
 
 def _known(operands: Operands) -> Known:
-    """Mean and inverse deviation, given or in scratch memory."""
+    """The mean and the inverse standard deviation, from the graph or in scratch memory."""
     anchor = operands.anchor
     if anchor.inv_variance is not None:
         return anchor.mean, anchor.inv_variance
@@ -62,7 +61,7 @@ def _known(operands: Operands) -> Known:
 
 
 def _find_statistics(steps: LaunchSequence, operands: Operands, known: Known) -> None:
-    """From x, by the kernels of the forward direction."""
+    """Computes the statistics from x with the kernels of the forward direction."""
     anchor = operands.anchor
     stored = [t for t in known if t is not None]
     rows = rows_of(anchor.x.extents, anchor.axes, anchor.x, [anchor.x], stored, frozenset())
@@ -71,7 +70,7 @@ def _find_statistics(steps: LaunchSequence, operands: Operands, known: Known) ->
 
 
 class _Backward(Functions):
-    """Its kernels."""
+    """The kernels of one gradient."""
 
     def generate(self, device: DeviceSpec) -> None:
         planes = self.planes(device)
@@ -115,7 +114,7 @@ class _Backward(Functions):
         steps.add(Launch(text, "norm_apply", grid, division.tile.threads, parameters.pack()))
 
     def _fold(self, name: str, extents: tuple[int, ...], device: DeviceSpec, *, of_rows: bool = False) -> None:
-        """Sums into dscale and dbias, or those of rows into scratch memory; or both, where they are the same."""
+        """Sums into dscale and dbias, or sums of rows into scratch memory, or both if they are the same sums."""
         op, anchor = self.steps.op, self.anchor
         is_scaled = of_rows and self.is_scaled_along
         written = {} if of_rows and not self.owns_parameters else self.parameter_gradients()
@@ -147,7 +146,7 @@ class _Backward(Functions):
         self.steps.include(generate_fold(sums, device, fold))
 
     def _add_rows(self, device: DeviceSpec) -> None:
-        """The rows' sums, in scratch memory, into dscale and dbias."""
+        """Adds the sums of rows, from scratch memory, to dscale and dbias."""
         op, anchor, written = self.steps.op, self.anchor, self.parameter_gradients()
 
         def finish(steps: LaunchSequence, program: Program) -> None:
@@ -175,14 +174,14 @@ class _Backward(Functions):
         self.steps.add_early(Launch(text, "norm_backward_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
     def resident(self, device: DeviceSpec) -> tuple[Rows, Residence] | None:
-        """Blocks that stay, where the sums of rows are all there is to find."""
+        """Persistent CTAs, if the kernel needs only the sums of rows."""
         anchor = self.anchor
         if self.is_scaled_along:
             return None
         return resident(self.rows, self.operands.bytes, [anchor.x, anchor.dy], device, is_plain=self.operands.is_plain)
 
     def row_walk(self, device: DeviceSpec) -> RowWalk | None:
-        """Blocks that go through rows, where each place of them has a scale of its own."""
+        """CTAs that loop over rows, if each element of a row has its own scale."""
         return row_walk_of(self.rows, self.operands, device) if self.is_scaled_along else None
 
     def _walk(self, walk: RowWalk) -> None:
@@ -208,7 +207,7 @@ class _Backward(Functions):
         walk.launch(self.steps, name, parameters, functions, {"CENTERED": self.operands.centered, "Compute": compute})
 
     def planes(self, device: DeviceSpec) -> Planes | None:
-        """Blocks that have neighbouring channels."""
+        """CTAs with adjacent channels."""
         operands, anchor = self.operands, self.anchor
         if anchor.inv_variance is None or not operands.centered:
             return None
@@ -263,7 +262,7 @@ class _Backward(Functions):
         constants: dict[str, bool | str] = {
             "CENTERED": self.operands.centered,
             "Compute": self.operands.compute,
-            "PAST_L1": True,  # as measured; forward it costs what it gains here
+            "PAST_L1": True,  # faster as measured; the forward kernel becomes slower by as much
         }
         direction = "norm_persistent_backward.cuh"
         residence.launch(self.steps, name, self.rows, parameters, functions, direction, constants)

@@ -1,9 +1,9 @@
-// norm_channel_planes normalizes channels, or groups of channels, whose elements are short segments of many lines.
+// norm_channel_planes normalizes channels, or groups of channels, whose elements lie in many short segments.
 //
-// Tile:    CHANNELS adjacent rows (channels or groups) for a CTA, or for a cluster of CTAs that divides their lines.
-// Memory:  a line is one contiguous segment. Lines stay in shared memory: x is read once and y is written once.
-// Threads: a thread has one position in every line that it reads, so that each of its VECTOR elements always belongs to the
-//          same row. Sums go over lines first, then over the positions of a row, then over the CTAs of the cluster.
+// Tile:    CHANNELS adjacent rows (channels or groups) for a CTA, or for a cluster of CTAs that divides their segments.
+// Memory:  a segment is contiguous. Segments stay in shared memory: x is read once and y is written once.
+// Threads: a thread has one position in every segment that it reads, so that each of its VECTOR elements always belongs to the
+//          same row. Sums go over segments first, then over the positions of a row, then over the CTAs of the cluster.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, 256 or 512; BLOCKS: CTAs that must fit on an SM.

@@ -1,11 +1,11 @@
 // Channel planes that do not fit into shared memory, in three launches.
 //
-//   channel_planes_partials: each CTA sums its own lines and stores partial sums in the workspace.
+//   channel_planes_partials: each CTA sums its own segments and stores partial sums in the workspace.
 //   channel_planes_combine:  one CTA for each row combines the partial sums, in the order of the CTAs.
 //   channel_planes_apply:    reads x again and writes the result. CTAs run in reverse order, because L2 may still hold the
-//                            lines that the first launch read last.
+//                            segments that the first launch read last.
 //
-// Tile:    CHANNELS adjacent rows and 1 / p.parts of their lines for a CTA; blockIdx.y counts images of group norms.
+// Tile:    CHANNELS adjacent rows and 1 / p.parts of their segments for a CTA; blockIdx.y counts images of group norms.
 // Memory:  partial sums are [image][CTA][channel], two values each.
 // Threads: as in norm_channel_planes.cu.
 //
@@ -42,7 +42,7 @@ __device__ __forceinline__ Compute over_block(Compute value) {
     return value;
 }
 
-// A block for each row of an image: its parts become sums, or a sum and the squares of what deviates from the mean.
+// One CTA for each row of an image combines the partial sums: plain sums, or a sum and the squared deviations from the mean.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) channel_planes_combine(const __grid_constant__ Params p) {
     pdl_trigger();
     pdl_wait();

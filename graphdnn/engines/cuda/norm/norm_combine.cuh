@@ -1,11 +1,11 @@
-// What the threads of blocks that stay found of their rows becomes one, in a fixed order.
+// Combines the partial results of persistent CTAs for each row, in a fixed order.
 
 constexpr int BLOCK_ROWS = COLUMNS * ROW_WIDTH, WARPS = THREADS / 32;
-constexpr int JOINERS = THREADS / BLOCK_ROWS < WARPS ? THREADS / BLOCK_ROWS : WARPS;  // threads that join a row's blocks
-constexpr int BATCH = sizeof(Compute) == 8 ? 2 : 5;  // parts that a thread joins at once, half of those it loads
+constexpr int JOINERS = THREADS / BLOCK_ROWS < WARPS ? THREADS / BLOCK_ROWS : WARPS;  // threads that combine a row's CTAs
+constexpr int BATCH = sizeof(Compute) == 8 ? 2 : 5;  // partial results that a thread combines at once, half of its loads
 static_assert(JOINERS >= 1 && WARPS >= 2 && LANES >= ROW_WIDTH, "each row has threads that join and store it");
 
-// Parts of a block's rows, and what every thread learns of them in the end.
+// The partial results of a CTA's rows, and the factors that every thread receives at the end.
 struct Parts {
     Compute elements[WARPS];
     Vec<Compute, 2> values[WARPS][BLOCK_ROWS];
@@ -32,7 +32,7 @@ struct Parts {
     }
 };
 
-// What the threads of a warp found of each row becomes one part, in the first of its threads that have the row.
+// Combines the partial results of a warp's threads for each row. The first thread of the row has the result.
 __device__ __forceinline__ void join_warp(Part<ROW_WIDTH>& mine) {
     #pragma unroll
     for (int by = ALONG ? 1 : COLUMNS; by < 32; by *= 2) {
@@ -47,8 +47,8 @@ __device__ __forceinline__ void join_warp(Part<ROW_WIDTH>& mine) {
     }
 }
 
-// What the threads found becomes what is known of the rows, the same in each thread of a row, and is stored. Where blocks
-// share rows every block joins their parts, in the same order.
+// Combines the partial results of all threads, and gives each thread of a row the same factors. If several CTAs share a row,
+// every CTA combines their partial results in the same order. The results are stored.
 __device__ __forceinline__ void join_all(
     const Params& p,
     Count tile,
@@ -62,7 +62,7 @@ __device__ __forceinline__ void join_all(
     __shared__ Parts parts;
     const int thread = (int)threadIdx.x, warp = thread / 32, mine_at = here.column * ROW_WIDTH;
     join_warp(mine);
-    if constexpr (ROUNDS) __syncthreads();  // all have read what was found of the rows before
+    if constexpr (ROUNDS) __syncthreads();  // all threads have read the results of the previous tile
     if (thread % 32 == 0) parts.elements[warp] = mine.elements;
     if (thread % 32 < (ALONG ? 1 : COLUMNS))
         #pragma unroll

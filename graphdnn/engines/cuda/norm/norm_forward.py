@@ -1,11 +1,10 @@
 """Engine ``cuda_norm_forward``: statistics of rows and their normalization.
 
-A row is what is averaged over: a sample's features (layer, RMS), a plane (instance), a
-channel (batch). Rows that fit into a block are read once and written once. Longer ones
-are divided among blocks: those that fill a device stay and keep what they read, and wait
-for each other in between (norm_persistent). Otherwise a first kernel takes the moments, a
-second one joins the parts, a third one normalizes. With given statistics each element
-stands by itself, as in a pointwise graph.
+A row is the set of elements that one mean covers: a sample's features (layer norm, RMS norm), a plane (instance norm)
+or a channel (batch norm). Rows that fit into a CTA are read once and written once. Longer rows are divided among CTAs.
+If persistent CTAs fill the device, they cache the elements they read and wait for each other between statistics and
+normalization (norm_persistent). Otherwise one kernel computes partial moments, a second one combines them, and a third
+one normalizes. If the statistics are inputs, the operation is a pointwise graph.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _STATISTICS = (
     "inv_variance",
     *(f"{way}_running_{which}" for way in ("input", "output") for which in ("mean", "var")),
 )
-_FINISH = 128  # threads that join the parts of a row
+_FINISH = 128  # threads that combine the partial moments of a row
 
 
 def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -82,7 +81,7 @@ def _operands(op: FusedOp) -> Operands:
 
 @memoize
 def _known(op: FusedOp) -> Known:
-    """Mean and inverse deviation as the last kernel reads them."""
+    """The mean and the inverse standard deviation as the last kernel reads them."""
     operands, anchor = _operands(op), op.anchor
     assert isinstance(anchor, NormForward)
     if _is_given(anchor):
@@ -102,7 +101,7 @@ def _rows(op: FusedOp) -> Rows:
 
 @memoize_for_images
 def _rows_of_images(op: FusedOp) -> tuple[Rows, int | None]:
-    """Those of some number of images, and the axis that is longer where there are more of them."""
+    """The extents for another number of images, and the axis that changes with it."""
     rows = _find_rows(op)
     return rows, rows.axis_of_images(_operands(op).main)
 
@@ -141,7 +140,7 @@ def _name(op: FusedOp, rows: Rows, how: str) -> str:
 
 
 def _normalized(operands: Operands, known: Known, device: DeviceSpec, *, is_reversed: bool) -> DeviceKernel:
-    """y from x and known statistics, as a kernel."""
+    """y from x and existing statistics, in one kernel."""
     op, anchor = operands.op, operands.anchor
     assert isinstance(anchor, NormForward)
     statistics = {t.uid for port, t in anchor.tensors().items() if port in (*_STATISTICS, "epsilon", "momentum")}
@@ -157,7 +156,7 @@ def _normalized(operands: Operands, known: Known, device: DeviceSpec, *, is_reve
 
 
 def _normalize(operands: Operands, known: Known, program: Program) -> None:
-    """Each element by itself."""
+    """One pointwise kernel."""
     op, anchor, compute = operands.op, operands.anchor, operands.compute
     assert isinstance(anchor, NormForward)
     mean, inverse = known
@@ -180,7 +179,7 @@ def _normalize(operands: Operands, known: Known, program: Program) -> None:
 
 @memoize_for_images
 def _held_of_images(op: FusedOp, width: int) -> tuple[list[str], Parameters]:
-    """Functions of blocks that hold rows in packs of this width, and the fields that they read."""
+    """The functions of CTAs that hold rows in vectors of this width, and the fields that they read."""
     parameters = Parameters()
     return Functions(_operands(op), _rows(op).narrowed(width), (None, None)).held(parameters), parameters
 
@@ -211,7 +210,7 @@ class Forward(Functions):
         self.steps.add_early(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
     def reside(self, residence: Residence) -> None:
-        """In one pass, by blocks that wait for each other."""
+        """One pass, by persistent CTAs that wait for each other."""
         steps, rows, operands = self.steps, self.rows, self.operands
         parameters = Parameters(steps.workspace_offsets)
         functions = [
@@ -231,7 +230,7 @@ class Forward(Functions):
         residence.launch(steps, name, rows, parameters, functions, "norm_persistent_forward.cuh", constants)
 
     def lie_in_planes(self, planes: Planes) -> None:
-        """By blocks that have neighbouring channels."""
+        """CTAs with adjacent channels."""
         operands, parameters = self.operands, Parameters(self.steps.workspace_offsets)
         whole = Forward(self.steps, operands, planes.channel_rows, (None, None))
         channel, body = whole.channel(parameters), self.streamed(parameters)
@@ -249,7 +248,7 @@ class Forward(Functions):
         planes.launch(self.steps, name, parameters, functions, "channel_planes_forward.cuh", constants)
 
     def moments(self, division: Division) -> None:
-        """Find the statistics."""
+        """Computes the statistics."""
         steps, rows, operands = self.steps, self.rows, self.operands
         parameters = Parameters(steps.workspace_offsets)
         functions = [*self.element(parameters), self.finish(parameters), *self.epsilon(parameters)]

@@ -22,7 +22,7 @@ struct Moments {
     Compute elements, mean[ROW_WIDTH], squares[ROW_WIDTH];
 };
 
-// The first elements of a thread's rows, where these are numbers.
+// The first elements of a thread's rows, or 0 if they are not finite.
 __device__ __forceinline__ void find_origin(const Params& p, int (&at)[RANK], Compute (&origin)[ROW_WIDTH]) {
     Elements first;
     locate_element(p, 0, at);
@@ -146,7 +146,7 @@ __device__ __forceinline__ Compute over_block(Compute value) {
     return value;
 }
 
-// One block for each row: the parts of a row become one, and what is made of them.
+// One CTA for each row combines its partial moments and computes the statistics.
 extern "C" __global__ void __launch_bounds__(FINISH, 1) finish_moments(const __grid_constant__ Params p) {
     const long long rows = p.rows * ROW_WIDTH, row = blockIdx.x;
     Compute mean = (Compute)0, squares = (Compute)0;

@@ -1,4 +1,4 @@
-// Sums of rows, of the gradient and of its product with the normalized x, as parts of those for scale and bias.
+// Adds the sums of rows, of the gradient and of its product with the normalized x, to the sums for scale and bias.
 __device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
     #pragma unroll
     for (int part = 0; part < PARTS; ++part)

@@ -36,7 +36,7 @@ struct Group {
         for (int s = 0; s < STEPS; ++s) read_one(p, at, mine, round, s, policy);
     }
 
-    // As many as there is room for.
+    // Keeps the vectors that fit into the cache.
     __device__ __forceinline__ void keep(const Kept& kept, Count round, Count end) const {
         #pragma unroll
         for (int s = 0; s < STEPS; ++s)
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) init_persistent(co
     for (long long i = threadIdx.x; i < p.tiles; i += THREADS) p.arrived[i] = 0;
 }
 
-// A tile of rows.
+// Normalizes one tile of rows.
 __device__ __forceinline__ void serve(const Params& p, Count tile, const Kept& kept, Policy once, Policy again) {
     const Place here = place_in(p, tile);
     int at[RANK];
@@ -94,7 +94,7 @@ __device__ __forceinline__ void serve(const Params& p, Count tile, const Kept& k
     locate_row(p, here.row, at);
     int split = (int)blockIdx.y, splits = (int)gridDim.y;
 #ifdef __CUDA_ARCH__
-    asm volatile("" : "+r"(split), "+r"(splits));  // worked out for each tile: no register keeps it for the next one
+    asm volatile("" : "+r"(split), "+r"(splits));  // recomputed for each tile, so that no register holds it across tiles
 #endif
     const Span mine = span_of(p, (Count)split, (Count)splits, here.lane);
     const Count kept_end = EARLY + (Count)p.kept, end = EARLY + (Count)p.groups * STEPS;

@@ -1,6 +1,6 @@
-// What blocks that stay find of x and the gradient.
+// Partial results of persistent CTAs in the backward direction.
 
-// Sums of parts of rows, N at once: of the gradient, and of its product with x from its mean.
+// Partial sums of N rows: of the gradient, and of its product with x minus the mean.
 template <int N> struct Part {
     Compute elements, first[N], second[N];
 
@@ -10,9 +10,9 @@ template <int N> struct Part {
     }
 };
 
-// All parts of a row at once.
+// Combines the partial sums of a row.
 template <int COUNT> __device__ __forceinline__ Part<1> together(const Part<1> (&part)[COUNT]) {
-    Part<1> all = part[COUNT - 1];  // what was found before the others
+    Part<1> all = part[COUNT - 1];  // the result of the previous batch
     #pragma unroll
     for (int i = 0; i < COUNT - 1; ++i) all.join(part[i]);
     return all;
@@ -49,7 +49,7 @@ struct Running {
         return found;
     }
 
-    // All that is known of the rows, read again while the block waits: most of it was not needed before, and no register
+    // Loads all factors of the rows again while the CTA waits. Most of them were not needed before, so no register held them.
     // has kept it since.
     __device__ __forceinline__ void prepare_end(const Params& p, const int (&at)[RANK], Row& row) const {
         int again[RANK];
@@ -68,7 +68,7 @@ struct Running {
         row.scale[i] = scale;
     }
 
-    // Row i of the thread, to memory.
+    // Stores row i of the thread.
     __device__ __forceinline__ void store(
         const Params& p, const int (&at)[RANK], int i, const Vec<Compute, 2>& stored, const Row& row
     ) const {
@@ -80,12 +80,12 @@ struct Running {
     }
 };
 
-// What each thread of a row needs: means over the row.
+// The factors that each thread of a row needs: means over the row.
 __device__ __forceinline__ Vec<Compute, 2> needed_of(const Params& p, const Part<1>& row) {
     return {row.first[0] / (Compute)p.elements, row.second[0] / (Compute)p.elements};
 }
 
-// What is stored: the sums.
+// The stored results: the sums.
 __device__ __forceinline__ Vec<Compute, 2> stored_of(const Params&, const Part<1>& row) {
     return {row.first[0], row.second[0]};
 }

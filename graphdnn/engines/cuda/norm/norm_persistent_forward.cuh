@@ -1,4 +1,4 @@
-// What blocks that stay find of x. They keep it in the type that the graph gives it: widening changes nothing.
+// Partial results of persistent CTAs in the forward direction. x stays in the type of the graph: the conversion is exact.
 
 __device__ __forceinline__ Elements widened(const Stored& pack) {
     Elements elements;
@@ -6,18 +6,17 @@ __device__ __forceinline__ Elements widened(const Stored& pack) {
     return elements;
 }
 
-// A number, or 0: nothing can count from what is none.
+// The value, or 0 if it is not finite: such a value cannot be the origin of deviations.
 __device__ __forceinline__ Compute finite(Compute x) { return x - x == (Compute)0 ? x : (Compute)0; }
 
-// Elements of a row in a split: LANES packs a turn, but for the row's last ones.
+// Elements of a row in a split: LANES vectors in each turn, except for the end of the row.
 __device__ __forceinline__ Compute elements_of(const Params& p, int split) {
     const int turns = (int)p.turns + (split < (int)p.longer);
     const int packs = turns * LANES - (split == (int)p.last ? (int)p.missing : 0);
     return (Compute)packs * (Compute)(ALONG ? VECTOR : 1);
 }
 
-// Moments of parts of rows, N at once: mean and sum of squared deviations. They join by the formula of Chan, Golub and
-// LeVeque.
+// Partial moments of N rows: mean and sum of squared deviations. They are combined by the formula of Chan, Golub and LeVeque.
 template <int N> struct Part {
     Compute elements, first[N], second[N];
 
@@ -34,7 +33,7 @@ template <int N> struct Part {
     }
 };
 
-// All parts of a row at once, with weights that add up to 1.
+// Combines the partial moments of a row, with weights that add up to 1.
 template <int COUNT> __device__ __forceinline__ Part<1> together(const Part<1> (&part)[COUNT]) {
     Part<1> all = {};
     #pragma unroll
@@ -54,8 +53,8 @@ __device__ __forceinline__ Part<1> part_of(const Params& p, int split, Compute m
     return {elements_of(p, split), {mean}, {squares}};
 }
 
-// Moments of a thread count from an element of its own, which bounds what cancels by the number of its elements. Means
-// count from the first element of the row, so that one far from zero costs no digits.
+// A thread measures deviations from its own first element, which bounds the cancellation by the number of its elements. Means
+// are relative to the first element of the row, so that a large mean costs no digits.
 struct Running {
     Compute start[ROW_WIDTH], sum[ROW_WIDTH], squares[ROW_WIDTH];
     Taken first;
@@ -102,7 +101,7 @@ struct Running {
         return found;
     }
 
-    // What is known of the rows beforehand, read while the block waits.
+    // Loads the factors of the rows while the CTA waits.
     __device__ __forceinline__ void prepare_end(const Params& p, const int (&at)[RANK], Row& row) const {
         of_row(p, at, row);
     }
@@ -112,7 +111,7 @@ struct Running {
         row.inverse[i] = SCALED ? needed.data[1] * row.scale[i] : needed.data[1];  // one factor for each element
     }
 
-    // Row i of the thread, to memory.
+    // Stores row i of the thread.
     __device__ __forceinline__ void store(
         const Params& p, const int (&at)[RANK], int i, const Vec<Compute, 2>& stored, const Row& row
     ) const {
@@ -124,12 +123,12 @@ struct Running {
     }
 };
 
-// What each thread of a row needs: the mean, from the row's first element, and the inverse deviation.
+// The factors that each thread of a row needs: the mean, relative to the row's first element, and the inverse deviation.
 __device__ __forceinline__ Vec<Compute, 2> needed_of(const Params& p, const Part<1>& row) {
     return {row.first[0], inverse_deviation(row.second[0] / (Compute)p.elements, epsilon(p))};
 }
 
-// What is stored besides the mean: variance and inverse deviation.
+// The stored results besides the mean: variance and inverse deviation.
 __device__ __forceinline__ Vec<Compute, 2> stored_of(const Params& p, const Part<1>& row) {
     const Compute variance = row.second[0] / (Compute)p.elements;
     return {variance, inverse_deviation(variance, epsilon(p))};

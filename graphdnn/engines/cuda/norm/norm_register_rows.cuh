@@ -1,4 +1,4 @@
-// Rows that the threads of a block hold in registers: on their way there, and through the epilogue.
+// Loads and stores of rows that the threads of a CTA hold in registers.
 
 __device__ __forceinline__ void take_row(const Params& p, const Place& here, int (&at)[RANK], Elements (&pack)[STEPS]) {
     #pragma unroll

@@ -16,11 +16,12 @@
 //   EXACT: 1 if LANES * STEPS vectors are a whole row, so that no bound is checked.
 //   COLUMNS: rows of a tile, a power of two. JOINERS: threads of a CTA of norm_parameters.
 
-constexpr int PARTS = LANES > 32 ? LANES / 32 : 1;  // of a row, by warps
-constexpr int JOINED = PARTS > 16 ? 32 : PARTS > 8 ? 16 : PARTS > 4 ? 8 : PARTS > 2 ? 4 : PARTS;  // a power of two
-constexpr int SUMS = 2;                             // those of the bias and of the scale
+constexpr int PARTS = LANES > 32 ? LANES / 32 : 1;  // warps of a row
+// PARTS rounded up to a power of two
+constexpr int JOINED = PARTS > 16 ? 32 : PARTS > 8 ? 16 : PARTS > 4 ? 8 : PARTS > 2 ? 4 : PARTS;
+constexpr int SUMS = 2;  // of dbias and of dscale
 
-// A tile's packs as they lie in memory, and what is known of its rows.
+// The vectors of a tile, in the types of the graph, and the factors of its rows.
 struct Tile {
     Stored pack[STEPS];
     Row row;
@@ -39,7 +40,7 @@ struct Tile {
     }
 };
 
-// Both sums of a row, the same in each of its threads. One barrier: the next tile's parts have another place.
+// Both sums of a row, in each of its threads. One barrier is enough: the next tile uses the other buffer.
 __device__ __forceinline__ void over_rows(const Place& here, int turn, Row& row) {
     constexpr int in_warp = LANES < 32 ? LANES : 32;
     #pragma unroll
@@ -99,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(
             }
         }
         over_rows(place, turn, now.row);
-        // What concluded_gradient() makes of g, which has the scale already.
+        // The same as concluded_gradient(), but g already contains the scale.
         now.row.scale[0] = now.row.inverse[0];
         const Compute factor = -now.row.inverse[0] / (Compute)p.elements;
         now.row.sum[0] *= factor;
@@ -121,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(
         }
     }
     pdl_trigger();
-    // A row's places, in the order of its elements: the block's columns become one.
+    // Adds the sums of the rows that the CTA has side by side, in order.
     constexpr int ROOM = LANES * STEPS * VECTOR;
     __shared__ Compute columns[COLUMNS > 1 ? COLUMNS : 1][COLUMNS > 1 ? ROOM : 1];
     const Place mine = place_in(p, blockIdx.x);
@@ -153,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(
     }
 }
 
-// The blocks' sums of 32 neighbouring places become one, in a fixed order: a warp has every WARPS-th of them.
+// Adds the CTAs' sums for 32 adjacent elements, in a fixed order: each warp adds every WARPS-th CTA.
 extern "C" __global__ void __launch_bounds__(JOINERS, 1) norm_parameters(const __grid_constant__ Params p) {
     constexpr int WARPS = JOINERS / 32, TOGETHER = 8;
     __shared__ Compute parts[SUMS][WARPS][32];

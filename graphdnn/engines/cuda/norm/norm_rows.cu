@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __
     take_row(p, here, at, pack);
     Row row;
     of_row(p, at, row);
-    Before before[SHARE];  // on its way while threads wait for each other
+    Before before[SHARE];  // these loads overlap the wait of the reduction
     #pragma unroll
     for (int i = 0; i < SHARE; ++i)
         if (here.lane + i * LANES < ROW_WIDTH) read_before(p, at, here.lane + i * LANES, before[i]);
@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __
         row.inverse[i] = inverse_deviation(squares[i], epsilon(p));
     }
     #pragma unroll
-    for (int share = 0; share < SHARE; ++share) {  // statistics of each row by a lane: they wait together
+    for (int share = 0; share < SHARE; ++share) {  // each thread stores the statistics of other rows, so that the loads overlap
         const int mine = share * LANES + here.lane;
         Compute mean = (Compute)0, variance = squares[0], inverse = row.inverse[0];
         #pragma unroll

@@ -11,13 +11,13 @@
 //   KEPT_GRADIENTS: gate gradients of a unit: GATES, or 4 for a GRU.
 //   THREADS: threads of a CTA; TILE: extent of a tile; DEPTH: elements of a K chunk; KEPT_THERE: flag, see above.
 
-// Where the product for a sequence reads in turn s: the row that was done before, -1 for none.
+// The row that time step s reads: the row of the same sequence in the step before it in this direction, or -1.
 __device__ __forceinline__ int row_done(const Params& p, int s, int t, int b, bool back) {
     if (s < (int)p.steps) return row_before(p, t, b, !back);
     return back ? last_row(p, b) : b;
 }
 
-// Gates in the order in which the state's matrix has them: the third gate of a GRU has a gradient of its own there.
+// The gates in the order of the recurrent matrix: the third gate of a GRU has its own gradient there.
 __device__ __forceinline__ int of_state(int gate) { return CELL == GRU && gate == 2 ? 3 : gate; }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __grid_constant__ Params p) {
@@ -30,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
     const Compute* saved = KEPT > 0 ? p.kept + pseudo * p.rows * KEPT * p.hidden * p.kept_step : p.kept;
     const int across = (hidden + TILE - 1) / TILE, tiles = across * (((int)p.batch + TILE - 1) / TILE);
     const int mine_b = (int)threadIdx.x / TILE, mine_u = (int)threadIdx.x % TILE;
-    const int of_gate = (hidden + DEPTH - 1) / DEPTH * DEPTH, depth = GATES * of_gate;  // every gate in whole chunks
+    const int of_gate = (hidden + DEPTH - 1) / DEPTH * DEPTH, depth = GATES * of_gate;  // each gate in whole chunks
     const Tile<1> product((unsigned char*)words, depth);
     const auto fill = [&](int first_u, int chunk) {
         const int g = chunk / of_gate, k0 = chunk - g * of_gate;

@@ -1,4 +1,4 @@
-"""Engine ``cuda_rnn_backward_data``: gradients of inputs and first states, for every kind of network."""
+"""Engine ``cuda_rnn_backward_data``: gradients of inputs and initial states, for every kind of network."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
 
 def found_in(op: RnnBackwardData, layer: int) -> list[Values]:
-    """Gradients of what enters the gates, of every direction."""
+    """The gradients of the gate inputs, of each direction."""
     first = layer * op.rnn.directions
     return [found_of(op, pseudo) for pseudo in range(first, first + op.rnn.directions)]
 
@@ -50,7 +50,7 @@ def add_entering(
     network: Network, products: Products, op: RnnBackwardData, layer: int, found: Sequence[Values], parts: Values,
     target: Values, masks: TensorSpec | None,
 ) -> None:  # fmt: skip
-    """What the gradients of a layer's gates, ``found`` of every direction, give for what entered it."""
+    """Computes the gradient of a layer's input from its gate gradients, ``found`` for each direction."""
     rnn, steps = op.rnn, network.steps
     fan_in, columns = rnn.fan_in(layer), rnn.gates * rnn.hidden_size
     if not rnn.has_input_matrices(layer):

@@ -1,4 +1,4 @@
-// One step of one unit: from what the input and what the state add to its gates to its output, and back.
+// One time step of one unit, forward and backward: from the input's and the state's parts of the gates to the output.
 
 enum { RELU, TANH, LSTM, GRU };
 
@@ -7,14 +7,14 @@ __device__ __forceinline__ double exp_of(double x) { return exp(x); }
 __device__ __forceinline__ float tanh_of(float x) { return tanhf(x); }
 __device__ __forceinline__ double tanh_of(double x) { return tanh(x); }
 __device__ __forceinline__ Compute sigmoid(Compute x) {
-#ifdef QUICK  // for results of 16 bits: a few units in the last place of a float
+#ifdef QUICK  // for 16-bit results: errors of a few units in the last place of a float
     return __fdividef(1.0f, 1.0f + __expf(-x));
 #else
     return Compute(1) / (Compute(1) + exp_of(-x));
 #endif
 }
 
-// h and c: of the step before, replaced by this one's. kept: what the gradient reads.
+// h and c: the previous state, replaced by the next one. kept: the reserve values, which the gradient reads.
 __device__ __forceinline__ void cell_step(
     const Compute (&input)[GATES], const Compute (&state)[GATES], Compute& h, Compute& c, Compute (&kept)[KEPT > 0 ? KEPT : 1]
 ) {
@@ -44,8 +44,9 @@ __device__ __forceinline__ void cell_step(
     }
 }
 
-// dh: the gradient of the output; dc: that of the cell, replaced by that of the cell before. `output` is this step's, h and
-// c are those before it. Gives the gradients of what entered the gates, and what reaches h before past the matrix.
+// dh: the gradient of the output; dc: the gradient of the cell, replaced by the gradient of the previous cell. `output` belongs
+// to this step, h and c to the previous one. Computes the gate gradients, and returns the part of the gradient of the previous
+// h that does not pass through the recurrent matrix.
 __device__ __forceinline__ Compute cell_gradient(
     Compute dh, Compute& dc, Compute output, Compute h, Compute c, const Compute (&kept)[KEPT > 0 ? KEPT : 1],
     Compute (&gradient)[KEPT_GRADIENTS]

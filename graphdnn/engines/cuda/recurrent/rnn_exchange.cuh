@@ -1,6 +1,6 @@
-// Values that blocks hand to each other without a barrier: memory is filled with words that no value is, and who needs a
-// value reads until it is there. Four values of 16 bits are written at once, as one word that nobody sees in part. (Rounding
-// to 16 bits never gives a NaN of these bits.)
+// CTAs exchange values without a barrier. Memory is filled with a word that is no value, and a reader polls until all words
+// differ from it. Four 16-bit values are stored as one 64-bit word, which no reader sees in part. Rounding to 16 bits never
+// gives a NaN with the bits of ABSENT.
 
 constexpr unsigned int ABSENT = 0xffffffffu;
 
@@ -14,7 +14,7 @@ __device__ __forceinline__ uint4 load_shared_words(const uint4* from) {
 #endif
 }
 
-// The values of four neighbours in a warp. All of its threads call; the first of four stores.
+// Stores the values of four adjacent lanes. All lanes of the warp call it; the first of four stores.
 __device__ __forceinline__ void store_shared_four(unsigned short bits, void* to, bool is_there) {
     const unsigned int pair = bits | __shfl_down_sync(0xffffffffu, (unsigned int)bits, 1) << 16;
     const unsigned int other = __shfl_down_sync(0xffffffffu, pair, 2);
@@ -28,7 +28,7 @@ __device__ __forceinline__ void store_shared_four(unsigned short bits, void* to,
 
 __device__ __forceinline__ bool is_absent(const uint4& words) { return words.x == ABSENT || words.z == ABSENT; }
 
-// Those from FIRST to LAST of each OF_ROW, read until all are there.
+// Loads the words FIRST to LAST of each OF_ROW until none is absent.
 template <int FIRST, int LAST, int OF_ROW, int COUNT, class Addresses>
 __device__ __forceinline__ void gather_part(const Addresses& from, uint4 (&to)[COUNT]) {
     for (bool is_missing = FIRST < LAST; is_missing;) {
@@ -45,8 +45,8 @@ __device__ __forceinline__ void gather_part(const Addresses& from, uint4 (&to)[C
     }
 }
 
-// Those at `from(i)`, OF_ROW of each sequence. The last ones, which are written last, are asked for until they are there, and
-// only then the others: what all blocks read in vain takes time from the one that writes.
+// Loads the words at `from(i)`, OF_ROW for each sequence. It polls the words that are written last, and only then loads the
+// others: redundant loads of all CTAs would slow the CTA that stores.
 template <int OF_ROW, int TAIL, int COUNT, class Addresses>
 __device__ __forceinline__ void gather(const Addresses& from, uint4 (&to)[COUNT]) {
     gather_part<OF_ROW - TAIL, OF_ROW, OF_ROW>(from, to);

@@ -19,7 +19,7 @@ __device__ __forceinline__ Compute state_before(const Params& p, int direction, 
     return widen<Compute>(state_of(p.hx, p.hx_stride, p.pseudo + direction, b, unit));
 }
 
-// What the input adds to a gate, without its bias.
+// The input's part of a gate, without the bias.
 __device__ __forceinline__ Compute entering_of(const Params& p, int direction, int row, int gate, int unit) {
     if constexpr (SKIP) return widen<Compute>(p.x[row * p.x_stride[0] + unit * p.x_stride[1]]);
     else return p.entering[((direction * p.rows + row) * GATES + gate) * p.hidden + unit];

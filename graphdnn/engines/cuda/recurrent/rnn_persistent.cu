@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
                 weights.set(kb, tile, k < hidden ? eight_at(p, matrix, (long long)row * hidden + k, is_aligned) : make_uint4(0, 0, 0, 0));
             }
     }
-    // This thread's pairs: sequences UNITS threads apart.
+    // The pairs of this thread: the same unit, and sequences with a stride of THREADS / UNITS.
     const int unit = first_unit + (int)threadIdx.x % UNITS, mine = (int)threadIdx.x / UNITS;
     float h[EACH], c[EACH], input_bias[GATES], state_bias[GATES];
     {
@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
         }
     }
     const State* states = (const State*)p.shared + direction * p.hidden;
-    // What the input adds is read a step ahead.
+    // The input is loaded one step ahead.
     const int spread = THREADS / UNITS, my_b = first_b + mine;
     const Index in_row = (Index)p.hidden * GATES, in_at = ((Index)direction * (Index)p.rows + my_b) * in_row + unit;
     const Index x_row = (Index)p.x_stride[0], x_at = my_b * x_row + unit * (Index)p.x_stride[1];
@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
         read_input(next, ahead);
         const int batch = now.batch;
         if (first_b < batch) {
-            // Sequences that are not there read what is: nobody looks at their sums.
+            // Absent sequences read an existing row, and their sums are unused.
             const State* rows[ROWS / 8];
             #pragma unroll
             for (int r = 0; r < ROWS / 8; ++r) {

@@ -17,11 +17,11 @@ constexpr int TILES = UNITS / 8, PITCH = UNITS + 4, WARPS = THREADS / 32, BLOCKS
 constexpr int TAIL = AT_ONCE == 1 ? 1 : AT_ONCE > WARP_UNITS ? WARP_UNITS : AT_ONCE / 2;
 constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
 
-// A GRU hands on the third gate's gradient of the state first, so that those of the state and of the input are neighbours.
+// A GRU stores the third gate's recurrent gradient first. Then the recurrent gradients are contiguous, and so are the input's.
 __device__ __forceinline__ int handed_place(int value) { return CELL == GRU ? (value + 1) % 4 : value; }
 __device__ __forceinline__ int gate_at(int place) { return CELL == GRU ? (place + 2) % 3 : place; }
 
-// What a pair reads of a row.
+// The values of one pair of a sequence and a unit in a row.
 struct Row {
     float leaving, output, kept[KEPT > 0 ? KEPT : 1];
 };
@@ -32,16 +32,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
     const int hidden = (int)p.hidden, steps = (int)p.steps, all = (int)p.batch, direction = (int)blockIdx.z;
     const int first_unit = (int)blockIdx.x * UNITS, first_b = (int)blockIdx.y * ROWS;
     const int first_k = warp * WARP_UNITS * 32 + place * 8;  // of a gate
-    const bool back = direction == 1;  // the network reads sequences backward; its gradient then runs forward
+    const bool back = direction == 1;  // the gradient of the backward direction runs forward in time
     const long long pseudo = p.pseudo + direction, width = p.directions * KEPT_GRADIENTS * p.hidden;
     State* handed = (State*)p.shared + direction * KEPT_GRADIENTS * p.hidden;
 
-    // Column `unit` of the state's matrix: neighbours along k are rows.
+    // Column `unit` of the recurrent matrix; elements along K are rows of it.
     Weights<BLOCKS_OF_K, TILES> weights((uint4*)(partial + (STAGED ? 1 : 2) * WARPS * ROWS * PITCH));
     {
         const State* matrix = p.w + p.matrix_at[direction] * p.w_step;
         const bool is_aligned = p.w_step == 1 && ((unsigned long long)matrix & 15) == 0;
-        State* const turned = (State*)partial + warp * 32 * 8;  // 32 rows of 8 columns, which lanes exchange
+        State* const turned = (State*)partial + warp * 32 * 8;  // 32 rows of 8 columns, for a transpose among lanes
         #pragma unroll
         for (int kb = 0; kb < BLOCKS_OF_K; ++kb)
             #pragma unroll
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
             for (int v = 0; v < KEPT; ++v) to[i].kept[v] = p.kept[kept_at + row * kept_row + v * kept_value];
         }
     };
-    float dh[EACH], dc[EACH], h[EACH], c[EACH];  // what reaches them from behind, and the first states
+    float dh[EACH], dc[EACH], h[EACH], c[EACH];  // gradients from later steps, and initial states
     #pragma unroll
     for (int i = 0; i < EACH; ++i) {
         const int b = first_b + mine + i * (THREADS / UNITS);
@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
         if (first_b < batch) {
             float sum[ROWS / 8][TILES / 2][4];
             clear(sum);
-            // Sequences that are not there, or begin, read the first row, which is 0.
+            // Sequences that are absent or begin here read the first row, which is 0.
             const State* rows[ROWS / 8];
             #pragma unroll
             for (int r = 0; r < ROWS / 8; ++r) {
@@ -124,7 +124,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
             #pragma unroll
             for (int i = 0; i < EACH; ++i) {
                 const int r = mine + i * spread, b = first_b + r;
-                // Before a sequence begins the product is 0 and dh is that of its last state; then what got past the matrix.
+                // Before its first step a sequence has a zero product, and dh of its last state. Otherwise dh bypasses the
+                // recurrent matrix.
                 float total = dh[i];
                 #pragma unroll
                 for (int w = 0; w < WARPS; ++w) total += parts[(w * ROWS + r) * PITCH + (int)threadIdx.x % UNITS];

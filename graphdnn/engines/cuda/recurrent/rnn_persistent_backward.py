@@ -1,7 +1,7 @@
 """Engine ``cuda_rnn_persistent_backward_data``: gradients of recurrent networks of 16-bit data on tensor cores.
 
-Work is divided as in ``cuda_rnn_persistent``. Blocks exchange the gradients of the gates' inputs in 16 bits, and the
-layer below reads the rounded values; ``kept_gradients`` has the values before that rounding.
+Work is divided as in ``cuda_rnn_persistent``. CTAs exchange gate gradients in 16 bits, and the layer below reads the
+rounded values; ``kept_gradients`` has the values before that rounding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STEP = 3.4e-6  # seconds, as measured on an H200
 
 
 def shapes(rnn: RnnSpec) -> list[Shape]:
-    """The ways to divide a layer whose operands fit into registers."""
+    """The divisions of a layer whose operands fit into registers."""
     return fitting(rnn, columns=1, values=rnn.gates, pair=48)
 
 
@@ -40,7 +40,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     masks = network.plain_masks(anchor.masks)
     width = KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size
     row_bytes = 2 * rnn.directions * width
-    shared = steps.allocate((1 + rnn.rows) * row_bytes)  # with a row of 0
+    shared = steps.allocate((1 + rnn.rows) * row_bytes)  # with a row of zeros
     handed = Values(None, anchor.y.data_type, shared + row_bytes, rnn.directions * width)
     parts = network.scratch(rnn.arithmetic, max(rnn.input_size, rnn.width), rnn.directions)
     below = network.scratch(rnn.arithmetic, rnn.width)
@@ -49,7 +49,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         steps.add(fill(network, handed.data_type, shared, layers=1, width=width, first=1, hx=None))
         steps.add(_layer(network, anchor, layer, leaving, shared))
         target = below if layer else rows_of(anchor.dx)
-        first = rnn.hidden_size if rnn.cell is Cell.GRU else 0  # of the input's part
+        first = rnn.hidden_size if rnn.cell is Cell.GRU else 0  # offset of the input's part
         found = [handed.beginning(first + direction * width) for direction in range(rnn.directions)]
         add_entering(network, products, anchor, layer, found, parts, target, masks if layer else None)
         leaving = below

@@ -1,6 +1,6 @@
-// A product of TILE sequences with OUT matrices of TILE units: threads have four sequences and one unit each, and PARTS of
-// them share the values that are summed over. States come into shared memory DEPTH values at a time; so do the matrices,
-// unless they are KEPT_THERE from step to step.
+// The product of TILE sequences with OUT matrices of TILE units. A thread has four sequences and one unit, and PARTS threads
+// split K. Chunks of DEPTH states pass through shared memory. The matrices do too, unless they are KEPT_THERE throughout all
+// time steps.
 
 constexpr int PARTS = 4, VECTOR = 16 / (int)sizeof(Compute), STATE_PITCH = DEPTH + VECTOR;
 static_assert(THREADS == TILE * TILE && TILE == 16 && DEPTH % (PARTS * VECTOR) == 0, "a thread for each result");
@@ -13,13 +13,13 @@ template <int OUT> struct Tile {
         : states((Compute*)memory), joined(states + TILE * STATE_PITCH), matrices(joined + PARTS * TILE * OUT * TILE),
           pitch((KEPT_THERE ? depth : DEPTH) + VECTOR) {}
 
-    // Value k of matrix o at unit u, from the chunk that begins at `chunk`.
+    // Value k of matrix o at unit u, in the chunk that begins at `chunk`.
     __device__ __forceinline__ Compute& matrix(int o, int u, int chunk, int k) const {
         return matrices[(o * TILE + u) * pitch + (KEPT_THERE ? chunk : 0) + k];
     }
 
-    // found[o] of the sequence threadIdx.x / TILE and the unit threadIdx.x % TILE. `state(chunk, k)` gives a value of this
-    // sequence, `fill(chunk)` brings matrices.
+    // found[o] belongs to sequence threadIdx.x / TILE and unit threadIdx.x % TILE. `state(chunk, k)` is a value of this
+    // sequence, and `fill(chunk)` loads matrices.
     template <class States, class Fill>
     __device__ __forceinline__ void product(int depth, const States& state, const Fill& fill, Compute (&found)[OUT]) const {
         const int part = (int)threadIdx.x / 64, four = (int)threadIdx.x % 64 / TILE * 4, u = (int)threadIdx.x % TILE;

@@ -23,16 +23,16 @@ from graphdnn.operations import Cell, RnnBackwardWeights
 from graphdnn.operations.rnn_spec import KEPT_GRADIENTS, RnnSpec
 
 _THREADS = 256
-_COLUMNS = 32  # biases of a block
+_COLUMNS = 32  # biases of a CTA
 _BIAS_THREADS = 1024
 _WIDEST = 8  # elements of a thread
-_MOST_BLOCKS = 64  # of a step
+_MOST_BLOCKS = 64  # of a time step
 _SHARE = 0.5  # of the peak rate
-_GROWTH = 2.0**13  # of errors: gradients of 16 bits instead of FLOAT
+_GROWTH = 2.0**13  # error factor: gradients are rounded to 16 bits
 
 
 def generate(op: FusedOp, device: DeviceSpec, data_type: DataType | None = None) -> DeviceKernel:
-    """``data_type``: what gradients are rounded to before they are multiplied; None leaves them as they are."""
+    """``data_type``: the type to which gradients are rounded before products; None for no rounding."""
     anchor = op.anchor
     assert isinstance(anchor, RnnBackwardWeights)
     rnn, steps = anchor.rnn, LaunchSequence(op, device)
@@ -66,7 +66,7 @@ def _products(
     network: Network, products: Products, op: RnnBackwardWeights, values: Values, before: Values, gradients: Values,
     pseudo: int,
 ) -> None:  # fmt: skip
-    """Both gradients of matrices; the last gate of a GRU has another one for the state."""
+    """The gradients of both matrices; the last gate of a GRU has another gradient for the state."""
     rnn, steps, layer = op.rnn, network.steps, pseudo // op.rnn.directions
     hidden = rnn.hidden_size
     if rnn.has_input_matrices(layer):
@@ -82,7 +82,7 @@ def _products(
 
 
 def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Values, pseudo: int) -> Launch:
-    """The state that each step began with."""
+    """Copies the state before each time step."""
     rnn, direction = op.rnn, pseudo % op.rnn.directions
     parameters = Parameters(network.steps.workspace_offsets)
     network.counting(parameters)
@@ -146,7 +146,7 @@ def _rnn(task: Task) -> RnnSpec:
 
 
 def _cost(task: Task, operand: DataType, copies: int) -> Cost:
-    """``copies``: bytes that a rounded gradient is moved by, beside the product that reads it."""
+    """``copies``: bytes moved for each rounded gradient, besides the product that reads it."""
     rnn = _rnn(task)
     moved = float(rnn.gradient_count * copies)
     seconds = flops(task.op.main) / (task.device.rate(operand) * _SHARE)

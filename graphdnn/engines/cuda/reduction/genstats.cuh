@@ -1,4 +1,4 @@
-// Sum and sum of squares of x.
+// The sum and the sum of squares of x.
 __device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
     #pragma unroll
     for (int e = 0; e < WIDTH; ++e) {

@@ -18,7 +18,7 @@
 constexpr int KT = THREADS / RT, WARPS = THREADS / 32, AXES = KEPT + REDUCED;
 constexpr int OUT = ALONG ? 1 : WIDTH;  // results of a thread
 constexpr int VECTOR = ALONG ? AXES - 1 : KEPT - 1;
-constexpr bool SHARED = ALONG ? RT > 32 : RT > 1;  // several warps hold parts of one result
+constexpr bool SHARED = ALONG ? RT > 32 : RT > 1;  // several warps have partial results of one result
 static_assert(ALONG ? RT <= 32 || RT == THREADS : KT <= 32 || RT == 1, "whole warps, or parts of one");
 
 template <int RANK> __device__ __forceinline__ void coordinates(Count i, const long long (&size)[RANK], int* at) {
@@ -31,7 +31,7 @@ template <int RANK> __device__ __forceinline__ void coordinates(Count i, const l
     at[0] = (int)i;
 }
 
-// RT packs further: the digits of RT are added, with carry.
+// Advances by RT vectors: adds the digits of RT with carry.
 __device__ __forceinline__ void advance(const Params& p, int* at) {
     unsigned int carry = 0;
     #pragma unroll
@@ -50,7 +50,7 @@ __device__ __forceinline__ void element_at(const Params& p, const int (&at)[AXES
     element(p, here, value);
 }
 
-// Packs `from`, from + RT, ... below `end` of the kept pack `k`. Several are loaded before the first is used.
+// Vectors `from`, from + RT, ... below `end` of the outer vector `k`. Several loads precede the first use.
 __device__ __forceinline__ void accumulate(const Params& p, Count k, Count from, Count end,
                                            Compute (&acc)[PARTS][WIDTH]) {
     int at[AXES];
@@ -69,7 +69,7 @@ __device__ __forceinline__ void accumulate(const Params& p, Count k, Count from,
     }
     if constexpr (UNROLL > 1) {
         if (r >= end) return;
-        // The rest, less than UNROLL packs: loaded together too, the last one in place of those that are missing.
+        // The remainder has less than UNROLL vectors, which are also loaded together; the last vector replaces missing ones.
         Compute value[UNROLL][ROWS][WIDTH];
         #pragma unroll
         for (int u = 0; u < UNROLL - 1; ++u) {
@@ -82,7 +82,7 @@ __device__ __forceinline__ void accumulate(const Params& p, Count k, Count from,
     }
 }
 
-// Combines the lanes of a warp from distance FIRST to below END.
+// Reduces the lanes of a warp from distance FIRST to below END.
 template <int FIRST, int END, int N> __device__ __forceinline__ void combine_lanes(Compute (&acc)[PARTS][N]) {
     #pragma unroll
     for (int distance = END / 2; distance >= FIRST; distance /= 2)
@@ -93,7 +93,7 @@ template <int FIRST, int END, int N> __device__ __forceinline__ void combine_lan
                 acc[part][n] = combined(acc[part][n], __shfl_xor_sync(0xffffffffu, acc[part][n], distance));
 }
 
-// Combines the warps of a block, in order: then total(i) is result i of K * N, of those that lane 0 to K-1 hold.
+// Reduces the warps of a CTA, in order. Then total(i) is result i of the K * N results of lanes 0 to K - 1.
 template <int K, int N> struct Warps {
     Compute (&held)[PARTS][WARPS][K * N];
     __device__ __forceinline__ void put(const Compute (&acc)[PARTS][N]) {
@@ -126,7 +126,7 @@ template <int N> __device__ __forceinline__ void conclude(const Params& p, Count
     finish(p, at, acc);
 }
 
-// Results `index`, index + 1, ...: finished, or put aside when other blocks hold parts of them.
+// Finishes the results `index`, index + 1, ..., or stores partial results if several CTAs share them.
 template <int N> __device__ __forceinline__ void deliver(const Params& p, Count index, Compute (&acc)[PARTS][N]) {
     if constexpr (SPLIT) {
         #pragma unroll

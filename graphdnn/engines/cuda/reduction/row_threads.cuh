@@ -1,11 +1,11 @@
-// Rows: elements that are normalized together, and the threads that share one.
+// Rows are sets of elements that are normalized together. This file assigns them to threads.
 //
-// ALONG: neighbours in memory belong to one row, and LANES neighbouring threads work along it, VECTOR elements each.
-// Otherwise neighbours belong to neighbouring rows: each thread holds VECTOR of them, COLUMNS threads stand beside
-// each other, and LANES of them divide the row. THREADS = LANES * COLUMNS, powers of two, a warp or more.
+// If ALONG, contiguous elements belong to one row, and LANES adjacent threads share it, with VECTOR elements in each access.
+// Otherwise contiguous elements belong to adjacent rows: each thread has VECTOR rows, COLUMNS threads are adjacent, and LANES
+// threads split a row. THREADS = LANES * COLUMNS; both are powers of two, and a CTA has at least one warp.
 //
-// Coordinates: KEPT axes that count rows, then the axes along a row. A row's elements are counted in packs of VECTOR
-// where ALONG, the rows themselves otherwise.
+// Coordinates: KEPT axes that count rows, then the axes along a row. If ALONG, the elements of a row are counted in vectors;
+// otherwise the rows are.
 
 constexpr int ROW_WIDTH = ALONG ? 1 : VECTOR;  // rows of a thread
 
@@ -13,11 +13,11 @@ __device__ __forceinline__ int row_of(int e) { return ALONG ? 0 : e; }
 
 struct Place {
     int lane, column;
-    Count row;      // in packs; one that exists
-    bool is_live;   // whether it is this thread's own
+    Count row;  // in vectors; an existing row
+    bool is_live;  // whether the row is this thread's own
 };
 
-// Coordinates `first` to `last` - 1 from a count of packs along axis `last` - 1.
+// Coordinates `first` to `last` - 1, from an index of vectors along axis `last` - 1.
 template <int FIRST, int LAST, int PACK> __device__ __forceinline__ void locate(const Params& p, Count rest, int (&at)[RANK]) {
     #pragma unroll
     for (int j = LAST - 1; j > FIRST; --j) {
@@ -45,7 +45,7 @@ __device__ __forceinline__ Place place_in(const Params& p, Count block) {
     here.column = ALONG ? thread / LANES : thread % COLUMNS;
     const Count row = block * COLUMNS + here.column;
     here.is_live = row < (Count)p.rows;
-    here.row = here.is_live ? row : (Count)p.rows - 1;  // computes what another thread computes, and writes nothing
+    here.row = here.is_live ? row : (Count)p.rows - 1;  // surplus threads repeat the last row, and store nothing
     return here;
 }
 
@@ -53,7 +53,7 @@ struct Sum {
     template <class T> __device__ __forceinline__ T operator()(T a, T b) const { return wrapping_sum(a, b); }
 };
 
-struct Largest {  // NaN is handed on
+struct Largest {  // NaN propagates
     template <class T> __device__ __forceinline__ T operator()(T a, T b) const { return a > b || a != a ? a : b; }
 #ifdef __CUDA_ARCH__
     __device__ __forceinline__ float operator()(float a, float b) const {
@@ -63,7 +63,7 @@ struct Largest {  // NaN is handed on
 #endif
 };
 
-// Values of the threads that share a row become one, the same in each of them. In a fixed order; every thread calls.
+// Reduces the values of the threads that share a row, in a fixed order. Each of them gets the result; every thread calls it.
 template <class T, class Combine>
 __device__ __forceinline__ void over_row(T (&value)[ROW_WIDTH], const Place& here, Combine combine) {
     constexpr int in_warp = ALONG ? (LANES < 32 ? LANES : 32) : COLUMNS < 32 ? 32 / COLUMNS : 1;  // lanes of a row

@@ -46,6 +46,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) pool_disjoint(const __grid
             result[q] /= (Compute)TAPS;
         }
     }
-    const int place[WIDTH] = {};  // nobody asks
+    const int place[WIDTH] = {};  // unused
     epilogue(p, at, result, place);
 }

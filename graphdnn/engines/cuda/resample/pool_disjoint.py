@@ -1,6 +1,6 @@
-"""Windows apart: pooling whose windows do not overlap, along up to three axes, and its gradient, a kernel each.
+"""Pooling with disjoint windows along up to three axes, and its gradient, a kernel each.
 
-What windows along two axes take are pooling's own kernels; these are for volumes.
+Windows along two axes use the kernels of pool.py and pool_backward.py; these kernels are for volumes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_VALUES = 64  # of a thread
 
 @dataclass(frozen=True, slots=True)
 class WindowsApart:
-    """``width`` windows of a thread, ``x_width`` elements of an access."""
+    """``width`` windows of a thread, with accesses of ``x_width`` elements."""
 
     x_space: IndexSpace
     y_space: IndexSpace
@@ -45,11 +45,11 @@ class WindowsApart:
     width: int
     x_width: int
     steps: tuple[int, ...]
-    is_whole: bool  # windows reach all of x
+    is_whole: bool  # windows cover all of x
 
 
 def are_apart(anchor: ResampleForward | ResampleBackward) -> bool:
-    """Small windows, one behind the other, none of which reaches beyond x."""
+    """Whether windows are small and adjacent, and none extends beyond x."""
     spec, x, y = anchor.spec, anchor.full.extents[2:], anchor.pooled.extents[2:]
     return (
         spec.mode in POOLING
@@ -64,7 +64,7 @@ def are_apart(anchor: ResampleForward | ResampleBackward) -> bool:
 def windows_apart_of(
     anchor: ResampleForward | ResampleBackward, of_x: Sequence[TensorSpec], of_y: Sequence[TensorSpec]
 ) -> WindowsApart | None:
-    """``of_x``, ``of_y``: what is accessed in packs as x and y lie."""
+    """``of_x``, ``of_y``: tensors that are accessed in vectors in the layouts of x and y."""
     if not are_apart(anchor):
         return None
     channels_last = is_channels_last(anchor.full)
@@ -75,7 +75,7 @@ def windows_apart_of(
     taps[first : first + 3] = windows
     sizes = [-(-size // tap) for size, tap in zip(x_space.sizes, taps, strict=True)]
     is_whole = all(size % tap == 0 for size, tap in zip(x_space.sizes, taps, strict=True))
-    if isinstance(anchor, ResampleForward):  # what no window reaches has no results
+    if isinstance(anchor, ResampleForward):  # elements outside all windows have no results
         sizes = list(y_space.sizes)
     width = _width(
         width_for(x_space, of_x), width_for(y_space, of_y), 1 if channels_last else windows[2], prod(windows)
@@ -88,7 +88,7 @@ def windows_apart_of(
 
 
 def _width(x_width: int, y_width: int, apart: int, taps: int) -> int:
-    """Windows whose elements, ``apart`` of a row each, are one access of x, and whose gradients are one of dy."""
+    """Windows whose elements, ``apart`` in each row, are one access of x, and whose gradients are one access of dy."""
     width = x_width // apart if x_width % apart == 0 else 1
     width = max(1, min(width, y_width))
     while width > 1 and width * taps > _MOST_VALUES:
@@ -97,7 +97,7 @@ def _width(x_width: int, y_width: int, apart: int, taps: int) -> int:
 
 
 def generate_windows_apart(op: FusedOp, steps: LaunchSequence, how: WindowsApart) -> DeviceKernel:
-    """The gradient."""
+    """The kernel of the gradient."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
     parameters = Parameters(steps.workspace_offsets)
@@ -121,7 +121,7 @@ def generate_windows_apart(op: FusedOp, steps: LaunchSequence, how: WindowsApart
 def generate_pooling_apart(
     op: FusedOp, steps: LaunchSequence, how: WindowsApart, parameters: Parameters, functions: Sequence[str]
 ) -> DeviceKernel:
-    """Pooling itself. ``functions``: what reads packs of x, and what writes those of y."""
+    """The kernel of the forward direction. ``functions``: the reads of x and the stores of y."""
     steps.add_early(_launch(op, parameters, functions, how, "pool_disjoint", {}))
     return steps.kernel(_name(op, how, ""))
 

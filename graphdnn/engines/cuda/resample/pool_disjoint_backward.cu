@@ -11,7 +11,7 @@
 //   TAPS: elements of a window; RANK: axes of the index space; IS_MAXIMUM: 1 for maximum pooling, 0 for averages.
 //   WHOLE: 1 if windows cover all of x.
 
-// Nobody looks for a maximum where everybody gets a share.
+// An average needs no search for the maximum.
 template <int V> __device__ void prologue(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 
 extern "C" __global__ void __launch_bounds__(THREADS) pool_disjoint_backward(const __grid_constant__ Params p) {

@@ -1,15 +1,15 @@
-// Windows that lie apart: a thread has WIDTH of them that are neighbours in memory, one for each of some channels or so many
-// along a row (ALONG).
+// Disjoint windows: a thread has WIDTH windows that are contiguous in memory. They belong to adjacent channels, or if ALONG to
+// one row.
 
 constexpr int TAPS = TAPS_0 * TAPS_1 * TAPS_2;
-constexpr int OF_ACCESS = ALONG ? X_WIDTH : 1;                     // elements of a row
+constexpr int OF_ACCESS = ALONG ? X_WIDTH : 1;  // elements of a row
 constexpr int ACCESSES = (ALONG ? WIDTH * TAPS_2 : TAPS_2) / OF_ACCESS;
 
-// Element e of an access to part `part` of a row: of which window it is, and which of its taps.
+// The window and the tap that element e of access `part` of a row belongs to.
 __device__ __forceinline__ int window_of(int part, int e) { return ALONG ? (part * OF_ACCESS + e) / TAPS_2 : e; }
 __device__ __forceinline__ int tap_of_row(int part, int e) { return ALONG ? (part * OF_ACCESS + e) % TAPS_2 : part; }
 
-// Every access to the windows at `at`, in the order of taps: each(row of taps, part of it, coordinates in x).
+// Calls each(first tap of the row, access, coordinates in x) for every access to the windows at `at`, in the order of taps.
 template <class Each> __device__ __forceinline__ void over_accesses(const int (&at)[RANK], Each each) {
     int to[RANK];
     #pragma unroll

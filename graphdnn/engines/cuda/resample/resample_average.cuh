@@ -1,6 +1,6 @@
-// Averages over windows of any size: the sum of what is inside x, several elements under way at once.
+// Averages over windows of any size: the sum of the elements inside x, with several loads in flight.
 
-// Columns first, as the host sums; -0 is what adding leaves alone, padding adds a 0.
+// The sum runs over the first axis first, as on the host. -0 is the identity of addition; padding adds +0.
 template <int AXIS, int V> __device__ __forceinline__ void window_sum(
     const Params& p, const int (&first)[3], const int (&end)[3], int (&from)[RANK], Compute (&sum)[V]) {
     if constexpr (AXIS < MISSING_AXES) {

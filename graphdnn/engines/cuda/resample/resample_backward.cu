@@ -10,7 +10,7 @@
 //   WIDTH, INPUT_WIDTH: elements of a store and of a load; INPUT_WIDTH divides WIDTH.
 //   MODE, PADDING: enumerators of resample_axis.cuh; SPATIAL: spatial axes, 1 to 3; CHANNELS_LAST: 1 for channels-last tensors.
 
-// What output o sends to element i along one axis: its value once for every tap that reads the element.
+// The contribution of output o to element i along one axis: its value, once for every tap that reads the element.
 template <int V> __device__ __forceinline__ void add_taps(const Params& p, int axis, int o, int i, const Compute (&value)[V], Compute (&sum)[V]) {
     const Range reads = taps_that_read(p, axis, o, i);
     for (int t = reads.first; t <= reads.last; ++t) {
@@ -48,7 +48,7 @@ template <int V> __device__ __forceinline__ void linear(const Params& p, const i
     }
 }
 
-// An output sends its value to the element at its place in the window.
+// An output adds its value to the element at the index of its maximum.
 template <int V> __device__ __forceinline__ void routed(const Params& p, const int (&i)[3], int (&from)[RANK], Compute (&result)[V]) {
     for (int e = 0; e < V; ++e) result[e] = (Compute)0;
     const Range outputs0 = outputs_that_read(p, 0, i[0]), outputs1 = outputs_that_read(p, 1, i[1]);
@@ -71,7 +71,7 @@ template <int V> __device__ __forceinline__ void routed(const Params& p, const i
                 const Place wanted = (Place)((reads0.first * taps1 + reads1.first) * taps2 + reads2.first);
                 for (int e = 0; e < V; ++e) {
                     bool lands = place[e] == wanted;
-                    if constexpr (STRETCHES) {  // an edge is read by several taps
+                    if constexpr (STRETCHES) {  // several taps may read an edge
                         const int here = place[e] >= 0 && place[e] < (Place)p.volume ? (int)place[e] : -1;
                         const int t2 = here % taps2, t1 = here / taps2 % taps1, t0 = here / taps2 / taps1;
                         lands = here >= 0 && t0 >= reads0.first && t0 <= reads0.last && t1 >= reads1.first &&

@@ -1,8 +1,7 @@
 """Engine ``cuda_resample_backward``: gradients of pooling and interpolation.
 
-Every element of dx gathers what the outputs that read it send back, always in the same order, so nothing is added
-atomically. A maximum without index is found again from x by the forward kernel, its index kept in
-scratch memory.
+Every element of dx adds the contributions of the outputs that read it, in a fixed order and without atomics. For a
+maximum without an index, the forward kernel computes the index from x again and stores it in scratch memory.
 """
 
 from __future__ import annotations
@@ -113,9 +112,9 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
 
 def _mirrored(anchor: ResampleBackward) -> ResampleForward | None:
-    """The gradient of an average whose windows move by 1 as an average of dy: its windows look the other way.
+    """The gradient of an average with stride 1 as an average of dy with mirrored windows.
 
-    Only where every window counts the same, and the forward kernel shares rows.
+    Only if all windows have the same divisor, and the forward kernel shares rows.
     """
     spec, x, y = anchor.spec, anchor.dy.extents, anchor.dx.extents
     if spec.mode is not ResampleMode.AVGPOOL_INCLUDE_PADDING or spec.padding_mode is not PaddingMode.ZERO_PAD:
@@ -133,7 +132,7 @@ def _mirrored(anchor: ResampleBackward) -> ResampleForward | None:
 
 
 def _found_again(steps: LaunchSequence, op: FusedOp, anchor: ResampleBackward, device: DeviceSpec) -> TensorSpec:
-    """The index of the maxima of x in scratch memory, where dy's elements lie."""
+    """The index of the maxima of x in scratch memory, in the layout of dy."""
     assert anchor.x is not None
     free = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
     dy = anchor.dy

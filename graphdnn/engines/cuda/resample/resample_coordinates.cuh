@@ -1,4 +1,4 @@
-// Coordinates of the thread's element; the last one counts in steps of WIDTH.
+// The coordinates of the thread's element. The last coordinate is a multiple of WIDTH.
 __device__ __forceinline__ void coordinates(Count i, const Params& p, int (&at)[RANK]) {
     Count rest = i;
     #pragma unroll

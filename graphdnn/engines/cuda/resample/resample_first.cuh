@@ -1,6 +1,6 @@
-// Which elements of a window have its maximum: elements are told from each other by their values, the first of equals wins.
+// Finds the first element of a window that equals its maximum.
 
-// Zeros have one sign and NaN one form, so that equal numbers are equal bits.
+// Zeros get one sign and NaNs one encoding, so that equal numbers have equal bits.
 template <class T> __device__ __forceinline__ T plain(T x) { return x; }
 template <class T> __device__ __forceinline__ bool is_same(T a, T b) { return a == b || (a != a && b != b); }
 #ifdef __CUDA_ARCH__
@@ -15,7 +15,7 @@ template <int N> __device__ __forceinline__ Compute largest_of(const Compute (&v
     return largest;
 }
 
-// Which of N gets what a window sends: the first that is its largest.
+// Of N elements, the first that equals the maximum receives the gradient.
 template <int N> struct Chosen {
     bool is[N];
 };

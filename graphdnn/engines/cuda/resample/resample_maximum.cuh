@@ -1,4 +1,4 @@
-// The maximum of a window and its place, a tap at a time.
+// The maximum of a window and its index, one tap at a time.
 
 template <int V> __device__ __forceinline__ void resampled(
     const Params& p, const int (&at)[RANK], Compute (&best)[V], int (&place)[V]) {
@@ -34,7 +34,7 @@ template <int V> __device__ __forceinline__ void resampled(
         }
     }
     if (PADDING != NEG_INF_PAD || seen) return;
-    // Nothing but padding: the first element along the axes before the one that is all padding.
+    // A window of padding only: the index of the first element along the axes before the axis that is all padding.
     int step = taps0 * taps1 * taps2, found = 0;
     #pragma unroll
     for (int axis = 0; axis < 3; ++axis) {

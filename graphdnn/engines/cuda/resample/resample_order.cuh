@@ -1,8 +1,8 @@
-// The order of a window's elements: NaN is above everything if it propagates, else below everything.
+// The order of a window's elements: NaN is above every number if it propagates, and below every number otherwise.
 
 template <class T> __device__ __forceinline__ bool beats(T challenger, T holder) {
     if constexpr (is_floating<T>) {
-        const T number = PROPAGATE ? holder : challenger;  // where it is none, the other is not beaten
+        const T number = PROPAGATE ? holder : challenger;  // if this one is NaN, the challenger does not win
         return !(challenger <= holder) && number == number;
     } else {
         return challenger > holder;

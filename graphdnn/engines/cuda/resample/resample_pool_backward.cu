@@ -1,5 +1,5 @@
 // resample_pool_backward computes the gradient of pooling with small windows whose extents are compile-time constants. dx
-// receives a fraction of dy from each average that covers it, or dy from each window of which it is the first maximum.
+// receives a fraction of dy from each average that covers it, or dy from each window whose first maximum it is.
 //
 // Tile:    STRIDE_W * COLS columns of dx for a thread (MIDDLE), STRIDE_H rows in each of TURNS turns, PACK elements of each.
 // Memory:  a row of x is read once (resample_span.cuh); a row of dx is written when no later window covers it.
@@ -16,16 +16,16 @@
 constexpr int WINDOWS = COLS + BESIDE;
 constexpr int KEPT = WINDOW_H > STRIDE_H ? WINDOW_H - STRIDE_H : 0;
 constexpr int REACH = WINDOW_H > STRIDE_H ? WINDOW_H : STRIDE_H;
-constexpr bool STRETCHES = IS_MAXIMUM && !ZEROS;  // what is outside x repeats its edge
-constexpr int TOGETHER = BACK + 1;  // turns after which a row's registers are another row's
+constexpr bool STRETCHES = IS_MAXIMUM && !ZEROS;  // elements outside x repeat its edge
+constexpr int TOGETHER = BACK + 1;  // period after which registers hold the same rows again
 
-// A row of x: its elements, the largest of those that a window has, and what windows send to it. There are no places to
-// keep: the first of equal values wins.
+// A row of x: its elements, the largest element of each window in the row, and the gradient that windows send to it. Indices
+// are not stored, because the first of equal values receives the gradient.
 struct Line {
     Compute element[SPAN][PACK], largest[WINDOWS][PACK], sent[WINDOWS][PACK];
 };
 
-// Widths that this variant does not use: branches that are never taken name them.
+// Widths that this variant does not use; branches that are never taken name them.
 template <int V> __device__ void gradient(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 template <int V> __device__ void gradient_beside(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 template <int V> __device__ void epilogue(const Params&, const int (&)[RANK], const Compute (&)[V]) {}
@@ -55,7 +55,7 @@ __device__ __forceinline__ void read_line(const Params& p, const int (&at)[RANK]
     keep_line(p, span, h, line);
 }
 
-// What the windows of row o, which is one of dy's, send back.
+// The gradients of the windows of row o of dy.
 __device__ __forceinline__ void read_gradients(
     const Params& p, const int (&at)[RANK], int o, int column, Compute (&value)[WINDOWS][PACK]) {
     const int width = (int)p.outputs[1];
@@ -96,13 +96,13 @@ __device__ __forceinline__ void read_gradients(
     }
 }
 
-// What the next row of windows needs that those before it did not; it is on its way while these are worked out.
+// Data of the next row of windows that is not available yet. Its loads overlap the computation of the current row.
 struct Next {
     Span rows[STRIDE_H];
     Compute gradients[WINDOWS][PACK];
 };
 
-// Row o of windows, the first row of which is row h of x.
+// Loads the data of row o of windows, whose first row of x is h.
 __device__ __forceinline__ void look_ahead(
     const Params& p, const int (&at)[RANK], int o, int column, int h, int w, Next& next) {
     read_gradients(p, at, o, column, next.gradients);
@@ -110,7 +110,7 @@ __device__ __forceinline__ void look_ahead(
     for (int r = KEPT; IS_MAXIMUM && r < WINDOW_H; ++r) read_span(p, Ends(), at, h + r, w, next.rows[r - KEPT]);
 }
 
-// Windows, the first row of which is row h of x, send to their rows; the last STRIDE_H of them have got nothing yet.
+// Windows whose first row of x is h send their gradients to rows. The last STRIDE_H rows have received nothing before.
 __device__ __forceinline__ void to_rows(
     const Params& p, int h, int w, const Compute (&gradients)[WINDOWS][PACK], Line (&lines)[REACH]) {
     #pragma unroll
@@ -133,7 +133,7 @@ __device__ __forceinline__ void to_rows(
     }
 }
 
-// Rows before x repeat its first, which gets what they got.
+// Rows before x repeat its first row, so their gradients move to it.
 __device__ __forceinline__ void move_down(int h, Line (&lines)[REACH]) {
     #pragma unroll
     for (int r = 0; r < WINDOW_H - 1; ++r) {
@@ -150,9 +150,9 @@ __device__ __forceinline__ void move_down(int h, Line (&lines)[REACH]) {
     }
 }
 
-// What a row got, to its columns from w on.
+// Distributes the gradients of a row to its columns from w on.
 __device__ __forceinline__ void to_columns(const Line& line, int w, Compute (&sums)[MIDDLE][PACK]) {
-    Compute before[PACK];  // what columns before x got, which repeat the first
+    Compute before[PACK];  // gradients of columns before x, which repeat the first column
     #pragma unroll
     for (int e = 0; e < PACK; ++e) {
         before[e] = (Compute)0;
@@ -208,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
     pdl_wait();
     const Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
     if (i >= (Count)p.count) return;
-    int at[RANK];  // in steps of what a thread computes
+    int at[RANK];  // in multiples of a thread's elements
     Count left = i;
     #pragma unroll
     for (int j = RANK - 1; j > 0; --j) {

@@ -14,13 +14,13 @@
 //   WINDOW: elements of a window; BACK, BACK_AGAIN: elements of the first and second window before its position.
 //   PITCH: elements between rows of the tile in shared memory; BLOCKS: CTAs that must fit on an SM.
 
-constexpr int MARGIN = WINDOW - 1;  // zeros beside the tile
+constexpr int MARGIN = WINDOW - 1;  // zeros on each side of the tile
 constexpr int OWN = ALONG ? PACK : TURNS, LANES = TILE / OWN, SIDE = ALONG ? 1 : PACK;
 constexpr int SHARED = ALONG ? COLUMNS * PITCH : (TILE + 2 * MARGIN) * PITCH;
 
 typedef Compute Values[TURNS][PACK];
 
-// Where element c of the tile is. Along, a word between packs keeps the threads of a warp in different banks.
+// The offset of element c in the tile. If ALONG, padding between vectors keeps the lanes of a warp in different banks.
 __device__ __forceinline__ int spot(int c, int pixel) {
     c += MARGIN;
     return ALONG ? pixel * PITCH + c + (PACK > 1 ? c / PACK : 0) : c * PITCH + pixel;
@@ -39,7 +39,7 @@ __device__ __forceinline__ void put(Compute* tile, int c, int pixel, const Value
 __device__ __forceinline__ float averaged(float sum) { return sum * (1.0f / WINDOW); }
 __device__ __forceinline__ double averaged(double sum) { return sum / WINDOW; }
 
-// Of the windows that reach so far back from a thread's own elements.
+// Averages of the windows that extend REACH elements before a thread's own elements.
 template <int REACH> __device__ __forceinline__ void average(const Compute* tile, int c, int pixel, Values& mean) {
     Compute sum[OWN][SIDE];
     #pragma unroll
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_windows(c
     const int c = lane * OWN, pixel = column * SIDE;  // in the tile
     const Count asked = (Count)blockIdx.x * COLUMNS + column;
     const bool is_live = asked < (Count)p.packs;
-    Count left = is_live ? asked : (Count)p.packs - 1;  // computes what another thread computes, and writes nothing
+    Count left = is_live ? asked : (Count)p.packs - 1;  // surplus threads repeat the last vector, and store nothing
     int at[RANK];
     #pragma unroll
     for (int j = RANK - 2; j > 0; --j) {

@@ -19,7 +19,7 @@
 //   STAGES: reductions, 1 or 2. HELD, SHARED, RUNS: flags, see above.
 //   ON_THEIR_WAY: vectors of a thread whose loads are in flight together, 1 or more.
 
-// What a thread keeps of a pack that is not in its registers.
+// The values of an element that a thread keeps, besides its registers.
 __device__ __forceinline__ Held& kept_of(Count pack, Held& passed) {
     if constexpr (SHARED) return ((Held*)shared_packs)[pack];
     else return passed;
@@ -27,7 +27,8 @@ __device__ __forceinline__ Held& kept_of(Count pack, Held& passed) {
 
 static_assert(ON_THEIR_WAY > 0, "packs of a thread that are asked for before one is used");
 
-// Every pack of a lane: ON_THEIR_WAY at a time without a look at the row's end in between, so that all are asked for first.
+// Visits every vector of a lane. ON_THEIR_WAY vectors are loaded without a check of the row's end in between, so that the loads
+// overlap.
 template <class Each> __device__ __forceinline__ void over_packs(const Params& p, const Place& here, Each each) {
     const Count count = (Count)p.count;
     Count pack = here.lane;

@@ -1,4 +1,4 @@
-"""The operations of a softmax by stage: how many reductions they wait for."""
+"""The operations of a softmax by pass: the number of reductions that they depend on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphdnn.tensors import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The operations by stage: how many reductions they wait for, and whether they work on elements or on rows."""
+    """The operations by pass (the reductions that they depend on), for elements or for rows."""
 
     op: FusedOp
 
@@ -29,13 +29,13 @@ class Stages:
 
     @property
     def bytes(self) -> int:
-        """Of an element while it is held."""
+        """The bytes of an element's kept value."""
         kept = (sum(ELEMENTS[t.data_type].bytes for t in self.kept(at)) for at in range(len(self.reductions)))
         return max(*kept, *(COMPUTE[step.compute_type].itemsize for step in self.op.operations))
 
     @property
     def plain_steps(self) -> list[PointwiseOperation]:
-        """x - max and exp of it, where the second reduction sums these powers; else nothing."""
+        """x - max and exp of it, if the second reduction adds these exponentials; otherwise nothing."""
         makers = {result_of(step).uid: step for step in self.op.operations if isinstance(step, PointwiseOperation)}
         power = makers.get(self.reductions[-1].x.uid)
         difference = None if power is None or power.x is None else makers.get(power.x.uid)
@@ -48,7 +48,7 @@ class Stages:
 
     @property
     def is_plain(self) -> bool:
-        """Whether powers are 1 at most, one of them 1, and their sum is kept as it is: in float, without factors."""
+        """Whether exponentials are at most 1, one of them is 1, and their sum is in float without factors."""
         steps, total = self.plain_steps, self.reductions[-1]
         if not steps:
             return False
@@ -65,7 +65,7 @@ class Stages:
         return isinstance(step, Reduction) or result_of(step).extents != self.first.x.extents
 
     def stage(self) -> dict[int, int]:
-        """uid -> reductions it waits for, of everything that the operations compute."""
+        """For the uid of every computed tensor: the number of reductions that it depends on."""
         found: dict[int, int] = {}
         for step in self.op.operations:
             asked = [found.get(t.uid, 0) for t in step.inputs().values()]
@@ -83,12 +83,12 @@ class Stages:
         ]
 
     def row_values(self) -> dict[int, TensorSpec]:
-        """Everything that is computed of rows."""
+        """All tensors that are computed for rows."""
         steps = [step for step in self.op.operations if self.is_of_rows(step)]
         return {t.uid: t for step in steps for t in step.outputs().values()}
 
     def kept(self, stage: int) -> list[TensorSpec]:
-        """Elements that a stage has, from memory or computed, and a later one reads."""
+        """Elements that a pass has, from memory or computed, and that a later pass reads."""
         rows = self.row_values()
 
         def read(at: int) -> dict[int, TensorSpec]:
@@ -108,17 +108,17 @@ class Stages:
 
     @property
     def kept_first(self) -> list[TensorSpec]:
-        """Elements that the first reduction needs and a later stage reads: what else that reads it can load itself."""
+        """Elements that the first reduction needs and a later pass reads; later passes can load the others."""
         first = self._first_uids()
         return [t for t in self.kept(0) if t.uid in first]
 
     def is_first(self, step: PointwiseOperation) -> bool:
-        """Whether the first reduction needs what the operation computes, or it is a result."""
+        """Whether the first reduction needs the operation's result, or it is an output."""
         spec = result_of(step)
         return spec.uid in self._first_uids() or any(t.uid == spec.uid for t in self.op.outputs)
 
     def _first_uids(self) -> set[int]:
-        """The elements that are reduced first, and all that they are computed from."""
+        """The elements of the first reduction, and all elements from which they are computed."""
         found = {self.first.x.uid}
         for step in reversed(self.op.operations):
             if not self.is_of_rows(step) and result_of(step).uid in found:

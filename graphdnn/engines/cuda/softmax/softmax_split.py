@@ -1,7 +1,7 @@
-"""A softmax of few long rows: each reduction as one that all multiprocessors share, then the elements.
+"""A softmax of few long rows: each reduction is spread over all multiprocessors, then the elements follow.
 
-Elements are computed again from memory for each of them, with the same roundings; what is known of rows passes through
-scratch memory.
+Each kernel computes its elements again from memory, with the same roundings. Results of rows pass through scratch
+memory.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Operation, Reduction
 from graphdnn.tensors import TensorSpec
 
-LAUNCHES = 5  # two of each reduction
-_WORTH = 2**19  # bytes that a block would read again and again: beyond them so many launches take less time
+LAUNCHES = 5  # two for each reduction
+_WORTH = 2**19  # bytes that a CTA would read repeatedly; above, the launches take less time
 
 
 def is_worth_dividing(stages: Stages, blocks: int, device: DeviceSpec) -> bool:
-    """``blocks``: of a kernel that has whole rows in a block."""
+    """``blocks``: CTAs of a kernel with a row in each CTA."""
     return blocks < device.sm_count and sum(t.bytes for t in stages.op.inputs) >= _WORTH * blocks
 
 
@@ -41,7 +41,7 @@ def generate_divided(stages: Stages, device: DeviceSpec) -> DeviceKernel:
 
 
 def _needed(stages: Stages, wanted: Sequence[TensorSpec]) -> list[Operation]:
-    """The operations on elements that compute these."""
+    """The operations on elements that compute these tensors."""
     uids, needed = {t.uid for t in wanted}, list[Operation]()
     for step in reversed(stages.op.operations):
         if not stages.is_of_rows(step) and any(t.uid in uids for t in step.outputs().values()):
@@ -53,7 +53,7 @@ def _needed(stages: Stages, wanted: Sequence[TensorSpec]) -> list[Operation]:
 def _include(
     steps: LaunchSequence, elements: Sequence[Operation], reduction: Reduction | None, ends: Sequence[Operation]
 ) -> None:
-    """One kernel: ``elements``, then the reduction and what is computed of its result; or elements alone."""
+    """One kernel: ``elements``, then the reduction and the operations on its result; or elements alone."""
     every = [*elements, *([] if reduction is None else [reduction]), *ends]
     made = {t.uid: t for step in every for t in step.outputs().values()}
     read = {t.uid: t for step in every for t in step.inputs().values() if t.uid not in made}
