@@ -11,21 +11,21 @@
 //   THREADS: TILE_ROWS * TILE_COLUMNS; TILE_COLUMNS: 32; BLOCKS: CTAs that must fit on an SM.
 //   CHANNELS: channels of a thread or a CTA; PACK: channels of a vector, 1 if channels are not contiguous.
 
-struct Listed {
-    int place, many;  // hits before this thread's, and in total
+struct Compacted {
+    int place, hit_count;  // hits before this thread's, and in total
 };
 
 // The index of a thread's hit in the list of all hits.
-__device__ __forceinline__ Listed listed_in_order(bool has, int (&found)[THREADS / 32]) {
+__device__ __forceinline__ Compacted compact(bool has, int (&warp_counts)[THREADS / 32]) {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const unsigned int votes = __ballot_sync(~0u, has);
-    if (lane == 0) found[warp] = __popc(votes);
+    if (lane == 0) warp_counts[warp] = __popc(votes);
     __syncthreads();
-    Listed to = {__popc(votes & ((1u << lane) - 1)), 0};
+    Compacted to = {__popc(votes & ((1u << lane) - 1)), 0};
     #pragma unroll
     for (int i = 0; i < THREADS / 32; ++i) {
-        to.place += i < warp ? found[i] : 0;
-        to.many += found[i];
+        to.place += i < warp ? warp_counts[i] : 0;
+        to.hit_count += warp_counts[i];
     }
     return to;
 }
@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grid_sample_image(
     constexpr int WARPS = THREADS / 32;
     static_assert(TILE_COLUMNS == 32, "a warp is a row");
     __shared__ Listing list;
-    __shared__ int pieces[THREADS], found[WARPS];
+    __shared__ int pieces[THREADS], warp_counts[WARPS];
 
     pdl_trigger();
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
@@ -60,16 +60,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grid_sample_image(
     int start = 0, near = 0, next = 0;  // `near` of the visited pieces may overlap the tile
     while (true) {
         while (next == near && start < every) {
-            bool may = false;
+            bool overlaps = false;
             if (start + thread < every) {
                 const Box box = boxes[start + thread];
-                may = box.left < left + TILE_COLUMNS && box.right + 1 >= left && box.top < top + TILE_ROWS &&
+                overlaps = box.left < left + TILE_COLUMNS && box.right + 1 >= left && box.top < top + TILE_ROWS &&
                       box.bottom + 1 >= top;
             }
-            const Listed listed = listed_in_order(may, found);
-            if (may) pieces[listed.place] = start + thread;
+            const Compacted listed = compact(overlaps, warp_counts);
+            if (overlaps) pieces[listed.place] = start + thread;
             start += THREADS;
-            near = listed.many;
+            near = listed.hit_count;
             next = 0;
             __syncthreads();
         }
@@ -87,12 +87,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grid_sample_image(
             }
         }
         next = next + WARPS < near ? next + WARPS : near;
-        const Listed listed = listed_in_order(meets, found);
-        const int many = listed.many, before = listed.place;
+        const Compacted listed = compact(meets, warp_counts);
+        const int hit_count = listed.hit_count, before = listed.place;
         if (meets) list.put(before, place, row * (Index)p.dy_stride[2] + column * (Index)p.dy_stride[3]);
         __syncthreads();
-        for (int base = 0; base < many; base += 32) {
-            const bool listed = base + lane < many;
+        for (int base = 0; base < hit_count; base += 32) {
+            const bool listed = base + lane < hit_count;
             const int down_of_lane = listed ? h - list.tops[base + lane] : -1;
             unsigned int hits = __ballot_sync(~0u, down_of_lane == 0 || down_of_lane == 1), own = 0;
             for (; hits; hits &= hits - 1) {  // the positions of the row that overlap this lane's pixel

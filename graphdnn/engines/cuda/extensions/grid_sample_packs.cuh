@@ -1,7 +1,7 @@
 // The sums of a row of pixels if channels are contiguous: SLOTS lanes share a pixel, each with a vector of its channels, so
 // that their accesses are adjacent. AT_ONCE adjacent pixels are served at a time.
 
-constexpr int SLOTS = CHANNELS / PACK, AT_ONCE = 32 / SLOTS, TOGETHER = 4;
+constexpr int SLOTS = CHANNELS / PACK, AT_ONCE = 32 / SLOTS, BATCH = 4;
 
 struct Sums {
     Compute sum[SLOTS][PACK] = {};
@@ -17,12 +17,12 @@ struct Sums {
             const int pixel = s * AT_ONCE + part.lane / SLOTS;
             unsigned int left = __shfl_sync(~0u, own, pixel);
             while (left) {
-                Vec<Element, PACK> some[TOGETHER];
-                Compute weight[TOGETHER];
-                bool is_one[TOGETHER];
+                Vec<Element, PACK> some[BATCH];
+                Compute weight[BATCH];
+                bool is_one[BATCH];
                 int k = 0;
                 #pragma unroll
-                for (int j = 0; j < TOGETHER; ++j) {  // beyond the last position, the last one again
+                for (int j = 0; j < BATCH; ++j) {  // beyond the last position, the last one again
                     is_one[j] = left != 0;
                     k = is_one[j] ? base + __ffs((int)left) - 1 : k;
                     left &= left - 1;
@@ -30,7 +30,7 @@ struct Sums {
                     some[j] = load_vec_read_only<PACK>(p.dy + image + list.offsets[k]);
                 }
                 #pragma unroll
-                for (int j = 0; j < TOGETHER; ++j)
+                for (int j = 0; j < BATCH; ++j)
                     if (is_one[j])
                         #pragma unroll
                         for (int e = 0; e < PACK; ++e) sum[s][e] += widen<Compute>(some[j].data[e]) * weight[j];

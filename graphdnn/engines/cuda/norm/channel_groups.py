@@ -16,7 +16,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, collapsed, is_addressable
 from graphdnn.engines.cuda.codegen.vectors import width_for
-from graphdnn.engines.cuda.norm.channel_planes import OTHER_SHARED, Planes, handed_bytes
+from graphdnn.engines.cuda.norm.channel_planes import OTHER_SHARED, Planes, exchange_bytes
 from graphdnn.engines.cuda.norm.norm_operands import Operands
 from graphdnn.engines.cuda.norm.persistent import pack_sizes, stored_bytes
 from graphdnn.engines.cuda.reduction.row_threads import Rows
@@ -135,7 +135,7 @@ def _offers(
         tiles = lines.images * -(-lines.groups // channels)
         for (parts, share), threads in product(shares.items(), _THREADS):
             shared = -(-lines.count // parts) * packs * stored_bytes(pack_sizes(width, kept))
-            shared += handed_bytes(compute_bytes, width, threads, len(kept) * packs * width)
+            shared += exchange_bytes(compute_bytes, width, threads, len(kept) * packs * width)
             shared += 2 * len(kept) * parts * channels * compute_bytes
             blocks = min(_MOST_THREADS // len(kept) // threads, device.shared_memory // (shared + OTHER_SHARED))
             if not blocks or packs > threads or (parts > 1 and lines.count < 2 * parts):
@@ -160,10 +160,10 @@ def _divided(
         return
     tiles = lines.images * -(-lines.groups // channels)
     of_line = packs * stored_bytes(pack_sizes(width, kept))
-    handed = handed_bytes(compute_bytes, width, threads, len(kept) * packs * width)
-    most = max(1, (device.shared_memory // blocks - handed - OTHER_SHARED) // of_line)  # segments of a CTA
+    exchange = exchange_bytes(compute_bytes, width, threads, len(kept) * packs * width)
+    most = max(1, (device.shared_memory // blocks - exchange - OTHER_SHARED) // of_line)  # segments of a CTA
     parts = min(lines.count, max(-(-lines.count // most), -(-blocks * device.sm_count // tiles)))
-    shared = -(-lines.count // parts) * of_line + handed
+    shared = -(-lines.count // parts) * of_line + exchange
     seconds = _FOLLOWED + _FOLLOWING[len(kept)] * lines.seconds(device, 2 * len(kept) + 1)
     yield seconds, _planes(lines, channels, packs, shared, threads, blocks, parts, is_divided=True)
 
@@ -182,5 +182,5 @@ def _planes(
     rows, known = lines.rows, lines.known
     return Planes(
         rows, known, channels, lines.groups, lines.plane, packs, shared, threads, blocks, parts,
-        handed=rows.width, is_divided=is_divided,
+        passed=rows.width, is_divided=is_divided,
     )  # fmt: skip

@@ -25,7 +25,7 @@ from graphdnn.operations import NormBackward, NormForward
 from graphdnn.tensors import TensorSpec
 
 _THREADS, _FEWER_THREADS = 512, 256  # of a CTA; fewer if two CTAs with two tensors share the registers
-_HANDED = 4  # elements of a thread that pass through shared memory at once
+_PASSED = 4  # elements of a thread that pass through shared memory at once
 OTHER_SHARED = 1024 + 1024  # bytes of shared memory that cached segments cannot use
 _LONGEST = 2048  # bytes of a plane in all tensors; longer planes are read one by one
 _LEAST_LINE = 256  # contiguous bytes that a CTA should read
@@ -51,7 +51,7 @@ class Planes:
     threads: int
     blocks: int  # on a multiprocessor
     parts: int = 1
-    handed: int = _HANDED  # elements of a thread that pass through shared memory at once, at most
+    passed: int = _PASSED  # elements of a thread that pass through shared memory at once, at most
     is_divided: bool = False  # further launches combine the partial sums of the parts
 
     @property
@@ -96,7 +96,7 @@ class Planes:
             files = ["channel_planes_workspace.cuh", "channel_planes.cuh", "norm_channel_planes_split.cu"]
             parameters.integer("parts", self.parts)
             pair = f"Vec<{constants['Compute']}, 2>"
-            for field, count in (("partial", self.parts), ("joined", 1)):
+            for field, count in (("partial", self.parts), ("combined", 1)):
                 parameters.scratch(field, pair, steps.allocate(count * images * self.planes * _PAIR))
         elif self.parts > 1:
             files = [
@@ -117,7 +117,7 @@ class Planes:
                 "THREADS": self.threads,
                 "BLOCKS": self.blocks,
                 "CHANNELS": self.channels,
-                "HANDED": min(self.handed, rows.width),
+                "PASSED_ELEMENTS": min(self.passed, rows.width),
                 **({"CLUSTER": self.parts} if self.parts > 1 and not self.is_divided else {}),
                 **constants,
             },
@@ -126,9 +126,9 @@ class Planes:
         if not self.is_divided:
             steps.add_early(Launch(text, "norm_channel_planes", grid, self.threads, packed, self.shared))
             return
-        joining = (self.planes, images, 1)
+        combining = (self.planes, images, 1)
         steps.add_early(Launch(text, "channel_planes_partials", grid, self.threads, packed, self.shared))
-        steps.add_early(Launch(text, "channel_planes_combine", joining, self.threads, packed))
+        steps.add_early(Launch(text, "channel_planes_combine", combining, self.threads, packed))
         steps.add_early(Launch(text, "channel_planes_apply", grid, self.threads, packed))
 
 
@@ -163,9 +163,9 @@ def are_channels(anchor: NormForward | NormBackward) -> bool:
     return set(anchor.axes) == {0, *range(2, len(anchor.x.extents))}
 
 
-def handed_bytes(compute_bytes: int, handed: int, threads: int, sums: int) -> int:
+def exchange_bytes(compute_bytes: int, passed: int, threads: int, sums: int) -> int:
     """Bytes of the thread sums, their group sums, and the sums over segments, in shared memory."""
-    return compute_bytes * (threads * (handed + 1) + sums)
+    return compute_bytes * (threads * (passed + 1) + sums)
 
 
 def _has_planes(spec: TensorSpec, extents: Sequence[int]) -> bool:
@@ -183,8 +183,8 @@ def _planes(
     while planes // channels >= device.sm_count // 2:
         packs = channels * plane // width
         sums = len(kept) * channels * plane
-        handed = handed_bytes(operands.bytes, min(_HANDED, width), _THREADS, sums)
-        shared = images * packs * stored_bytes(pack_sizes(width, kept)) + handed
+        exchange = exchange_bytes(operands.bytes, min(_PASSED, width), _THREADS, sums)
+        shared = images * packs * stored_bytes(pack_sizes(width, kept)) + exchange
         blocks = min(_BLOCKS, device.shared_memory // (shared + OTHER_SHARED))
         threads = _FEWER_THREADS if blocks > 1 and len(kept) > 1 else _THREADS
         if packs > threads or not blocks:

@@ -29,7 +29,7 @@ from graphdnn.engines.cuda.norm.norm_forward_functions import Known
 from graphdnn.engines.cuda.norm.norm_operands import Operands, direction, of_rows, place
 from graphdnn.engines.cuda.norm.persistent import Residence
 from graphdnn.engines.cuda.norm.persistent_rows import resident
-from graphdnn.engines.cuda.norm.row_gradient import RowWalk, row_walk_of
+from graphdnn.engines.cuda.norm.row_gradient import RowGradient, row_gradient_of
 from graphdnn.engines.cuda.reduction.reduction_kernels import Fold, generate_fold
 from graphdnn.engines.cuda.reduction.row_threads import Rows, Tile, divided, held, rows_of, rows_text
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
@@ -83,9 +83,9 @@ class _Backward(Functions):
 
     def _generate(self, device: DeviceSpec) -> None:
         steps, anchor = self.steps, self.anchor
-        walk = self.row_walk(device)
-        if walk is not None:
-            self._walk(walk)
+        layout = self.row_gradient(device)
+        if layout is not None:
+            self._row_gradient(layout)
             return
         fitting = held(self.rows, 2 * self.operands.bytes)
         if self.parts_parameters:
@@ -106,7 +106,7 @@ class _Backward(Functions):
         self._fold("norm_sums", self.operands.statistic_extents, device, of_rows=True)
         self.rows, division = divided(self.rows, self.operands.bytes, 2, device)
         parameters = Parameters(steps.workspace_offsets)
-        functions = [*self.take(parameters), *self.application(parameters, self.sums)]
+        functions = [*self.loads(parameters), *self.application(parameters, self.sums)]
         self.rows.parameters(parameters)
         division.parameters(parameters)
         text = self._text(["norm_apply.cu"], parameters, functions, division.tile, {})
@@ -164,7 +164,7 @@ class _Backward(Functions):
 
     def _hold(self, tile: Tile) -> None:
         parameters = Parameters(self.steps.workspace_offsets)
-        functions = [*self.take(parameters), self.finish(parameters), *self.application(parameters, [])]
+        functions = [*self.loads(parameters), self.finish(parameters), *self.application(parameters, [])]
         self.rows.parameters(parameters)
         exact = {"EXACT": tile.lanes * tile.steps == self.rows.packs, **tile.bounds()}
         text = self._text(
@@ -180,11 +180,11 @@ class _Backward(Functions):
             return None
         return resident(self.rows, self.operands.bytes, [anchor.x, anchor.dy], device, is_plain=self.operands.is_plain)
 
-    def row_walk(self, device: DeviceSpec) -> RowWalk | None:
+    def row_gradient(self, device: DeviceSpec) -> RowGradient | None:
         """CTAs that loop over rows, if each element of a row has its own scale."""
-        return row_walk_of(self.rows, self.operands, device) if self.is_scaled_along else None
+        return row_gradient_of(self.rows, self.operands, device) if self.is_scaled_along else None
 
-    def _walk(self, walk: RowWalk) -> None:
+    def _row_gradient(self, layout: RowGradient) -> None:
         parameters, anchor, rows, compute = (
             Parameters(self.steps.workspace_offsets),
             self.anchor,
@@ -197,14 +197,14 @@ class _Backward(Functions):
             *rows_text(),
             file_text("norm_backward.cuh"),
             file_text("streaming.cuh"),
-            *self.take(parameters, is_stored=True, is_fetched=False),
+            *self.loads(parameters, is_stored=True, is_fetched=False),
             file_text("norm_backward_cache.cuh"),
             scale.function("scale_at", "Compute (&scale)[VECTOR]"),
             self.finish_row(parameters, rows, self.parameter_gradients())[0],
             *self.application(parameters, [], is_concluded=True),
         ]
-        name = f"norm_backward__{rows.text()}_{walk.text()}__{self.steps.op.name}"
-        walk.launch(self.steps, name, parameters, functions, {"CENTERED": self.operands.centered, "Compute": compute})
+        name = f"norm_backward__{rows.text()}_{layout.text()}__{self.steps.op.name}"
+        layout.launch(self.steps, name, parameters, functions, {"CENTERED": self.operands.centered, "Compute": compute})
 
     def planes(self, device: DeviceSpec) -> Planes | None:
         """CTAs with adjacent channels."""
@@ -239,7 +239,7 @@ class _Backward(Functions):
             "struct Channel {\n    Compute mean[1], inverse[1], scale[1];\n};\n",
             known.function("of_channel", "Channel& channel"),
             self.finish_row(parameters, left, written, kept)[0],
-            *self.take(parameters, is_stored=True, is_fetched=False),
+            *self.loads(parameters, is_stored=True, is_fetched=False),
             file_text("norm_backward_cache.cuh"),
             self.body(parameters, is_streamed=True, is_concluded=True),
         ]
@@ -255,7 +255,7 @@ class _Backward(Functions):
             file_text("streaming.cuh"),
             *self.application(parameters, [], is_streamed=True),
             self.finish(parameters),
-            *self.take(parameters, is_stored=True),
+            *self.loads(parameters, is_stored=True),
             file_text("norm_backward_cache.cuh"),
         ]
         name = f"norm_backward__{self.rows.text()}_{residence.text()}__{self.steps.op.name}"
@@ -304,9 +304,9 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     is_held = planes is not None or held(backward.rows, 2 * operands.bytes) is not None
     passes = float((not backward.owns_parameters and not backward.parts_parameters) + (not is_held))
     launches = 1 + 2 * int(passes)
-    walk = backward.row_walk(task.device)
-    if walk is not None:
-        is_held, passes, launches = True, 2 * walk.partial_bytes / reads, 2
+    layout = backward.row_gradient(task.device)
+    if layout is not None:
+        is_held, passes, launches = True, 2 * layout.partial_bytes / reads, 2
     staying = None if is_held else backward.resident(task.device)
     if staying is not None:
         passes, launches = staying[1].read_twice / reads, 2

@@ -64,7 +64,7 @@ class Functions:
     def gradient(self, uid: int) -> TensorSpec:
         return next(t for t in (self.anchor.dscale, self.anchor.dbias) if t is not None and t.uid == uid)
 
-    def take(self, parameters: Parameters, *, is_stored: bool = False, is_fetched: bool = True) -> list[str]:
+    def loads(self, parameters: Parameters, *, is_stored: bool = False, is_fetched: bool = True) -> list[str]:
         """Reads x, and the gradient through the prologue, in the compute type or in their own types. The gradient
         includes a scale that changes along a row.
         """
@@ -80,7 +80,7 @@ class Functions:
         program.result("pack.g", anchor.dy, compute)
         if self.is_scaled_along:
             program.each(f"pack.g[e] *= widen<{compute}>({program.value(anchor.scale)}[e]);")
-        return [program.function("take", "Elements& pack")]
+        return [program.function("load_elements", "Elements& pack")]
 
     def finish(self, parameters: Parameters) -> str:
         """Stores the sums of row ``i`` of a thread, if they are gradients."""

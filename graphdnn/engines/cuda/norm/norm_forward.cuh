@@ -21,7 +21,7 @@ __device__ __forceinline__ double inverse_deviation(double variance, double epsi
 }
 
 // Adds the elements of vectors to the sums of their rows.
-template <int N> __device__ __forceinline__ void add_up(const Elements (&pack)[N], Compute (&sum)[ROW_WIDTH]) {
+template <int N> __device__ __forceinline__ void add_to_rows(const Elements (&pack)[N], Compute (&sum)[ROW_WIDTH]) {
     #pragma unroll
     for (int s = 0; s < N; ++s)
         #pragma unroll

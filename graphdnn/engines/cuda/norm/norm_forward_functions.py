@@ -38,7 +38,7 @@ class Functions:
             return [*rows_text(), *self.stored(parameters, is_fetched=True)]
         program = self._taken(parameters)
         program.result("pack.x", self.operands.anchor.x, self.operands.compute)
-        return [*rows_text(), file_text("norm_forward.cuh"), program.function("take", "Elements& pack")]
+        return [*rows_text(), file_text("norm_forward.cuh"), program.function("load_elements", "Elements& pack")]
 
     def stored(self, parameters: Parameters, *, is_fetched: bool) -> list[str]:
         """Reads x in its own type, for the cache."""

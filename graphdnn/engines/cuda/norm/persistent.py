@@ -73,12 +73,13 @@ def take_text(program: Program, names: Sequence[str], *, is_fetched: bool = True
     prefetches its cache lines.
     """
     kept = "".join(f"    keep_pack(taken.{name}, pack.{name});\n" for name in names)
-    taken = program.function("take", "Taken& pack, Policy policy").replace(" load<", " policy.load<")
+    taken = program.function("load_elements", "Taken& pack, Policy policy").replace(" load<", " policy.load<")
     of_line = max(1, program.fetched // program.width)  # vectors
     fetched = f"constexpr int OF_LINE = {of_line};\n{program.fetching('fetch')}"
     kept_pack = (
-        "__device__ __forceinline__ void take(const Params& p, const int (&at)[RANK], Stored& pack, Policy policy) {\n"
-        f"    Taken taken;\n    take(p, at, taken, policy);\n{kept}}}\n"
+        "__device__ __forceinline__ void load_elements(\n"
+        "    const Params& p, const int (&at)[RANK], Stored& pack, Policy policy) {\n"
+        f"    Taken taken;\n    load_elements(p, at, taken, policy);\n{kept}}}\n"
     )
     return taken + (fetched if is_fetched else "") + kept_pack
 

@@ -28,12 +28,12 @@ _REGISTERS = 2**16  # of a multiprocessor
 _MOST_STEPS = 16  # vectors of a thread
 _MOST_REGISTERS = 120  # with more registers the compiler was seen to spill
 _COLUMN_BYTES = 32 * 1024  # of shared memory, for the reduction over rows side by side
-_JOINERS = 1024  # threads of a CTA that adds the CTAs' sums of 32 elements
+_COMBINERS = 1024  # threads of a CTA that adds the CTAs' sums of 32 elements
 _PLACES = _WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
-class RowWalk:
+class RowGradient:
     """``blocks`` CTAs loop over ``tiles`` of rows."""
 
     rows: Rows
@@ -69,14 +69,14 @@ class RowWalk:
                 **tile.constants(),
                 **tile.bounds(),
                 "EXACT": tile.lanes * tile.steps == rows.packs,
-                "JOINERS": _JOINERS,
+                "COMBINERS": _COMBINERS,
                 "PAST_L1": True,
                 **constants,
             },
         )
         packed = parameters.pack()
         steps.add_early(Launch(text, "norm_row_gradient", (self.blocks, 1, 1), tile.threads, packed))
-        steps.add_early(Launch(text, "norm_parameters", (-(-rows.length // _PLACES), 1, 1), _JOINERS, packed))
+        steps.add_early(Launch(text, "norm_parameters", (-(-rows.length // _PLACES), 1, 1), _COMBINERS, packed))
 
     @property
     def partial_bytes(self) -> int:
@@ -84,7 +84,7 @@ class RowWalk:
         return 2 * 4 * self.blocks * self.rows.length
 
 
-def row_walk_of(rows: Rows, operands: Operands, device: DeviceSpec) -> RowWalk | None:
+def row_gradient_of(rows: Rows, operands: Operands, device: DeviceSpec) -> RowGradient | None:
     anchor = operands.anchor
     assert isinstance(anchor, NormBackward)
     x, scale = anchor.x.extents, anchor.scale.extents
@@ -96,7 +96,7 @@ def row_walk_of(rows: Rows, operands: Operands, device: DeviceSpec) -> RowWalk |
         return None
     tiles = -(-rows.row_packs // tile.columns)
     turns = -(-tiles // (tile.blocks * device.sm_count))
-    return RowWalk(rows, tile, -(-tiles // turns))
+    return RowGradient(rows, tile, -(-tiles // turns))
 
 
 def _tile(rows: Rows) -> Tile | None:

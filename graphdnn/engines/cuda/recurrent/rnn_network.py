@@ -218,7 +218,7 @@ class Network:
         kept = (fixed + out * TILE * (depth + vector)) * size
         stays = blocks == tiles and kept <= self.device.shared_memory - RESERVED
         shared = kept if stays else (fixed + out * TILE * (DEPTH + vector)) * size
-        constants = {"THREADS": TILE * TILE, "TILE": TILE, "DEPTH": DEPTH, "KEPT_THERE": stays}
+        constants = {"THREADS": TILE * TILE, "TILE": TILE, "DEPTH": DEPTH, "WEIGHTS_STATIONARY": stays}
         return TiledLaunch((blocks, rnn.directions, 1), shared, constants)
 
     # The launch between layers.

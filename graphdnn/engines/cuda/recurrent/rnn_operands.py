@@ -69,8 +69,8 @@ def gradients(network: Network, parameters: Parameters, op: RnnBackwardData, lay
     else:
         parameters.tensor("kept", op.kept)
     parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
-    parameters.tensor("found", op.kept_gradients, is_output=True)
-    parameters.integer("found_step", op.kept_gradients.strides[0])
+    parameters.tensor("dgates", op.kept_gradients, is_output=True)
+    parameters.integer("dgates_step", op.kept_gradients.strides[0])
 
 
 def outputs_of(network: Network, op: RnnBackwardData | RnnBackwardWeights, layer: int) -> Values:
@@ -78,7 +78,7 @@ def outputs_of(network: Network, op: RnnBackwardData | RnnBackwardWeights, layer
     return rows_of(op.y) if layer == op.rnn.layers - 1 or op.kept is None else network.kept_outputs(op.kept, layer)
 
 
-def found_of(op: RnnBackwardData | RnnBackwardWeights, pseudo: int) -> Values:
+def gate_gradients_of(op: RnnBackwardData | RnnBackwardWeights, pseudo: int) -> Values:
     """The gradients of the gate inputs: [rows, values * hidden]."""
     rnn, kept = op.rnn, op.kept_gradients
     assert kept is not None

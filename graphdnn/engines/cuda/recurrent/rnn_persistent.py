@@ -87,7 +87,7 @@ def fitting(rnn: RnnSpec, *, columns: int, values: int, pair: int) -> list[Shape
     A CTA computes ``columns`` sums for each unit and sequence, over ``values`` of each unit. Divisions with matrices in
     registers are preferred. ``pair``: registers for each further pair of a unit and a sequence in a thread.
     """
-    deep, found = -(-rnn.hidden_size // (_WARPS * _DEEP)), []
+    deep, candidates = -(-rnn.hidden_size // (_WARPS * _DEEP)), []
     for units, rows, staged, chunks in product(_UNITS, _ROWS, (False, True), (1, values)):
         tiles, at_once = columns * units // 8, values * deep // chunks
         matrix = 0 if staged else values * deep * tiles
@@ -98,8 +98,8 @@ def fitting(rnn: RnnSpec, *, columns: int, values: int, pair: int) -> list[Shape
         blocks = rnn.hidden_size // units, -(-rnn.batch_sizes[0] // rows), rnn.directions
         joined = (1 if staged else 2) * _WARPS * rows * (columns * units + 4) * 4
         shared = joined + staged * THREADS * values * deep * tiles * 16
-        found.append(Shape(units, rows, blocks, deep, at_once, staged, shared))
-    return sorted(found, key=lambda s: (s.staged, s.at_once != values * deep, s.count * s.rows, s.rows))
+        candidates.append(Shape(units, rows, blocks, deep, at_once, staged, shared))
+    return sorted(candidates, key=lambda s: (s.staged, s.at_once != values * deep, s.count * s.rows, s.rows))
 
 
 def shapes(rnn: RnnSpec) -> list[Shape]:
@@ -241,10 +241,10 @@ def resident_needs(
 def _misfit(task: Task, ways: Callable[[RnnSpec], list[Shape]]) -> list[str]:
     """The reason why the network does not fit the device; empty if it fits."""
     rnn = rnn_of(task)
-    found = ways(rnn)
-    if any(s.fits(task.device) for s in found):
+    shapes = ways(rnn)
+    if any(s.fits(task.device) for s in shapes):
         return []
-    least = min((f"{s.count} blocks" for s in found), default="no shape")
+    least = min((f"{s.count} blocks" for s in shapes), default="no shape")
     return [f"{rnn.hidden_size} units and {rnn.batch_sizes[0]} sequences: {least}"]
 
 

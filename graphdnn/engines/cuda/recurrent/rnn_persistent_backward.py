@@ -50,8 +50,8 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         steps.add(_layer(network, anchor, layer, leaving, shared))
         target = below if layer else rows_of(anchor.dx)
         first = rnn.hidden_size if rnn.cell is Cell.GRU else 0  # offset of the input's part
-        found = [handed.beginning(first + direction * width) for direction in range(rnn.directions)]
-        add_entering(network, products, anchor, layer, found, parts, target, masks if layer else None)
+        gate_gradients = [handed.beginning(first + direction * width) for direction in range(rnn.directions)]
+        add_entering(network, products, anchor, layer, gate_gradients, parts, target, masks if layer else None)
         leaving = below
     return steps.kernel(f"rnn_resident_bwd_data__{rnn.cell.name.lower()}")
 

@@ -13,7 +13,7 @@ from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.recurrent.rnn_matmuls import Products
 from graphdnn.engines.cuda.recurrent.rnn_network import Network, Values, rows_of
-from graphdnn.engines.cuda.recurrent.rnn_operands import found_of, outputs_of
+from graphdnn.engines.cuda.recurrent.rnn_operands import gate_gradients_of, outputs_of
 from graphdnn.engines.cuda.recurrent.rnn_requirements import half_needs, rnn_needs
 from graphdnn.engines.engine import Cost, Task
 from graphdnn.engines.operation_cost import flops
@@ -53,7 +53,7 @@ def generate(op: FusedOp, device: DeviceSpec, data_type: DataType | None = None)
             pseudo = layer * rnn.directions + direction
             steps.add(_before(network, anchor, outputs, before, pseudo))
             steps.add(_biases(network, anchor, pseudo))
-            gradients = found_of(anchor, pseudo)
+            gradients = gate_gradients_of(anchor, pseudo)
             if copy is not None:
                 network.join(gradients, copy, width)
                 gradients = copy
@@ -112,14 +112,14 @@ def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Value
 
 
 def _biases(network: Network, op: RnnBackwardWeights, pseudo: int) -> Launch:
-    rnn, found = op.rnn, found_of(op, pseudo)
+    rnn, gate_gradients = op.rnn, gate_gradients_of(op, pseudo)
     assert op.kept_gradients is not None
     parameters = Parameters(network.steps.workspace_offsets)
     parameters.integer("hidden", rnn.hidden_size)
     parameters.integer("rows", rnn.rows)
-    parameters.tensor("found", op.kept_gradients)
-    parameters.integer("found_at", found.start)
-    parameters.integer("found_step", found.column)
+    parameters.tensor("dgates", op.kept_gradients)
+    parameters.integer("dgates_at", gate_gradients.start)
+    parameters.integer("dgates_step", gate_gradients.column)
     parameters.tensor("dw", op.dw, is_output=True)
     parameters.integer("dw_step", op.dw.strides[0])
     parameters.integer("bias_at", rnn.bias(pseudo, 0).offset)

@@ -7,7 +7,7 @@
 // Threads: thread = (reduced lane of RT, kept lane of KT). Lanes combine by shuffles, then warps through shared memory.
 //
 // The generated text defines element(p, at, value): WIDTH adjacent elements of each operand; finish(p, at, acc): stores a
-// result; and the operator: identity, take (adds values to an accumulator), combined (two accumulators) and concluded.
+// result; and the operator: identity, accumulate (adds values to an accumulator), combined (two accumulators) and concluded.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32; RT: threads that share a result, a power of two up to THREADS.
@@ -44,10 +44,10 @@ __device__ __forceinline__ void advance(const Params& p, int* at) {
 }
 
 __device__ __forceinline__ void element_at(const Params& p, const int (&at)[AXES], Compute (&value)[ROWS][WIDTH]) {
-    int here[AXES];
+    int coord[AXES];
     #pragma unroll
-    for (int j = 0; j < AXES; ++j) here[j] = j == VECTOR ? at[j] * WIDTH : at[j];
-    element(p, here, value);
+    for (int j = 0; j < AXES; ++j) coord[j] = j == VECTOR ? at[j] * WIDTH : at[j];
+    element(p, coord, value);
 }
 
 // Vectors `from`, from + RT, ... below `end` of the outer vector `k`. Several loads precede the first use.
@@ -65,7 +65,7 @@ __device__ __forceinline__ void accumulate(const Params& p, Count k, Count from,
             advance(p, at + KEPT);
         }
         #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) take(acc, value[u]);
+        for (int u = 0; u < UNROLL; ++u) accumulate(acc, value[u]);
     }
     if constexpr (UNROLL > 1) {
         if (r >= end) return;
@@ -78,7 +78,7 @@ __device__ __forceinline__ void accumulate(const Params& p, Count k, Count from,
         }
         #pragma unroll
         for (int u = 0; u < UNROLL - 1; ++u)
-            if (r + u * RT < end) take(acc, value[u]);
+            if (r + u * RT < end) accumulate(acc, value[u]);
     }
 }
 

@@ -43,7 +43,7 @@ class Fold:
     """The accumulators of one kind of reduction, and its results."""
 
     name: str
-    files: tuple[str, ...]  # files with identity, take, combined and concluded
+    files: tuple[str, ...]  # files with identity, accumulate, combined and concluded
     streamed: tuple[TensorSpec, ...]  # the anchor's reduced operands: rows of ``value``
     extents: tuple[int, ...]  # of the results
     finish: Callable[[LaunchSequence, Program], None]  # stores ``acc``, [parts][vector] in the compute type

@@ -51,7 +51,7 @@ __device__ __forceinline__ Compute combined(Compute a, Compute b) {
     else return wrapping_sum(a, b);
 }
 
-__device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
+__device__ __forceinline__ void accumulate(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
     #pragma unroll
     for (int e = 0; e < WIDTH; ++e) {
         const Compute x = value[0][e];

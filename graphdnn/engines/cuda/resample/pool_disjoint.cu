@@ -28,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pool_disjoint(const __grid
     #pragma unroll
     for (int q = 0; q < WIDTH; ++q) {
         if constexpr (IS_MAXIMUM) {
-            result[q] = largest_of(value[q]);
+            result[q] = maximum(value[q]);
         } else {
             result[q] = (Compute)0;
             #pragma unroll

@@ -2,12 +2,12 @@
 // one row.
 
 constexpr int TAPS = TAPS_0 * TAPS_1 * TAPS_2;
-constexpr int OF_ACCESS = ALONG ? X_WIDTH : 1;  // elements of a row
-constexpr int ACCESSES = (ALONG ? WIDTH * TAPS_2 : TAPS_2) / OF_ACCESS;
+constexpr int ACCESS_ELEMENTS = ALONG ? X_WIDTH : 1;  // elements of a row
+constexpr int ACCESSES = (ALONG ? WIDTH * TAPS_2 : TAPS_2) / ACCESS_ELEMENTS;
 
 // The window and the tap that element e of access `part` of a row belongs to.
-__device__ __forceinline__ int window_of(int part, int e) { return ALONG ? (part * OF_ACCESS + e) / TAPS_2 : e; }
-__device__ __forceinline__ int tap_of_row(int part, int e) { return ALONG ? (part * OF_ACCESS + e) % TAPS_2 : part; }
+__device__ __forceinline__ int window_of(int part, int e) { return ALONG ? (part * ACCESS_ELEMENTS + e) / TAPS_2 : e; }
+__device__ __forceinline__ int tap_of_row(int part, int e) { return ALONG ? (part * ACCESS_ELEMENTS + e) % TAPS_2 : part; }
 
 // Calls each(first tap of the row, access, coordinates in x) for every access to the windows at `at`, in the order of taps.
 template <class Each> __device__ __forceinline__ void over_accesses(const int (&at)[RANK], Each each) {
@@ -22,7 +22,7 @@ template <class Each> __device__ __forceinline__ void over_accesses(const int (&
             for (int part = 0; part < ACCESSES; ++part) {
                 to[FIRST_AXIS] = at[FIRST_AXIS] * TAPS_0 + t0;
                 to[FIRST_AXIS + 1] = at[FIRST_AXIS + 1] * TAPS_1 + t1;
-                to[FIRST_AXIS + 2] = at[FIRST_AXIS + 2] * TAPS_2 + part * OF_ACCESS;
+                to[FIRST_AXIS + 2] = at[FIRST_AXIS + 2] * TAPS_2 + part * ACCESS_ELEMENTS;
                 each((t0 * TAPS_1 + t1) * TAPS_2, part, to);
             }
 }

@@ -22,7 +22,7 @@ template <int AXIS, int V> __device__ __forceinline__ void window_sum(
     }
 }
 
-template <int V> __device__ __forceinline__ void resampled(
+template <int V> __device__ __forceinline__ void resample(
     const Params& p, const int (&at)[RANK], Compute (&result)[V], int (&place)[V]) {
     int from[RANK], first[3], end[3];
     #pragma unroll

@@ -4,7 +4,7 @@ enum { NEAREST, BILINEAR, MAXIMUM, AVERAGE_INCLUDING, AVERAGE_EXCLUDING };
 enum { NEG_INF_PAD, ZERO_PAD, EDGE_VAL_PAD };
 
 constexpr bool IS_POOLING = MODE >= MAXIMUM;
-constexpr bool STRETCHES = PADDING == EDGE_VAL_PAD && MODE != AVERAGE_EXCLUDING;  // elements outside x are read as the edge
+constexpr bool CLAMPS_TO_EDGE = PADDING == EDGE_VAL_PAD && MODE != AVERAGE_EXCLUDING;  // elements outside x are read as the edge
 constexpr int RANK = 5, FIRST_AXIS = CHANNELS_LAST ? 1 : 2, MISSING_AXES = 3 - SPATIAL;
 
 struct Tap {
@@ -44,7 +44,7 @@ __device__ __forceinline__ Tap tap_of(const Params& p, int axis, int o, int t) {
     const int start = window_start(p, axis, o), element = start + t, last = (int)p.image[axis] - 1;
     Tap tap;
     tap.source = element < 0 ? 0 : element > last ? last : element;
-    tap.used = STRETCHES || tap.source == element;
+    tap.used = CLAMPS_TO_EDGE || tap.source == element;
     tap.weight = (Compute)1;
     if constexpr (MODE == BILINEAR) {
         if (axis < MISSING_AXES) return tap;
@@ -81,24 +81,24 @@ __device__ __forceinline__ Compute divisor(const Params& p, const int (&o)[3]) {
 // Outputs first..last may read element i along an axis. An output between them that skips the element has an empty tap range.
 struct Range { int first, last; };
 
-__device__ __forceinline__ Range outputs_that_read(const Params& p, int axis, int i) {
+__device__ __forceinline__ Range reading_outputs(const Params& p, int axis, int i) {
     const int step = slope(p, axis), start = (int)p.start[axis], unit = IS_POOLING ? 1 : (int)p.unit[axis];
     const int last = (int)p.outputs[axis] - 1;
     Range range;
     range.first = -floor_div(start - (i - tap_count(p, axis) + 1) * unit, step);
     range.last = -floor_div(start - (i + 1) * unit, step) - 1;
-    if (STRETCHES && i == 0) range.first = 0;
-    if (STRETCHES && i == (int)p.image[axis] - 1) range.last = last;
+    if (CLAMPS_TO_EDGE && i == 0) range.first = 0;
+    if (CLAMPS_TO_EDGE && i == (int)p.image[axis] - 1) range.last = last;
     if (range.first < 0) range.first = 0;
     if (range.last > last) range.last = last;
     return range;
 }
 
-__device__ __forceinline__ Range taps_that_read(const Params& p, int axis, int o, int i) {
+__device__ __forceinline__ Range reading_taps(const Params& p, int axis, int o, int i) {
     const int tap = i - window_start(p, axis, o), last = tap_count(p, axis) - 1;
     Range range = {tap, tap};
-    if (STRETCHES && i == 0) range.first = 0;
-    if (STRETCHES && i == (int)p.image[axis] - 1) range.last = last;
+    if (CLAMPS_TO_EDGE && i == 0) range.first = 0;
+    if (CLAMPS_TO_EDGE && i == (int)p.image[axis] - 1) range.last = last;
     if (range.first < 0) range.first = 0;
     if (range.last > last) range.last = last;
     return range;

@@ -48,7 +48,7 @@ template <bool IS_QUICK> __device__ __forceinline__ void write(
 }
 
 // The outputs of a thread.
-__device__ __forceinline__ void walk(
+__device__ __forceinline__ void compute_outputs(
     const Params& p, const Source* here, int (&at)[RANK], int first, unsigned int& doubt) {
     float value[WINDOW][PACK];
     #pragma unroll
@@ -67,7 +67,7 @@ __device__ __forceinline__ void walk(
 }
 
 // Repeats the epilogue in its exact form.
-__device__ __forceinline__ void walk_again(const Params& p, const Source* here, int (&at)[RANK], int first) {
+__device__ __forceinline__ void repeat_exact(const Params& p, const Source* here, int (&at)[RANK], int first) {
     #pragma unroll 1
     for (int out = 0; out < SPAN; ++out) {
         float sum[PACK];
@@ -120,8 +120,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_box(const
     const Source* const here = (const Source*)memory + part * SPAN * WIDE + lane * PACK;
     unsigned int doubt = 0;
     const int first = at[AXIS];
-    walk(p, here, at, first, doubt);
+    compute_outputs(p, here, at, first, doubt);
     if constexpr (QUICK) {
-        if (doubt & DOUBT) walk_again(p, here, at, first);  // rare
+        if (doubt & DOUBT) repeat_exact(p, here, at, first);  // rare
     }
 }

@@ -1,6 +1,6 @@
 // Averages and interpolations, one tap at a time.
 
-template <int V> __device__ __forceinline__ void resampled(
+template <int V> __device__ __forceinline__ void resample(
     const Params& p, const int (&at)[RANK], Compute (&result)[V], int (&place)[V]) {
     int from[RANK];
     #pragma unroll

@@ -1,6 +1,6 @@
 // The maximum of a window and its index, one tap at a time.
 
-template <int V> __device__ __forceinline__ void resampled(
+template <int V> __device__ __forceinline__ void resample(
     const Params& p, const int (&at)[RANK], Compute (&best)[V], int (&place)[V]) {
     int from[RANK];
     #pragma unroll
@@ -25,7 +25,7 @@ template <int V> __device__ __forceinline__ void resampled(
                 for (int e = 0; e < V; ++e) value[e] = (Compute)0;
                 if (inside) prologue(p, from, value);
                 for (int e = 0; e < V; ++e) {
-                    const bool better = !seen || beats(value[e], best[e]);
+                    const bool better = !seen || is_greater(value[e], best[e]);
                     best[e] = better ? value[e] : best[e];
                     place[e] = better ? position : place[e];
                 }

@@ -52,8 +52,8 @@ template <int N, int M> __device__ __forceinline__ void across(
             #pragma unroll
             for (int s = 1; s < WINDOW_W; ++s) {
                 const Compute next = span[q * STRIDE_W + s][e];
-                if constexpr (INDEX) found = beats(next, value) ? s : found;
-                value = IS_MAXIMUM ? larger(value, next) : value + next;
+                if constexpr (INDEX) found = is_greater(next, value) ? s : found;
+                value = IS_MAXIMUM ? maximum_of(value, next) : value + next;
             }
             result[q][e] = value;
             // Elements outside x repeat the edge, so the first element that counts is the edge itself.
@@ -99,11 +99,11 @@ __device__ __forceinline__ void down(const Params& p, const Line* lines, int h, 
             for (int e = 0; e < PACK; ++e) {
                 const Compute next = lines[r].value[j][e];
                 if constexpr (INDEX) {
-                    const bool better = r == 0 || beats(next, total.value[j][e]);
+                    const bool better = r == 0 || is_greater(next, total.value[j][e]);
                     total.place[j][e] = better ? row * WINDOW_W + lines[r].place[j][e] : total.place[j][e];
                 }
                 Compute& sum = total.value[j][e];
-                if (r > 0) sum = IS_MAXIMUM ? larger(sum, next) : sum + next;
+                if (r > 0) sum = IS_MAXIMUM ? maximum_of(sum, next) : sum + next;
             }
         }
     }
@@ -160,7 +160,7 @@ __device__ __forceinline__ void fetch_row(const Params& p, const int (&at)[RANK]
 }
 
 // All outputs of a thread, N rows in each turn. ``doubt`` receives whether the quick form of the epilogue is invalid.
-template <bool IS_QUICK, int N> __device__ __forceinline__ void walk(
+template <bool IS_QUICK, int N> __device__ __forceinline__ void compute_outputs(
     const Params& p, const Ends& ends, const int (&start)[RANK], int first, int column, unsigned int& doubt) {
     constexpr int X_ROWS = (N - 1) * STRIDE_H + WINDOW_H;  // rows of x that a turn reads
     int at[RANK];
@@ -218,9 +218,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool(cons
     Ends ends;
     if constexpr (SHARE) ends = ends_of_warp(p, at, first * STRIDE_H, column * STRIDE_W);
     unsigned int doubt = 0;
-    walk<QUICK, ROWS>(p, ends, at, first, column, doubt);
+    compute_outputs<QUICK, ROWS>(p, ends, at, first, column, doubt);
     if constexpr (QUICK) {  // rare: repeats the outputs in the exact form
         const bool again = doubt & DOUBT;
-        if (SHARE ? __any_sync(~0u, again) : again) walk<false, 1>(p, ends, at, first, column, doubt);
+        if (SHARE ? __any_sync(~0u, again) : again) compute_outputs<false, 1>(p, ends, at, first, column, doubt);
     }
 }

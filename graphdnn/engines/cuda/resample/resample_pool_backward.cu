@@ -16,8 +16,8 @@
 constexpr int WINDOWS = COLS + BESIDE;
 constexpr int KEPT = WINDOW_H > STRIDE_H ? WINDOW_H - STRIDE_H : 0;
 constexpr int REACH = WINDOW_H > STRIDE_H ? WINDOW_H : STRIDE_H;
-constexpr bool STRETCHES = IS_MAXIMUM && !ZEROS;  // elements outside x repeat its edge
-constexpr int TOGETHER = BACK + 1;  // period after which registers hold the same rows again
+constexpr bool CLAMPS_TO_EDGE = IS_MAXIMUM && !ZEROS;  // elements outside x repeat its edge
+constexpr int ROTATION = BACK + 1;  // period after which registers hold the same rows again
 
 // A row of x: its elements, the largest element of each window in the row, and the gradient that windows send to it. Indices
 // are not stored, because the first of equal values receives the gradient.
@@ -30,12 +30,12 @@ template <int V> __device__ void gradient(const Params&, const int (&)[RANK], Co
 template <int V> __device__ void gradient_beside(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 template <int V> __device__ void epilogue(const Params&, const int (&)[RANK], const Compute (&)[V]) {}
 
-__device__ __forceinline__ void keep_line(const Params& p, const Span& span, int h, Line& line) {
+__device__ __forceinline__ void reduce_line(const Params& p, const Span& span, int h, Line& line) {
     const bool counts = !CHECK_ROWS || !ZEROS || inside(h, p.image[0]);
     #pragma unroll
     for (int j = 0; j < SPAN; ++j)
         #pragma unroll
-        for (int e = 0; e < PACK; ++e) line.element[j][e] = plain(span[j][e]);
+        for (int e = 0; e < PACK; ++e) line.element[j][e] = canonical(span[j][e]);
     #pragma unroll
     for (int q = 0; q < WINDOWS; ++q) {
         #pragma unroll
@@ -43,7 +43,7 @@ __device__ __forceinline__ void keep_line(const Params& p, const Span& span, int
             Compute columns[WINDOW_W];
             #pragma unroll
             for (int s = 0; s < WINDOW_W; ++s) columns[s] = line.element[q * STRIDE_W + s][e];
-            const Compute value = largest_of(columns);
+            const Compute value = maximum(columns);
             line.largest[q][e] = counts ? value : (Compute)0;
         }
     }
@@ -52,7 +52,7 @@ __device__ __forceinline__ void keep_line(const Params& p, const Span& span, int
 __device__ __forceinline__ void read_line(const Params& p, const int (&at)[RANK], int h, int w, Line& line) {
     Span span;
     read_span(p, Ends(), at, h, w, span);
-    keep_line(p, span, h, line);
+    reduce_line(p, span, h, line);
 }
 
 // The gradients of the windows of row o of dy.
@@ -103,7 +103,7 @@ struct Next {
 };
 
 // Loads the data of row o of windows, whose first row of x is h.
-__device__ __forceinline__ void look_ahead(
+__device__ __forceinline__ void load_next_row(
     const Params& p, const int (&at)[RANK], int o, int column, int h, int w, Next& next) {
     read_gradients(p, at, o, column, next.gradients);
     #pragma unroll
@@ -111,7 +111,7 @@ __device__ __forceinline__ void look_ahead(
 }
 
 // Windows whose first row of x is h send their gradients to rows. The last STRIDE_H rows have received nothing before.
-__device__ __forceinline__ void to_rows(
+__device__ __forceinline__ void distribute_to_rows(
     const Params& p, int h, int w, const Compute (&gradients)[WINDOWS][PACK], Line (&lines)[REACH]) {
     #pragma unroll
     for (int q = 0; q < WINDOWS; ++q) {
@@ -122,7 +122,7 @@ __device__ __forceinline__ void to_rows(
             Compute rows[WINDOW_H];
             #pragma unroll
             for (int r = 0; r < WINDOW_H; ++r) rows[r] = lines[r].largest[q][e];
-            const Chosen<WINDOW_H> gets = first_of(rows, largest_of(rows));
+            const FirstMaximum<WINDOW_H> gets = first_maximum(rows, maximum(rows));
             #pragma unroll
             for (int r = 0; r < WINDOW_H; ++r) {
                 Compute& sum = lines[r].sent[q][e];
@@ -134,7 +134,7 @@ __device__ __forceinline__ void to_rows(
 }
 
 // Rows before x repeat its first row, so their gradients move to it.
-__device__ __forceinline__ void move_down(int h, Line (&lines)[REACH]) {
+__device__ __forceinline__ void move_padding_gradients(int h, Line (&lines)[REACH]) {
     #pragma unroll
     for (int r = 0; r < WINDOW_H - 1; ++r) {
         const bool moves = h + r < 0;
@@ -151,7 +151,7 @@ __device__ __forceinline__ void move_down(int h, Line (&lines)[REACH]) {
 }
 
 // Distributes the gradients of a row to its columns from w on.
-__device__ __forceinline__ void to_columns(const Line& line, int w, Compute (&sums)[MIDDLE][PACK]) {
+__device__ __forceinline__ void distribute_to_columns(const Line& line, int w, Compute (&sums)[MIDDLE][PACK]) {
     Compute before[PACK];  // gradients of columns before x, which repeat the first column
     #pragma unroll
     for (int e = 0; e < PACK; ++e) {
@@ -166,11 +166,11 @@ __device__ __forceinline__ void to_columns(const Line& line, int w, Compute (&su
             Compute columns[WINDOW_W];
             #pragma unroll
             for (int s = 0; s < WINDOW_W; ++s) columns[s] = line.element[q * STRIDE_W + s][e];
-            const Chosen<WINDOW_W> gets = first_of(columns, line.largest[q][e]);
+            const FirstMaximum<WINDOW_W> gets = first_maximum(columns, line.largest[q][e]);
             #pragma unroll
             for (int s = 0; s < WINDOW_W; ++s) {
                 const int j = q * STRIDE_W + s - LEFT;
-                const bool is_before = STRETCHES && j < 0 && q >= BEFORE_OWN;
+                const bool is_before = CLAMPS_TO_EDGE && j < 0 && q >= BEFORE_OWN;
                 Compute& sum = is_before ? before[e] : sums[j < 0 ? 0 : j < MIDDLE ? j : 0][e];
                 if ((is_before || (j >= 0 && j < MIDDLE)) && gets.is[s]) sum = wrapping_sum(sum, line.sent[q][e]);
             }
@@ -178,7 +178,7 @@ __device__ __forceinline__ void to_columns(const Line& line, int w, Compute (&su
     }
     #pragma unroll
     for (int e = 0; e < PACK; ++e)
-        if (STRETCHES && LEFT > BEFORE_OWN * STRIDE_W)
+        if (CLAMPS_TO_EDGE && LEFT > BEFORE_OWN * STRIDE_W)
             sums[0][e] = wrapping_sum(sums[0][e], w == 0 ? before[e] : (Compute)0);
 }
 
@@ -233,15 +233,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
         for (int r = 0; r < KEPT; ++r) read_line(p, at, h + r, w, lines[r]);
     }
     Next next;
-    look_ahead(p, at, first - BACK, column, h, w, next);
-    #pragma unroll TOGETHER
+    load_next_row(p, at, first - BACK, column, h, w, next);
+    #pragma unroll ROTATION
     for (int turn = -BACK; turn < TURNS; ++turn, h += STRIDE_H) {
         const Next now = next;
-        look_ahead(p, at, first + turn + 1, column, h + STRIDE_H, w, next);
+        load_next_row(p, at, first + turn + 1, column, h + STRIDE_H, w, next);
         if constexpr (IS_MAXIMUM) {
             #pragma unroll
             for (int r = KEPT; r < WINDOW_H; ++r) {
-                keep_line(p, now.rows[r - KEPT], h + r, lines[r]);
+                reduce_line(p, now.rows[r - KEPT], h + r, lines[r]);
             }
         }
         #pragma unroll
@@ -251,8 +251,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
                 #pragma unroll
                 for (int e = 0; e < PACK; ++e) lines[r].sent[q][e] = (Compute)0;
         if (inside(first + turn, p.outputs[0])) {
-            to_rows(p, h, w, now.gradients, lines);
-            if (STRETCHES && h < 0) move_down(h, lines);
+            distribute_to_rows(p, h, w, now.gradients, lines);
+            if (CLAMPS_TO_EDGE && h < 0) move_padding_gradients(h, lines);
         }
         #pragma unroll
         for (int r = 0; r < STRIDE_H; ++r) {
@@ -262,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
                 #pragma unroll
                 for (int j = 0; j < RANK; ++j) to[j] = at[j];
                 Compute sums[MIDDLE][PACK];
-                to_columns(lines[r], w, sums);
+                distribute_to_columns(lines[r], w, sums);
                 write_row(p, to, h + r, w, sums);
             }
         }

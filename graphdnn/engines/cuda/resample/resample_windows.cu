@@ -21,7 +21,7 @@ constexpr int SHARED = ALONG ? COLUMNS * PITCH : (TILE + 2 * MARGIN) * PITCH;
 typedef Compute Values[TURNS][PACK];
 
 // The offset of element c in the tile. If ALONG, padding between vectors keeps the lanes of a warp in different banks.
-__device__ __forceinline__ int spot(int c, int pixel) {
+__device__ __forceinline__ int tile_offset(int c, int pixel) {
     c += MARGIN;
     return ALONG ? pixel * PITCH + c + (PACK > 1 ? c / PACK : 0) : c * PITCH + pixel;
 }
@@ -32,7 +32,7 @@ __device__ __forceinline__ void put(Compute* tile, int c, int pixel, const Value
         Vec<Compute, SIDE> row;
         #pragma unroll
         for (int e = 0; e < SIDE; ++e) row.data[e] = value[ALONG ? 0 : o][ALONG ? o : e];
-        *(Vec<Compute, SIDE>*)(tile + spot(c + o, pixel)) = row;
+        *(Vec<Compute, SIDE>*)(tile + tile_offset(c + o, pixel)) = row;
     }
 }
 
@@ -44,7 +44,7 @@ template <int REACH> __device__ __forceinline__ void average(const Compute* tile
     Compute sum[OWN][SIDE];
     #pragma unroll
     for (int j = 0; j < OWN + WINDOW - 1; ++j) {
-        const Vec<Compute, SIDE> row = *(const Vec<Compute, SIDE>*)(tile + spot(c - REACH + j, pixel));
+        const Vec<Compute, SIDE> row = *(const Vec<Compute, SIDE>*)(tile + tile_offset(c - REACH + j, pixel));
         #pragma unroll
         for (int o = 0; o < OWN; ++o) {
             if (j < o || j >= o + WINDOW) continue;
@@ -78,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_windows(c
     const int start = (int)blockIdx.y * OUTPUTS - BEFORE + c, extent = (int)p.extent;
     for (int i = thread; i < 2 * MARGIN * COLUMNS * SIDE; i += THREADS) {
         const int beside = i / (COLUMNS * SIDE);
-        tile[spot(beside < MARGIN ? beside - MARGIN : TILE + beside - MARGIN, i % (COLUMNS * SIDE))] = (Compute)0;
+        tile[tile_offset(beside < MARGIN ? beside - MARGIN : TILE + beside - MARGIN, i % (COLUMNS * SIDE))] = (Compute)0;
     }
 
     Held held[TURNS];

@@ -116,7 +116,7 @@ def _text(
         "RUNS": runs is not None,
         "HELD": is_held,
         "SHARED": is_shared,
-        "ON_THEIR_WAY": max(4, _IN_FLIGHT // (rows.width * rows.main_bytes)) if is_shared else 4,
+        "LOADS_IN_FLIGHT": max(4, _IN_FLIGHT // (rows.width * rows.main_bytes)) if is_shared else 4,
         "STAGES": len(stages.reductions),
         "EXACT": tile.lanes * tile.steps == rows.packs,
     }
