@@ -46,11 +46,11 @@ def resident(
     best: tuple[float, Residence] | None = None
     for columns in _columns(rows):
         for at_once in _at_once(-(-rows.row_packs // columns), device.sm_count):
-            found = _residence(rows, compute_bytes, packs, room, columns, at_once, device)
-            if found is None:
+            candidate = _residence(rows, compute_bytes, packs, room, columns, at_once, device)
+            if candidate is None:
                 continue
-            best = found if best is None or found[0] < best[0] else best
-            if found[1].keeps_all:  # more rounds gain nothing
+            best = candidate if best is None or candidate[0] < best[0] else best
+            if candidate[1].keeps_all:  # more rounds gain nothing
                 break
     return None if best is None else (rows, best[1])
 

@@ -192,16 +192,16 @@ def held(rows: Rows, value_bytes: int, *, is_deep: bool = False) -> tuple[Rows, 
         long = _held_long(rows, value_bytes) if is_deep else None
         if long is not None:
             return rows, long
-        found = _held_along(rows, value_bytes)
+        candidate = _held_along(rows, value_bytes)
     else:
         rows = rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes))
         deep = _held_deep(rows, value_bytes) if is_deep else None
         if deep is not None:
             return rows, deep
-        found = _held_across(rows, value_bytes)
-    if found is None:
+        candidate = _held_across(rows, value_bytes)
+    if candidate is None:
         return None
-    rows, tile = found
+    rows, tile = candidate
     threads = _SOME_THREADS if tile.steps * rows.width * value_bytes > _HELD else _MANY_THREADS
     return rows, replace(tile, blocks=max(1, threads * 4 // value_bytes // tile.threads))
 
@@ -241,8 +241,8 @@ def _held_across(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
     everything = power_above(rows.row_packs)
     columns = min(32, max(1, _LINE // pack_bytes), everything)
     while columns * pack_bytes >= _SECTOR or columns == everything:
-        wanted = min(_THREADS // columns, _power_below(rows.packs // 4))  # each thread should have a few vectors
-        lanes = max(power_above(-(-rows.packs // most)), wanted)
+        target_lanes = min(_THREADS // columns, _power_below(rows.packs // 4))  # each thread should have a few vectors
+        lanes = max(power_above(-(-rows.packs // most)), target_lanes)
         if lanes * columns <= _MOST_THREADS:
             steps = -(-rows.packs // lanes)
             columns = max(columns, min(_THREADS // lanes, everything), 32 // lanes)
@@ -317,8 +317,8 @@ def divided(rows: Rows, compute_bytes: int, values: int, device: DeviceSpec) -> 
         tile = Tile(_THREADS // columns, columns, steps, blocks)
     tiles = -(-rows.row_packs // tile.columns)
     turn = tile.lanes * steps
-    wanted = -(-_BLOCKS_PER_SM * device.sm_count // tiles)
-    splits = max(1, min(wanted, rows.packs // turn))
+    target_splits = -(-_BLOCKS_PER_SM * device.sm_count // tiles)
+    splits = max(1, min(target_splits, rows.packs // turn))
     per_split = -(-rows.packs // splits)
     if splits > 1:
         per_split = -(-per_split // turn) * turn

@@ -101,31 +101,33 @@ class WindowSteps:
 
     def stage(self) -> dict[int, int]:
         """For the uid of every computed tensor: the number of averages that it depends on."""
-        found: dict[int, int] = {}
+        stages: dict[int, int] = {}
         for step in self.op.operations:
-            asked = [found.get(t.uid, 0) for t in step.inputs().values()]
-            found[_result(step).uid] = max(asked, default=0) + isinstance(step, ResampleForward)
-        return found
+            operand_stages = [stages.get(t.uid, 0) for t in step.inputs().values()]
+            stages[_result(step).uid] = max(operand_stages, default=0) + isinstance(step, ResampleForward)
+        return stages
 
     def steps(self, stage: int) -> list[PointwiseOperation]:
-        known = self.stage()
+        stages = self.stage()
         pointwise = (step for step in self.op.operations if isinstance(step, PointwiseOperation))
-        return [step for step in pointwise if known[_result(step).uid] == stage]
+        return [step for step in pointwise if stages[_result(step).uid] == stage]
 
     def kept(self, stage: int) -> list[TensorSpec]:
         """Elements that are available after a stage, from memory or computed, and that a later stage needs."""
-        known, leaving = self.stage(), {t.uid for t in self.op.outputs}
+        stages, outputs = self.stage(), {t.uid for t in self.op.outputs}
 
-        def asked(at: int) -> dict[int, TensorSpec]:
-            found = [t for step in self.steps(at) for t in step.inputs().values()]
-            found += [self.averages[at].x] if at < 2 else []
-            return {t.uid: t for t in found if t.extents == self.averages[0].x.extents and not _is_scalar(t)}
+        def stage_operands(at: int) -> dict[int, TensorSpec]:
+            operands = [t for step in self.steps(at) for t in step.inputs().values()]
+            operands += [self.averages[at].x] if at < 2 else []
+            return {t.uid: t for t in operands if t.extents == self.averages[0].x.extents and not _is_scalar(t)}
 
-        here = {uid: t for at in range(stage + 1) for uid, t in asked(at).items() if known.get(uid, 0) <= stage}
-        made = [_result(step) for step in self.op.operations if known[_result(step).uid] <= stage]
-        here.update({t.uid: t for t in made})
-        wanted = {uid for at in range(stage + 1, 3) for uid in asked(at)} | leaving
-        return [t for uid, t in here.items() if uid in wanted]
+        available = {
+            uid: t for at in range(stage + 1) for uid, t in stage_operands(at).items() if stages.get(uid, 0) <= stage
+        }
+        computed = [_result(step) for step in self.op.operations if stages[_result(step).uid] <= stage]
+        available.update({t.uid: t for t in computed})
+        needed = {uid for at in range(stage + 1, 3) for uid in stage_operands(at)} | outputs
+        return [t for uid, t in available.items() if uid in needed]
 
 
 def _result(step: Operation) -> TensorSpec:

@@ -73,14 +73,14 @@ class Functions:
             self.stages.op, self.parameters, rows.space, f"s{stage}_", width=rows.width, vector_axis=rows.vector_axis
         )
         steps = self._needed(stage)
-        asked = {t.uid: t for step in steps for t in self._operands(step)}
+        operands = {t.uid: t for step in steps for t in self._operands(step)}
         if stage < len(self.stages.reductions):
             x = self.stages.reductions[stage].x
-            asked[x.uid] = x
-        made = {t.uid for step in steps for t in step.outputs().values()}
+            operands[x.uid] = x
+        computed = {t.uid for step in steps for t in step.outputs().values()}
         before = self._before(stage)
-        for uid, spec in asked.items():
-            if uid in made:
+        for uid, spec in operands.items():
+            if uid in computed:
                 continue
             if uid in self.row_values:
                 program.given(spec, f"row.{self.row[uid]}[row_of(e)]")
@@ -122,17 +122,17 @@ class Functions:
             return own
         if not stage:
             return [step for step in own if not self.is_shared or self.stages.is_first(step)]
-        known = self._before(stage)
-        wanted = {t.uid for step in own for t in step.inputs().values()}
+        available = self._before(stage)
+        uids = {t.uid for step in own for t in step.inputs().values()}
         if stage < len(self.stages.reductions):
-            wanted.add(self.stages.reductions[stage].x.uid)
-        wanted -= known
+            uids.add(self.stages.reductions[stage].x.uid)
+        uids -= available
         needed = list(own)
         for at in reversed(range(stage)):
             for step in reversed(self.stages.steps(at, of_rows=False)):
-                if any(t.uid in wanted for t in step.outputs().values()):
+                if any(t.uid in uids for t in step.outputs().values()):
                     needed.insert(0, step)
-                    wanted |= {t.uid for t in step.inputs().values()} - known
+                    uids |= {t.uid for t in step.inputs().values()} - available
         return needed
 
     def _operands(self, step: PointwiseOperation) -> list[TensorSpec]:
@@ -189,21 +189,21 @@ class Functions:
         reduction, rows = self.stages.reductions[stage], self.rows
         steps = self.stages.steps(stage + 1, of_rows=True)
         program = self._of_rows("c", stage)
-        made = [reduction.y, *map(result_of, steps)]
-        here = {t.uid for t in made}
-        asked = {t.uid: t for step in steps for t in step.inputs().values()}
-        for uid, spec in asked.items():
-            if uid in self.row_values and uid not in here:
+        results = [reduction.y, *map(result_of, steps)]
+        result_uids = {t.uid for t in results}
+        operands = {t.uid: t for step in steps for t in step.inputs().values()}
+        for uid, spec in operands.items():
+            if uid in self.row_values and uid not in result_uids:
                 program.given(spec, f"row.{self.row[uid]}[e]")
         program.set(reduction.y, "total[e]")
         program.apply(steps)
-        for spec in made:
+        for spec in results:
             program.hand(f"row.{self.row[spec.uid]}", spec)
             if spec.uid in self.divisors:
                 name = self.row[spec.uid]
                 program.each(f"row.{name}_reciprocal[e] = 1.0f / widen<float>(row.{name}[e]);")
         writer = self._of_rows("w", stage)
-        for spec in made:
+        for spec in results:
             if spec.uid in {t.uid for t in self.stages.op.outputs}:
                 writer.given(spec, f"row.{self.row[spec.uid]}[e]")
                 writer.store(spec)

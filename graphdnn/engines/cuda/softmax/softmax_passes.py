@@ -66,20 +66,20 @@ class Stages:
 
     def stage(self) -> dict[int, int]:
         """For the uid of every computed tensor: the number of reductions that it depends on."""
-        found: dict[int, int] = {}
+        stages: dict[int, int] = {}
         for step in self.op.operations:
-            asked = [found.get(t.uid, 0) for t in step.inputs().values()]
-            found[result_of(step).uid] = max(asked, default=0) + isinstance(step, Reduction)
-        return found
+            operand_stages = [stages.get(t.uid, 0) for t in step.inputs().values()]
+            stages[result_of(step).uid] = max(operand_stages, default=0) + isinstance(step, Reduction)
+        return stages
 
     def steps(self, stage: int, *, of_rows: bool) -> list[PointwiseOperation]:
-        known = self.stage()
+        stages = self.stage()
         return [
             step
             for step in self.op.operations
             if isinstance(step, PointwiseOperation)
             and self.is_of_rows(step) is of_rows
-            and known[result_of(step).uid] == stage
+            and stages[result_of(step).uid] == stage
         ]
 
     def row_values(self) -> dict[int, TensorSpec]:
@@ -92,19 +92,21 @@ class Stages:
         rows = self.row_values()
 
         def read(at: int) -> dict[int, TensorSpec]:
-            found = {t.uid: t for s in self.steps(at, of_rows=False) for t in s.inputs().values() if t.uid not in rows}
+            operands = {
+                t.uid: t for s in self.steps(at, of_rows=False) for t in s.inputs().values() if t.uid not in rows
+            }
             if at < len(self.reductions):
-                found[self.reductions[at].x.uid] = self.reductions[at].x
-            return {uid: t for uid, t in found.items() if t.extents == self.first.x.extents}
+                operands[self.reductions[at].x.uid] = self.reductions[at].x
+            return {uid: t for uid, t in operands.items() if t.extents == self.first.x.extents}
 
         last = len(self.reductions)
-        known = self.stage()
-        here = {uid for uid in read(stage) if known.get(uid, 0) <= stage}
-        here |= {t.uid for s in self.steps(stage, of_rows=False) for t in s.outputs().values()}
+        stages = self.stage()
+        available = {uid for uid in read(stage) if stages.get(uid, 0) <= stage}
+        available |= {t.uid for s in self.steps(stage, of_rows=False) for t in s.outputs().values()}
         if stage > 0:
-            here |= {t.uid for t in self.kept(stage - 1)}
+            available |= {t.uid for t in self.kept(stage - 1)}
         later = {uid: t for at in range(stage + 1, last + 1) for uid, t in read(at).items()}
-        return [t for uid, t in later.items() if uid in here]
+        return [t for uid, t in later.items() if uid in available]
 
     @property
     def kept_first(self) -> list[TensorSpec]:
@@ -119,11 +121,11 @@ class Stages:
 
     def _first_uids(self) -> set[int]:
         """The elements of the first reduction, and all elements from which they are computed."""
-        found = {self.first.x.uid}
+        reduced = {self.first.x.uid}
         for step in reversed(self.op.operations):
-            if not self.is_of_rows(step) and result_of(step).uid in found:
-                found |= {t.uid for t in step.inputs().values()}
-        return found
+            if not self.is_of_rows(step) and result_of(step).uid in reduced:
+                reduced |= {t.uid for t in step.inputs().values()}
+        return reduced
 
 
 def result_of(step: Operation) -> TensorSpec:

@@ -40,9 +40,9 @@ def generate_divided(stages: Stages, device: DeviceSpec) -> DeviceKernel:
     return steps.kernel(f"softmax__divided__{op.name}")
 
 
-def _needed(stages: Stages, wanted: Sequence[TensorSpec]) -> list[Operation]:
+def _needed(stages: Stages, results: Sequence[TensorSpec]) -> list[Operation]:
     """The operations on elements that compute these tensors."""
-    uids, needed = {t.uid for t in wanted}, list[Operation]()
+    uids, needed = {t.uid for t in results}, list[Operation]()
     for step in reversed(stages.op.operations):
         if not stages.is_of_rows(step) and any(t.uid in uids for t in step.outputs().values()):
             needed.insert(0, step)
@@ -55,13 +55,13 @@ def _include(
 ) -> None:
     """One kernel: ``elements``, then the reduction and the operations on its result; or elements alone."""
     every = [*elements, *([] if reduction is None else [reduction]), *ends]
-    made = {t.uid: t for step in every for t in step.outputs().values()}
-    read = {t.uid: t for step in every for t in step.inputs().values() if t.uid not in made}
-    kept = {t.uid for t in steps.op.outputs} | set(steps.workspace_offsets)
+    computed = {t.uid: t for step in every for t in step.outputs().values()}
+    read = {t.uid: t for step in every for t in step.inputs().values() if t.uid not in computed}
+    stored = {t.uid for t in steps.op.outputs} | set(steps.workspace_offsets)
     if reduction is not None:
-        kept -= {t.uid for step in elements for t in step.outputs().values()}
-    outputs = tuple(t for uid, t in made.items() if uid in kept)
-    inside = tuple(t for uid, t in made.items() if uid not in kept)
+        stored -= {t.uid for step in elements for t in step.outputs().values()}
+    outputs = tuple(t for uid, t in computed.items() if uid in stored)
+    inside = tuple(t for uid, t in computed.items() if uid not in stored)
     inputs = tuple(read.values())
     if reduction is None:
         alone = FusedOp(steps.op.index, "pointwise", None, (), tuple(elements), None, inputs, outputs, inside)
