@@ -2,8 +2,8 @@
 
     python benchmarks/fit_direct.py
 
-For each table of times: the constant that fits all rows, each layer weighed equally; then, for each layer, the constant
-that fits the others, and how far the prediction for that layer is from what was measured. Nothing is written.
+For each table of times: the constants that fit all rows, each layer weighed equally; then, for each layer, the
+constants that fit the others, and how far the prediction for that layer is from what was measured. Nothing is written.
 """
 
 from __future__ import annotations
@@ -28,8 +28,11 @@ from graphdnn.engines.cuda.direct.sliding_mma import sliding_mma, sliding_mma_wg
 from graphdnn.fusion import fuse
 from graphdnn.problem import parse
 
-Predict = Callable[[float], float]  # microseconds, of the constant
-_GRID = [constant / 100 for constant in range(50, 301, 5)]
+Constants = Mapping[str, float]
+Predict = Callable[[Constants], float]  # microseconds
+Layers = Mapping[tuple[object, ...], Sequence["Pair"]]
+_FACTORS = (1.6, 1.25, 1.1, 1.04, 1.02)  # by which a constant is changed, one after the other
+_PASSES = 60  # over all constants with one factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +52,13 @@ def _prediction(problem: str) -> Predict:
         gradient = shape_of(task.op)
         tile = sliding_mma_wgrad.choose(gradient, device, wished)
         assert tile is not None
-        return lambda share: (
-            device_cost(task, sliding_mma_wgrad.seconds(gradient, tile, device, share), launches=2).microseconds
+        return lambda slots: (
+            device_cost(task, sliding_mma_wgrad.seconds(gradient, tile, device, slots), launches=2).microseconds
         )
     shape = Sides.of(task.op).shape
     walk = sliding_mma.choose(shape, device, wished)
     assert walk is not None
-    return lambda share: device_cost(task, sliding_mma.seconds(shape, walk, device, share)).microseconds
+    return lambda slots: device_cost(task, sliding_mma.seconds(shape, walk, device, slots)).microseconds
 
 
 def layers(table: str) -> dict[tuple[object, ...], list[Pair]]:
@@ -68,34 +71,56 @@ def layers(table: str) -> dict[tuple[object, ...], list[Pair]]:
     return found
 
 
-def away(pairs: Sequence[Pair], constant: float) -> float:
+def written(table: str) -> dict[str, float]:
+    """The constants of the file."""
+    return dict(json.loads(FILE.read_text(encoding="utf-8"))[table]["constants"])
+
+
+def away(pairs: Sequence[Pair], constants: Constants) -> float:
     """The mean square of the logarithm of prediction over measurement."""
-    return sum(log(pair.predict(constant) / pair.us) ** 2 for pair in pairs) / len(pairs)
+    return sum(log(pair.predict(constants) / pair.us) ** 2 for pair in pairs) / len(pairs)
 
 
-def fit(of_layers: Mapping[tuple[object, ...], Sequence[Pair]]) -> float:
-    return min(_GRID, key=lambda constant: sum(away(pairs, constant) for pairs in of_layers.values()))
+def _distance(of_layers: Layers, constants: Constants) -> float:
+    return sum(away(pairs, constants) for pairs in of_layers.values())
 
 
-def held_out(of_layers: Mapping[tuple[object, ...], Sequence[Pair]]) -> dict[tuple[object, ...], tuple[float, float]]:
-    """For each layer the constant that fits the others, and how far its own predictions are, in the quadratic mean."""
+def fit(of_layers: Layers, start: Constants) -> dict[str, float]:
+    """The constants with the least distance that changes of one constant at a time reach from ``start``."""
+    best = dict(start)
+    least = _distance(of_layers, best)
+    for factor in _FACTORS:
+        for _ in range(_PASSES):
+            before = least
+            for name, value in list(best.items()):
+                for changed in (value * factor, value / factor):
+                    distance = _distance(of_layers, best | {name: changed})
+                    if distance < least:
+                        best, least = best | {name: changed}, distance
+            if least == before:
+                break
+    return best
+
+
+def held_out(of_layers: Layers, start: Constants) -> dict[tuple[object, ...], tuple[dict[str, float], float]]:
+    """For each layer the constants that fit the others, and how far its own predictions are, in the quadratic mean."""
     found = {}
     for left, pairs in of_layers.items():
-        constant = fit({key: others for key, others in of_layers.items() if key != left})
-        found[left] = constant, sqrt(away(pairs, constant))
+        constants = fit({key: others for key, others in of_layers.items() if key != left}, start)
+        found[left] = constants, sqrt(away(pairs, constants))
     return found
 
 
 def main() -> None:
     for table in ("tensor_core_times", "tensor_core_wgrad_times"):
-        of_layers = layers(table)
-        left_out = held_out(of_layers)
+        of_layers, start = layers(table), written(table)
+        constants, left_out = fit(of_layers, start), held_out(of_layers, start)
         mean = sqrt(sum(one * one for _, one in left_out.values()) / len(left_out))
-        print(f"{table}: {fit(of_layers):g} fits {len(of_layers)} layers; left out in turn {mean:.1%} away")
-        constant = fit(of_layers)
+        fitted = ", ".join(f"{name} {value:.3g}" for name, value in constants.items())
+        print(f"{table}: {fitted} fit {len(of_layers)} layers; left out in turn {mean:.1%} away")
         for key, (others, distance) in left_out.items():
             for pair in of_layers[key]:
-                ratios = f"{pair.predict(constant):.1f} fitted, {pair.predict(others):.1f} left out ({others:g})"
+                ratios = f"{pair.predict(constants):.1f} fitted, {pair.predict(others):.1f} left out"
                 print(f"  {pair.us:6.1f} us measured, {ratios}: {pair.problem}; layer {distance:.0%} away")
 
 

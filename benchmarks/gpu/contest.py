@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from gpu.buffers import allocate, fill
 from gpu.check import Checked, compare, definition
 from gpu.device import Device, Launches
+from gpu.kernels import every_kernel
 from gpu.options import Options
 from gpu.problem import Case, Group, Peer, Problem
 from gpu.result import PeerResult, Result
 from gpu.timing import Contestant, alternate, estimate, repeats_for, rotation, series, timed
-from graphdnn import ExecutionPlan, Filters, HeurMode, NotSupported, rank
+from graphdnn import EngineConfig, ExecutionPlan, Filters, HeurMode, NotSupported, rank
 from graphdnn.device_selection import device_spec
 from graphdnn.fusion import fuse
 from graphdnn.tuning.candidates import candidates_of
@@ -32,7 +33,7 @@ def measure(group: Group, case: Case, device: Device, options: Options) -> Resul
     try:
         problem = case.describe()
         with precision(device.torch, tf32=problem.tf32):
-            _Contest(problem, device, options, result).run(group.tune if options.tune is None else options.tune)
+            _Contest(problem, device, options, result).run(group)
     except Exception as error:
         result.status, result.reason = "failed", brief(error)
     result.seconds = time.perf_counter() - start
@@ -74,15 +75,16 @@ class _Contest:
         self.contestants: dict[str, Contestant] = {}
         self.estimates: dict[str, float] = {}
 
-    def run(self, tune: int) -> None:
+    def run(self, group: Group) -> None:
         self._enter_ours()
         if self.result.status == "failed" and not self.device.is_alive():
             return
-        for peer in self.problem.peers:
-            self._enter_peer(peer)
-        self._enter_copy()
-        if self.result.status == "ok" and tune:
-            self._tune(tune)
+        if not self.options.alone:
+            for peer in self.problem.peers:
+                self._enter_peer(peer)
+            self._enter_copy()
+        if self.result.status == "ok":
+            self._try(self._others(group))
         self._time()
 
     # Who takes part.
@@ -183,12 +185,22 @@ class _Contest:
             except Exception as error:
                 self.result.note = f"{self.result.note} {label}: {brief(error)}".strip()
 
-    def _tune(self, count: int) -> None:
-        """Try what a tuner would: other engines, then other values of knobs. What is right and not slow takes part."""
+    def _others(self, group: Group) -> Iterable[EngineConfig]:
+        """Every kernel, or what a tuner would try: other engines, then other values of knobs."""
+        count = group.tune if self.options.tune is None else self.options.tune
+        tries_kernels = group.every_kernel or self.options.every_kernel
+        if not (tries_kernels or count):
+            return ()
         graph, filters = fuse(self.problem.graph), self.problem.filters or Filters()
         device = device_spec(self.device.engine_device)
+        if tries_kernels:
+            return every_kernel(graph, device, filters)
         candidates = candidates_of(graph, device, HeurMode.B, filters, None, any_class=False, without=())
-        for config in candidates.upcoming([], count):
+        return candidates.upcoming([], count)
+
+    def _try(self, configs: Iterable[EngineConfig]) -> None:
+        """What is right and not slow takes part."""
+        for config in configs:
             if self.options.is_late:
                 break
             row: dict[str, Any] = {"plan": config.name}

@@ -189,12 +189,12 @@ UNMEASURED = Group(
     "unmeasured",
     "depthwise and grouped classes whose kernel the model chooses, fp16 NHWC; other kernels are tried beside it",
     tuple(
-        Case(f"{name}_{direction}", partial(problem, layer, "f16"))
+        Case(f"{name}_{direction}", partial(problem, layer, "f16"), quick=name in ("g4_5x5", "dw9"))
         for name, layer in UNMEASURED_DIRECT_LAYERS.items()
         for direction, problem in (("fprop", fused_problem), ("dgrad", dgrad_problem), ("wgrad", wgrad_problem))
     ),
     by_default=False,
-    tune=40,
+    every_kernel=True,
 )
 FP32 = Group(
     "fp32",

@@ -102,7 +102,7 @@ DIRECT_LAYERS = _layers((  # bound by memory: few channels in each sum
     ("stem", (64, 3, 224, 224, 64, 7, 7, 2, 3)),
 ))  # fmt: skip
 
-# Classes whose kernel the model chooses: nobody has timed them.
+# Classes whose kernel the model chooses, and that no table of layers has.
 UNMEASURED_DIRECT_LAYERS = _layers((
     ("g4_5x5", (64, 128, 56, 56, 128, 5, 5, 1, 2, 32)),
     ("g4_7x7", (32, 128, 28, 28, 128, 7, 7, 1, 3, 32)),
@@ -117,6 +117,12 @@ UNMEASURED_DIRECT_LAYERS = _layers((
     ("dw6", (32, 192, 28, 28, 192, 6, 6, 1, 2, 192)),
     ("dw7s2", (64, 192, 56, 56, 192, 7, 7, 2, 3, 192)),
     ("dw5s2", (64, 144, 56, 56, 144, 5, 5, 2, 2, 144)),
+    ("dw5_7", (8, 128, 7, 7, 128, 5, 5, 1, 2, 128)),
+    ("dw5_14", (8, 480, 14, 14, 480, 5, 5, 1, 2, 480)),
+    ("dw7_14", (1, 512, 14, 14, 512, 7, 7, 1, 3, 512)),
+    ("dw7_28", (32, 192, 28, 28, 192, 7, 7, 1, 3, 192)),
+    ("dw7_56", (8, 96, 56, 56, 96, 7, 7, 1, 3, 96)),
+    ("g8_28", (64, 256, 28, 28, 256, 3, 3, 1, 1, 32)),
 ))  # fmt: skip
 
 # An image is found in 30 others by correlating with it: filters as large as the image.

@@ -87,4 +87,5 @@ class Group:
     title: str
     cases: tuple[Case, ...]
     tune: int = 0  # configurations of mode B that are tried where the caller does not say
+    every_kernel: bool = False  # each engine and each of its kernels is timed beside the first choice
     by_default: bool = True

@@ -11,13 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpu import goals, isolation, report, table
+from gpu import earlier, goals, isolation, report, table
 from gpu.device import CudaDevice, Device
 from gpu.goals import RESULTS
 from gpu.groups import GROUPS, SUITES, chosen
 from gpu.options import QUICK_REPEATS, REPEATS, Options
+from gpu.prebuild import prebuild
 from gpu.problem import Case, Group
 from gpu.result import Result
+from graphdnn.device_selection import device_spec
 
 SCRIPT = Path(__file__).resolve().parents[1] / "gpu.py"
 
@@ -44,8 +46,11 @@ def main(arguments: Sequence[str] | None = None, make_device: Callable[[], Devic
     names = given.groups or SUITES.get(given.suite, [name for name, (group, _) in GROUPS.items() if group.by_default])
     if runner.about:
         print(table.machine(runner.about))
+    if given.prebuild and device:
+        runner.prebuild(names)
     results = [result for name in names for result in runner.group(name)]
-    return 1 if any(result.status in ("wrong", "failed") for result in results) else 0
+    is_slower = given.against is not None and earlier.is_slower(earlier.compare(results, given.against))
+    return 1 if is_slower or any(result.status in ("wrong", "failed") for result in results) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,6 +69,16 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="time N configurations that a tuner would try first beside each first choice; fp32 tries 4",
     )
+    parser.add_argument(
+        "--every-kernel", action="store_true", help="time each engine and each of its kernels beside the first choice"
+    )
+    parser.add_argument("--alone", action="store_true", help="graphdnn without peers and without device copies")
+    parser.add_argument(
+        "--against", type=Path, metavar="DIR", help="compare with the files of an earlier run; exit 1 where slower"
+    )
+    parser.add_argument(
+        "--prebuild", type=int, metavar="N", help="compile the kernels of all cases in N processes before measuring"
+    )
     parser.add_argument("--time-limit", type=float, default=75.0, metavar="SECONDS", help="of a group")
     parser.add_argument("--isolate", action="store_true", help="measure in a child process, with a limit on each case")
     parser.add_argument("--case-limit", type=float, default=60.0, metavar="SECONDS", help="of a case in a child")
@@ -81,17 +96,29 @@ class Runner:
         self.given, self.device = given, device
         self.about: dict[str, Any] = device.about() if device else {}
         repeats = given.repeats or (QUICK_REPEATS if given.quick else REPEATS)
-        self.options = Options(repeats=repeats, tune=given.tune)
+        self.options = Options(repeats=repeats, tune=given.tune, every_kernel=given.every_kernel, alone=given.alone)
+
+    def prebuild(self, names: Sequence[str]) -> None:
+        """Compile what ``group`` will measure."""
+        assert self.device is not None
+        start, device = time.monotonic(), device_spec(self.device.engine_device)
+        pairs = [(name, case.name) for name in names for case in self._cases(GROUPS[name][0])]
+        counts = prebuild(pairs, device, self.given.prebuild, every_kernel=self.given.every_kernel)
+        seconds = time.monotonic() - start
+        print(f"{counts['built']} plans built before measuring, {counts['failed']} failed, {seconds:.0f} s", flush=True)
+
+    def _cases(self, group: Group) -> tuple[Case, ...]:
+        words = [word for word in self.given.only.split(",") if word]
+        return chosen(group, words, quick=self.given.quick)
 
     def group(self, name: str) -> list[Result]:
         """Measure, print and write one group."""
         group, _ = GROUPS[name]
-        words = [word for word in self.given.only.split(",") if word]
-        cases = chosen(group, words, quick=self.given.quick)
+        cases = self._cases(group)
         if not cases:
             return []
         print(f"\n{group.name}: {group.title}\n{table.heading()}", flush=True)
-        part = bool(words) or self.given.quick
+        part = bool(self.given.only) or self.given.quick or self.given.alone
         folder = self.given.json or (None if part else RESULTS)
         options = replace(self.options, deadline=time.monotonic() + self.given.time_limit)
         results: list[Result] = []
@@ -137,6 +164,8 @@ class Runner:
         def command(rest: Sequence[str]) -> list[str]:
             left = max(options.deadline - time.monotonic(), 1.0)
             tune = [] if options.tune is None else [f"--tune={options.tune}"]
+            tune += ["--alone"] if options.alone else []
+            tune += ["--every-kernel"] if options.every_kernel else []
             flags = [f"--cases={','.join(rest)}", f"--repeats={options.repeats}", f"--time-limit={left:.0f}"]
             return [sys.executable, str(SCRIPT), group.name, "--worker", *flags, *tune]
 

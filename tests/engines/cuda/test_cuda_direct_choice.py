@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import fit_direct
@@ -17,6 +16,7 @@ from graphdnn.engines import Engine, Task
 from graphdnn.engines.cuda.direct.direct import ENGINE
 from graphdnn.engines.cuda.direct.direct_wgrad import ENGINE as WGRAD
 from graphdnn.engines.cuda.direct.measured_tiles import FILE, MEASURED, MeasuredTiles
+from graphdnn.engines.cuda.direct.sliding_mma.shared_wavefronts import wavefronts
 from graphdnn.enums import KnobType
 
 H200 = device_spec("h200")
@@ -27,7 +27,7 @@ UNMEASURED = [
     (f"wgrad x=f16[64,128,56,56]nhwc dy=f16[64,128,56,56]nhwc dw={G4[3:]} pad=2", WGRAD, 2),
     (f"conv x=f16[64,144,56,56]nhwc w={DW9} pad=4", ENGINE, 2),
     (f"dgrad dy=f16[64,144,56,56]nhwc w={DW9} dx=[64,144,56,56] pad=4", ENGINE, 2),
-    ("conv x=f16[64,128,56,56]nhwc w=f16[128,2,3,3] pad=1", ENGINE, 2),
+    ("conv x=f16[64,128,56,56]nhwc w=f16[128,2,3,3] pad=1", ENGINE, 1),
     ("conv x=f16[64,128,56,56]nhwc w=f16[128,8,3,3] pad=1", ENGINE, 2),
 ]
 
@@ -37,9 +37,10 @@ def test_where_nobody_measured_the_model_decides(text: str, engine: Engine, kern
     task = Task(fused(operations(text)), H200)
     settings = [engine.settings({KnobType.KERNEL_CFG: value}) for value in (0, 1, kernel)]
     chosen, multiply_adds, asked = (engine.cost(task, knobs).seconds for knobs in settings)
-    assert chosen == asked < multiply_adds
+    assert chosen == asked <= multiply_adds
     names = [engine.compile(task, knobs).name for knobs in settings]
-    assert names[0] == names[2] != names[1]
+    assert names[0] == names[2]
+    assert (names[0] != names[1]) is (kernel != 1)
 
 
 @pytest.mark.parametrize("size", [7, 14, 56])
@@ -55,17 +56,6 @@ def test_bytes_are_left_to_the_ring() -> None:
     text = "conv x=i8[32,192,32,32]nhwc w=i8[192,1,5,5]nhwc pad=2 compute=i32 out=i8"
     task = Task(fused(operations(text)), H200)
     assert "__direct_" in ENGINE.compile(task, ENGINE.defaults()).name
-
-
-@pytest.mark.parametrize("which", ["dgrad", "wgrad"])
-def test_a_measured_engine_stays_the_choice(which: str) -> None:
-    """Where another engine was timed and tensor cores were not, a prediction of theirs does not take its place."""
-    text = {
-        "dgrad": "dgrad dy=f16[64,256,28,28]nhwc w=f16[256,8,3,3] dx=[64,256,56,56] pad=1 stride=2",
-        "wgrad": "wgrad x=f16[64,256,56,56]nhwc dy=f16[64,256,28,28]nhwc dw=[256,8,3,3] pad=1 stride=2",
-    }[which]
-    engine = WGRAD if which == "wgrad" else ENGINE
-    assert "__direct_" in engine.compile(Task(fused(operations(text)), H200), engine.defaults()).name
 
 
 # Odd and even filters, both strides, dilations, images narrower than a filter, groups of 2, 4 and 8 channels.
@@ -135,16 +125,23 @@ def test_every_table_says_device_date_and_pairs() -> None:
         assert all(table[name] for name in ("device", "date", "pairs", "what", "rows"))
 
 
+@pytest.mark.parametrize("table", ["tensor_core_times", "tensor_core_wgrad_times"])
+def test_constants_fit_their_pairs(table: str) -> None:
+    """No constant fits better by a tenth more or less, and a layer that was not fitted to is predicted."""
+    of_layers, constants = fit_direct.layers(table), fit_direct.written(table)
+    least = sum(fit_direct.away(pairs, constants) for pairs in of_layers.values())
+    for name, value in constants.items():
+        for factor in (1.1, 1 / 1.1):
+            changed = constants | {name: value * factor}
+            assert sum(fit_direct.away(pairs, changed) for pairs in of_layers.values()) > least, name
+    distances = [distance for _, distance in fit_direct.held_out(of_layers, constants).values()]
+    assert (sum(one * one for one in distances) / len(distances)) ** 0.5 < 0.16
+
+
 @pytest.mark.parametrize(
-    ("table", "read"),
-    [
-        ("tensor_core_times", lambda: MEASURED.tensor_core_arithmetic),
-        ("tensor_core_wgrad_times", lambda: MEASURED.tensor_core_wgrad_arithmetic),
-    ],
+    ("distance", "width", "expected"),
+    [(16, 16, 4), (32, 16, 8), (48, 16, 4), (128, 16, 32), (8, 8, 2), (16, 8, 4), (4, 4, 1), (128, 4, 32), (0, 4, 1)],
 )
-def test_constants_fit_their_pairs(table: str, read: Callable[[], float]) -> None:
-    """The constants are what benchmarks/fit_direct.py fits, and predict a layer that they were not fitted to."""
-    of_layers = fit_direct.layers(table)
-    assert read() == fit_direct.fit(of_layers)
-    distances = [away for _, away in fit_direct.held_out(of_layers).values()]
-    assert (sum(one * one for one in distances) / len(distances)) ** 0.5 < 0.2
+def test_wavefronts_of_a_load(distance: int, width: int, expected: int) -> None:
+    """Lanes ``distance`` bytes apart: 128 bytes a wavefront, unless banks conflict."""
+    assert wavefronts(tuple(lane * distance for lane in range(32)), width) == expected

@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.direct.depthwise.depthwise_rows import Rows
 from graphdnn.engines.cuda.direct.depthwise.depthwise_strips import Strips
 from graphdnn.engines.cuda.direct.direct_operands import Sides
 from graphdnn.engines.cuda.direct.direct_requirements import direct_needs, shared_memory_need
-from graphdnn.engines.cuda.direct.measured_tiles import HALF, is_measured
+from graphdnn.engines.cuda.direct.measured_tiles import HALF
 from graphdnn.engines.cuda.direct.row_ring import row_ring
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import STAGES, Choice, Wishes
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_choice import choose
@@ -41,7 +41,7 @@ _STAGES = Knob(KnobType.STAGES, 2, 8, 1, STAGES, "steps in the ring in shared me
 _OCCUPANCY = Knob(KnobType.OCCUPANCY, 0, 8, 1, 0, "blocks per multiprocessor that registers are limited for; 0: chosen")
 KNOBS = (_CHANNELS, _COLUMNS, _ROWS, _LANES, _THREADS, _STAGES, _OCCUPANCY)
 
-_SHORT, _STRIPS = 3, 4
+_MULTIPLY_ADDS, _TENSOR_CORES, _SHORT, _STRIPS = 1, 2, 3, 4
 _KERNEL = Knob(
     KnobType.KERNEL_CFG,
     0,
@@ -67,77 +67,30 @@ def _choice(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Choice:
     return choose(sides.shape, DeviceOf.of(device, rate), wishes(knobs))
 
 
-def _divided(op: FusedOp, sides: Sides, device: DeviceSpec, knobs: Knobs) -> Walk | None:
-    """How tensor cores divide the work; None where multiply-adds do it."""
-    kernel = knobs[_KERNEL.type]
-    if kernel == 1 or not sliding_mma.serves(op, sides):
-        return None
-    if not kernel and not _beats_multiply_adds(sides, device):
-        return None
-    return sliding_mma.choose(sides.shape, device, wishes(knobs))
-
-
-def _beats_multiply_adds(sides: Sides, device: DeviceSpec) -> bool:
-    """As measured for the class, and where nobody measured it as predicted."""
-    if is_measured(sides.shape):
-        return sliding_mma.is_faster(sides.shape)
-    walk = sliding_mma.choose(sides.shape, device, wishes(DEFAULTS))
-    if walk is None:
-        return False
-    return sliding_mma.seconds(sides.shape, walk, device) < _choice(sides, device, DEFAULTS).seconds
-
-
-def _short(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Rows | None:
-    """How short blocks divide the work; None where blocks that walk do it."""
-    kernel, asked = knobs[_KERNEL.type], wishes(knobs)
-    chosen = kernel == 0 and not asked.asks and asked.stages == STAGES and depthwise_rows.is_faster(sides.shape)
-    if not depthwise_registers.serves(sides) or not (kernel == _SHORT or chosen):
-        return None
-    return depthwise_rows.choose(sides.shape, device, asked)
-
-
-def _strips(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Strips | None:
-    """How threads that walk down strips divide the work; None where others do it."""
-    kernel, asked = knobs[_KERNEL.type], wishes(knobs)
-    if kernel not in (0, _STRIPS) or not depthwise_registers.serves(sides):
-        return None
-    tile = depthwise_strips.choose(sides.shape, device, asked)
-    if kernel == _STRIPS:
-        return tile
-    free = not asked.asks and asked.stages == STAGES
-    is_faster = free and depthwise_strips.is_faster(sides.shape, device, tile, _choice(sides, device, knobs).seconds)
-    return tile if is_faster else None
-
-
 def _divisions(op: FusedOp, sides: Sides, device: DeviceSpec, knobs: Knobs) -> tuple[Division, ...]:
-    """What each kernel that serves the operation would do; knobs have their defaults."""
+    """How each kernel that serves the operation, and that the knobs allow, divides the work."""
+    kernel, asked = knobs[_KERNEL.type], wishes(knobs)
+    has_defaults = not asked.asks and asked.stages == STAGES
     # The models of kernels in registers were compared with 16-bit images only: conversions of others are not in them.
-    registers = sides.shape.in_bytes == HALF and depthwise_registers.serves(sides)
-    walk = sliding_mma.choose(sides.shape, device, wishes(knobs)) if sliding_mma.serves(op, sides) else None
-    found = (
-        depthwise_rows.choose(sides.shape, device, wishes(knobs)) if registers else None,
-        depthwise_strips.choose(sides.shape, device, wishes(knobs)) if registers else None,
-        walk,
-        _choice(sides, device, knobs),
-    )
+    in_registers = depthwise_registers.serves(sides) and (kernel > 0 or (has_defaults and sides.shape.in_bytes == HALF))
+    found: list[Division | None] = []
+    if kernel in (0, _SHORT) and in_registers:
+        found.append(depthwise_rows.choose(sides.shape, device, asked))
+    if kernel in (0, _STRIPS) and in_registers:
+        found.append(depthwise_strips.choose(sides.shape, device, asked))
+    if kernel != _MULTIPLY_ADDS and (kernel in (0, _TENSOR_CORES) or not any(found)) and sliding_mma.serves(op, sides):
+        found.append(sliding_mma.choose(sides.shape, device, asked))
+    if kernel in (0, _MULTIPLY_ADDS) or not any(found):
+        found.append(_choice(sides, device, knobs))
     return tuple(one for one in found if one is not None)
 
 
 def _division(op: FusedOp, sides: Sides, device: DeviceSpec, knobs: Knobs) -> Division:
-    """The kernel that knobs ask for, or that was measured to be the fastest, or that is predicted to be it."""
-    asked = wishes(knobs)
-    is_free = not (knobs[_KERNEL.type] or asked.asks) and asked.stages == STAGES
-    if is_free and not is_measured(sides.shape):
-        task = Task(op, device)
-        divisions = _divisions(op, sides, device, knobs)
-        return min(divisions, key=lambda one: _cost_of(task, sides, one).seconds)
-    rows = _short(sides, device, knobs)
-    if rows is not None:
-        return rows
-    strips = _strips(sides, device, knobs)
-    if strips is not None:
-        return strips
-    return _divided(op, sides, device, knobs) or _choice(sides, device, knobs)
+    """The kernel with the least predicted time among the kernels that the knobs allow."""
+    divisions, task = _divisions(op, sides, device, knobs), Task(op, device)
+    if len(divisions) == 1:
+        return divisions[0]
+    return min(divisions, key=lambda one: _cost_of(task, sides, one).seconds)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:

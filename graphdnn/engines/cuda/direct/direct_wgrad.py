@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.direct.direct import DEFAULTS, KNOBS, wishes
 from graphdnn.engines.cuda.direct.direct_access import element_bytes, piece_bytes, undilated
 from graphdnn.engines.cuda.direct.direct_requirements import direct_needs, shared_memory_need
 from graphdnn.engines.cuda.direct.direct_shape import Shape
-from graphdnn.engines.cuda.direct.measured_tiles import HALF, is_measured
+from graphdnn.engines.cuda.direct.measured_tiles import HALF
 from graphdnn.engines.cuda.direct.row_ring import row_ring_wgrad
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import STAGES, Choice
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_choice import choose
@@ -32,8 +32,9 @@ from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter
 
+Division = Rows | Walk | Choice  # how a kernel divides the work
 _SUMS = 160  # of a thread
-_SHORT = 3
+_MULTIPLY_ADDS, _TENSOR_CORES, _SHORT = 1, 2, 3
 _KERNEL = Knob(
     KnobType.KERNEL_CFG,
     0,
@@ -62,41 +63,29 @@ def _choice(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Choice:
     return choose(shape_of(op), DeviceOf.of(device, rate), wishes(knobs))
 
 
-def _division(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Rows | Walk | Choice:
-    """The kernel that knobs ask for, or that was measured to be the fastest, or that is predicted to be it."""
-    shape, kernel, asked = shape_of(op), knobs[_KERNEL.type], wishes(knobs)
-    is_free = not (kernel or asked.asks) and asked.stages == STAGES
-    if is_free and not is_measured(shape):
-        in_registers = shape.in_bytes == shape.out_bytes == HALF and depthwise_wgrad_rows.serves(op, shape)
-        rows = depthwise_wgrad_rows.choose(shape, device, asked) if in_registers else None
-        walk = sliding_mma_wgrad.choose(shape, device, asked) if sliding_mma_wgrad.serves(op, shape) else None
-        task = Task(op, device)
-        found = [one for one in (rows, walk, _choice(op, device, knobs)) if one is not None]
-        return min(found, key=lambda one: _cost_of(task, shape, one).seconds)
-    chosen = is_free and depthwise_wgrad_rows.is_faster(shape)
-    if depthwise_wgrad_rows.serves(op, shape) and (kernel == _SHORT or chosen):
-        return depthwise_wgrad_rows.choose(shape, device, asked)
-    return _divided(op, device, knobs) or _choice(op, device, knobs)
+def _divisions(op: FusedOp, shape: Shape, device: DeviceSpec, knobs: Knobs) -> tuple[Division, ...]:
+    """How each kernel that serves the operation, and that the knobs allow, divides the work."""
+    kernel, asked = knobs[_KERNEL.type], wishes(knobs)
+    has_defaults = not asked.asks and asked.stages == STAGES
+    # The model of the kernel in registers was compared with 16-bit images only: conversions of others are not in it.
+    is_modelled = has_defaults and shape.in_bytes == shape.out_bytes == HALF
+    found: list[Division | None] = []
+    if (kernel == _SHORT or (kernel == 0 and is_modelled)) and depthwise_wgrad_rows.serves(op, shape):
+        found.append(depthwise_wgrad_rows.choose(shape, device, asked))
+    if kernel in (0, _TENSOR_CORES) and sliding_mma_wgrad.serves(op, shape):
+        found.append(sliding_mma_wgrad.choose(shape, device, asked))
+    if kernel in (0, _MULTIPLY_ADDS) or not any(found):
+        found.append(_choice(op, device, knobs))
+    return tuple(one for one in found if one is not None)
 
 
-def _divided(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Walk | None:
-    """How tensor cores divide the work; None where multiply-adds do it."""
-    shape, kernel = shape_of(op), knobs[_KERNEL.type]
-    if kernel in (1, _SHORT) or not sliding_mma_wgrad.serves(op, shape):
-        return None
-    if not kernel and not _beats_multiply_adds(op, shape, device):
-        return None
-    return sliding_mma_wgrad.choose(shape, device, wishes(knobs))
-
-
-def _beats_multiply_adds(op: FusedOp, shape: Shape, device: DeviceSpec) -> bool:
-    """As measured for the class, and where nobody measured it as predicted."""
-    if is_measured(shape):
-        return sliding_mma_wgrad.is_faster(shape)
-    walk = sliding_mma_wgrad.choose(shape, device, wishes(DEFAULTS))
-    if walk is None:
-        return False
-    return sliding_mma_wgrad.seconds(shape, walk, device) < _choice(op, device, DEFAULTS).seconds
+def _division(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Division:
+    """The kernel with the least predicted time among the kernels that the knobs allow."""
+    shape, task = shape_of(op), Task(op, device)
+    divisions = _divisions(op, shape, device, knobs)
+    if len(divisions) == 1:
+        return divisions[0]
+    return min(divisions, key=lambda one: _cost_of(task, shape, one).seconds)
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -110,7 +99,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             return row_ring_wgrad.generate(op, shape, device, steps, choice.tile)
 
 
-def _cost_of(task: Task, shape: Shape, division: Rows | Walk | Choice) -> Cost:
+def _cost_of(task: Task, shape: Shape, division: Division) -> Cost:
     match division:
         case Rows():
             return device_cost(task, depthwise_wgrad_rows.seconds(shape, division, task.device))

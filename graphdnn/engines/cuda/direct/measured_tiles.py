@@ -1,7 +1,7 @@
-"""Tiles of direct convolutions that were measured to be the fastest: what measured_h200.json beside this file says.
+"""What was measured of direct convolutions: measured_h200.json beside this file.
 
-Measured tiles take precedence over the model. A class of convolutions (direction, filter, stride, channels of a group)
-without a measured tile is left to the model: the kernel with the least predicted time is chosen.
+The file has tiles, which take precedence over the tiles that the model would choose, and times, which the constants of
+the model are fitted to. The kernel is always the one with the least predicted time.
 """
 
 from __future__ import annotations
@@ -45,26 +45,17 @@ class SmallRingTile:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterTiles:
-    """Tiles of a filter gradient in registers, and where they are faster than other kernels."""
-
-    tiles: tuple[Pair, ...]  # columns and rows; the first one that divides an image is taken
-    least_threads: int
-    most_columns: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class MeasuredTiles:
     """The contents of the file."""
 
     ring: Mapping[tuple[str, tuple[int, ...], tuple[int, ...]], RingTile]
     small_ring: tuple[SmallRingTile, ...]
+    ring_shares: Mapping[Class, float]  # measured time over the model's, of tiles that the model chooses
     tensor_cores: Mapping[Class, tuple[int, int, int, int]]  # pairs, warps, lines, blocks
     tensor_core_wgrad: Mapping[Class, tuple[int, int, int, int]]  # warps, across, lines, blocks
-    register_wgrad: Mapping[tuple[int, ...], RegisterTiles]
-    classes: frozenset[Class]
-    tensor_core_arithmetic: float  # time of fprop and dgrad on tensor cores over their issue slots
-    tensor_core_wgrad_arithmetic: float  # the same of filter gradients
+    register_wgrad: Mapping[tuple[int, ...], tuple[Pair, ...]]  # columns and rows; the first that divides is taken
+    tensor_core_slots: Mapping[str, float]  # issue slots of fprop and dgrad on tensor cores, by what takes them
+    tensor_core_wgrad_slots: Mapping[str, float]  # the same of filter gradients
 
     @classmethod
     def read(cls, file: Path = FILE) -> MeasuredTiles:
@@ -91,23 +82,18 @@ class MeasuredTiles:
             _class(row): (row["warps"], row["across"], row["lines"], row["blocks"])
             for row in rows("tensor_core_wgrad_tiles")
         }
-        registers: dict[tuple[int, ...], RegisterTiles] = {
-            _pair(row["filter"]): RegisterTiles(
-                tuple(_pair(tile) for tile in row["tiles"]), row["least_threads"], row["most_columns"]
-            )
-            for row in rows("register_wgrad_tiles")
+        registers: dict[tuple[int, ...], tuple[Pair, ...]] = {
+            _pair(row["filter"]): tuple(_pair(tile) for tile in row["tiles"]) for row in rows("register_wgrad_tiles")
         }
-        others = {_class(row) for row in rows("other_engines")}
-        classes: set[Class] = {(*key, 1) for key in ring} | {("wgrad", key, (1, 1), 1) for key in registers}
         return cls(
             ring,
             small,
+            {_class(row): row["share"] for row in rows("ring_shares")},
             forward,
             gradient,
             registers,
-            frozenset({*classes, *forward, *gradient, *others}),
-            float(tables["tensor_core_times"]["arithmetic"]),
-            float(tables["tensor_core_wgrad_times"]["arithmetic"]),
+            dict(tables["tensor_core_times"]["constants"]),
+            dict(tables["tensor_core_wgrad_times"]["constants"]),
         )
 
 
@@ -126,12 +112,6 @@ def _ring(row: Mapping[str, Any]) -> RingTile:
 
 def class_of(shape: Shape) -> Class:
     return shape.direction, shape.problem.filter, shape.problem.stride, shape.group_in
-
-
-def is_measured(shape: Shape) -> bool:
-    """Whether kernels were timed for this class, so that the measured tiles decide and not the model."""
-    is_known = shape.group_in == shape.group_out and class_of(shape) in MEASURED.classes
-    return is_known and shape.in_bytes == HALF
 
 
 MEASURED = MeasuredTiles.read()

@@ -27,11 +27,11 @@ _MOST = 232  # registers of a thread, by the estimate
 _PRODUCTS = 3000  # of a thread, each an instruction of the text
 _WIDTHS = (4, 7)  # columns of a thread
 _MOST_ROWS = 7
-_MOST_TAPS = 9
 _THREADS = 256  # of a block
 _FEWER = 128  # of wide tiles of several rows: their registers leave room for an odd number of blocks of so many
 _AROUND = 130  # instructions of a thread beside its filters, loads and sums
-_STARTING = 0.3e-6  # seconds until the first loads are there
+_FREE_TAPS, _CROWDED = 9, 50.0  # taps whose filters crowd out no other register, and taps that double the instructions
+_STARTING = 0.5e-6  # seconds until the first loads are there
 _ALONE = 3.0  # times the issue slots that a thread's instructions take where nothing else hides their waits
 _THREADS_BUSY = 768  # of a multiprocessor that keep memory busy
 _COPY_SHARE = 0.85  # of the data sheet's bandwidth that a copy reaches
@@ -58,18 +58,6 @@ def _registers(shape: Shape, v: int, tw: int) -> int:
     """Of a thread, about."""
     r = shape.problem.filter[0]
     return v * shape.problem.taps + r * tw * v + shape.wide(tw) * max(1, v * shape.in_bytes // 4) + 32
-
-
-def is_faster(shape: Shape) -> bool:
-    """Whether it beats a walk down the image: as measured for 16-bit images, 3 x 3 and smaller, that tiles divide."""
-    p = shape.problem
-    return (
-        shape.in_bytes == 2
-        and p.taps <= _MOST_TAPS
-        and p.groups % 2 == 0
-        and shape.in_piece >= 2 * 2
-        and bool(_widths(shape))
-    )
 
 
 def _widths(shape: Shape) -> list[int]:
@@ -115,6 +103,7 @@ def seconds(shape: Shape, tile: Rows, device: DeviceSpec) -> float:
     wide = shape.wide(tile.tw)
     loads = (tile.rows + p.filter[0] - 1) * wide * (v + 5)
     instructions = _AROUND + 20 * v + loads + tile.rows * tile.tw * (v * (p.taps + 3.5) + 3)
+    instructions *= 1 + max(0, p.taps - _FREE_TAPS) / _CROWDED
     resident = tile.blocks * tile.threads
     count = p.n * -(-shape.rows // tile.rows) * -(-shape.columns // tile.tw) * (p.groups // v)
     rounds = count / (device.sm_count * resident)

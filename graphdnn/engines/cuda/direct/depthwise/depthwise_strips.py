@@ -21,16 +21,16 @@ from graphdnn.fusion.fused_graph import FusedOp
 
 _PIECE = 4  # bytes of channels that one access reads
 _WIDTHS = (8, 7)  # columns of a thread
-_TAPS = (5, 5)
 _ROWS = 14  # of a thread at least, unless they are asked for: it reads four more
 _THREADS, _FEWER = 256, 128  # of a block, and where multiprocessors have fewer than one such block
 _AHEAD, _ASKED = 2, 4  # rows under way, and asked for, while one is added
 _REGISTERS = 255  # of a thread at most
 _RESIDENT = 65536  # registers of a multiprocessor
 _AROUND = 15  # instructions of a thread for a row beside its loads, products and results
-_WAITING = 1.25  # of the issue slots that its instructions take
-_ALONE = 700  # issue slots besides, of a row, where too few warps hide that it is on its way
-_STARTING = 0.5e-6  # seconds until the first rows are there
+_WAITING = 1.3  # of the issue slots that its instructions take
+_ALONE = 500  # issue slots besides, of a row, where too few warps hide that it is on its way
+_STARTING = 0.2e-6  # seconds until the first rows are there
+_NOT_HIDDEN = 0.1  # of the shorter of arithmetic and memory
 _COPY_SHARE = 0.85  # of the data sheet's bandwidth that a copy reaches
 
 
@@ -44,17 +44,6 @@ class Strips:
     threads: int  # of a block
     blocks: int  # of a multiprocessor, which registers are limited for
     ahead: int  # rows under way
-
-
-def is_faster(shape: Shape, device: DeviceSpec, tile: Strips, walk: float) -> bool:
-    """Whether it beats a walk through shared memory, predicted to take ``walk`` seconds: as measured for 5 x 5."""
-    return (
-        shape.in_bytes == 2
-        and shape.problem.filter == _TAPS
-        and tile.v * shape.in_bytes == _PIECE
-        and shape.columns % tile.tw == 0
-        and seconds(shape, tile, device) < walk
-    )
 
 
 def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Strips:
@@ -94,6 +83,11 @@ def _registers(shape: Shape, v: int, tw: int) -> int:
     return v * p.taps + p.filter[0] * tw * v + _AHEAD * shape.wide(tw) * max(1, v * shape.in_bytes // 4) + 45
 
 
+def _overlapped(arithmetic: float, memory: float) -> float:
+    """The longer one, and the share of the shorter one that the longer one does not hide."""
+    return max(arithmetic, memory) + _NOT_HIDDEN * min(arithmetic, memory)
+
+
 def seconds(shape: Shape, tile: Strips, device: DeviceSpec) -> float:
     """Without the launch: rows of the busiest multiprocessor one after the other, or memory's time."""
     p, v = shape.problem, tile.v
@@ -107,7 +101,7 @@ def seconds(shape: Shape, tile: Strips, device: DeviceSpec) -> float:
     elements = float(p.n * p.groups * shape.rows * shape.columns)
     moved = elements * (shape.in_bytes * (1 + above / tile.rows / 2) + shape.out_bytes) + shape.others
     memory = moved / (device.bandwidth * _COPY_SHARE)
-    return max(_STARTING + rounds * (tile.rows + above) * row, memory)
+    return _overlapped(_STARTING + rounds * (tile.rows + above) * row, memory)
 
 
 def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Strips) -> DeviceKernel:

@@ -34,7 +34,7 @@ _PRODUCTS = 5000  # of a thread and tile, each an instruction of the text
 _THREADS, _REGISTERS = 512, 128  # of a block, and of a thread, where these are enough
 _FEWER, _MORE = 256, 255
 _AROUND = 60  # instructions of a tile beside its loads and products
-_WAITING = 1.25  # of the issue slots that its instructions take
+_WAITING = 1.6  # of the issue slots that its instructions take
 _RESIDENT = 65536  # registers of a multiprocessor
 _STARTING = 1.2e-6  # seconds until the first rows are there, and until blocks have met
 _LAUNCHED = 1.0e-6  # of the sum of parts
@@ -87,23 +87,9 @@ def serves(op: FusedOp, shape: Shape) -> bool:
     )
 
 
-def is_faster(shape: Shape) -> bool:
-    """Whether it beats rings in shared memory: as measured for 16-bit images that tiles divide."""
-    p, tile = shape.problem, _dividing(shape)
-    if tile is None or p.groups % 2:
-        return False
-    known = MEASURED.register_wgrad[p.filter]
-    if known.most_columns is not None and shape.columns > known.most_columns:
-        return False
-    tiles = p.n * (shape.columns // tile[0]) * (shape.rows // tile[1])
-    is_narrow = min(shape.in_piece, shape.out_piece) < _PIECE or {shape.in_bytes, shape.out_bytes} != {2}
-    return not is_narrow and tiles * p.groups // 2 >= known.least_threads
-
-
 def _dividing(shape: Shape) -> tuple[int, int] | None:
     """Columns and rows of a tile that divides the image."""
-    known = MEASURED.register_wgrad.get(shape.problem.filter)
-    tiles = known.tiles if known else ()
+    tiles = MEASURED.register_wgrad.get(shape.problem.filter, ())
     return next(((w, h) for w, h in tiles if shape.columns % w == shape.rows % h == 0), None)
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from math import isfinite
 
 from graphdnn.engines.cuda.direct.direct_shape import Shape
+from graphdnn.engines.cuda.direct.measured_tiles import MEASURED, class_of
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import MOST_REGISTERS, STAGES, Choice, Wishes, registers
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_measured import measured
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import DeviceOf, predict
@@ -37,6 +38,8 @@ def choose(shape: Shape, device: DeviceOf, wishes: Wishes) -> Choice:
         if best is None or choice.seconds < best.seconds:
             best = choice
     assert best is not None
+    if shape.group_in == shape.group_out:
+        best = replace(best, seconds=best.seconds * MEASURED.ring_shares.get(class_of(shape), 1.0))
     free = replace(wishes, v=0, tw=0, lanes=0, threads=0, stages=2)
     return best if isfinite(best.seconds) or wishes == free else choose(shape, device, free)
 

@@ -31,6 +31,7 @@ _LONG_TAPS = 1024
 _LONG_PRODUCTS = 4096  # of a thread for a row, each an instruction of the text
 _LONG_MARGIN = 24  # registers
 _IN_FLIGHT = 20_000  # bytes under way to a multiprocessor that keep memory busy
+_SECTOR = 32  # bytes
 COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
 _MOST_BLOCKS = 16  # of a multiprocessor
 _SPILLING = 4.0  # times as long as where registers do
@@ -75,6 +76,11 @@ def issue_share(together: int, of_block: int) -> float:
     """
     balance = together / (-(-together // 4) * 4)
     return balance * together / (together + 2.5) * (1 - 0.1 * of_block / together)
+
+
+def whole_sectors(width: int) -> float:
+    """Bytes that are read for each byte of a pixel's ``width`` bytes: memory is read in sectors of 32 bytes."""
+    return -(-width // _SECTOR) * _SECTOR / width
 
 
 def overlapped(arithmetic: float, memory: float) -> float:

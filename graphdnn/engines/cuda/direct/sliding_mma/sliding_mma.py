@@ -6,6 +6,7 @@ but the kernel still issues a third of the instructions of a multiply-add kernel
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphdnn.device.multiprocessor import RESERVED
@@ -23,17 +24,19 @@ from graphdnn.engines.cuda.direct.direct_operands import PackedFilter, Sides
 from graphdnn.engines.cuda.direct.direct_shape import Shape
 from graphdnn.engines.cuda.direct.measured_tiles import MEASURED, class_of
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Wishes, padded_bytes
-from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import COPY_SHARE, issue_share, overlapped
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import COPY_SHARE, issue_share, overlapped, whole_sectors
+from graphdnn.engines.cuda.direct.sliding_mma.shared_wavefronts import wavefronts
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
 TILE = 4  # output columns of a tile
+_OPERAND_SLOTS = 22.0  # issue slots to assemble a filter operand: addresses, comparisons and loads of two elements
+_PRODUCT_SLOTS = 4.0  # issue slots that an mma.m16n8k16 keeps the tensor cores busy
 _TILES = 16  # of a warp
 _MOST_REGISTERS = 230  # by the estimate
 _MOST_WARPS = 18
 _MOST_TURNS = 32  # pieces of a turn that a thread copies
-_FILLED = 0.6  # of a warp's tiles: below, multiply-adds are faster
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +92,6 @@ def serves(op: FusedOp, sides: Sides) -> bool:
     )
 
 
-def is_faster(shape: Shape) -> bool:
-    """Whether it was measured to beat multiply-adds for the class, and the image's columns fill the tiles of a warp."""
-    columns = _TILES * TILE
-    return (
-        class_of(shape) in MEASURED.tensor_cores and shape.columns >= _FILLED * -(-shape.columns // columns) * columns
-    )
-
-
 def _chunks(shape: Shape) -> int:
     """Gathered columns of a tile, by four."""
     return -(-shape.wide(TILE) // TILE)
@@ -120,8 +115,8 @@ def _wide(shape: Shape, tiles: int) -> int:
 
 def _shared(shape: Shape, walk: Walk) -> int:
     """Shared memory of a block; the kernel's own constants, once more."""
-    pixel = walk.channels + (0 if walk.channels // 8 % 2 else 8)
-    ring = padded_bytes(walk.stages * walk.lines * shape.in_rows * _wide(shape, walk.tiles) * pixel * 2)
+    pixel = _pixel_bytes(walk.channels)
+    ring = padded_bytes(walk.stages * walk.lines * shape.in_rows * _wide(shape, walk.tiles) * pixel)
     pieces = walk.channels * shape.out_bytes // 16
     place = walk.channels + (0 if pieces % 2 else 16 // shape.out_bytes)
     hall = walk.lines * shape.out_rows * walk.tiles * TILE * place * shape.out_bytes
@@ -181,26 +176,43 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     return Walk(pairs, warps, tiles, lines, rows, stages, resident)
 
 
+def _pixel_bytes(channels: int) -> int:
+    """Bytes between neighbouring pixels in shared memory: an odd number of 16-byte vectors."""
+    return 2 * (channels + (0 if channels // 8 % 2 else 8))
+
+
+def _slots(shape: Shape, walk: Walk, slots: Mapping[str, float]) -> float:
+    """Issue slots of a warp for its whole walk."""
+    p, chunks, rows_in = shape.problem, _chunks(shape), min(shape.in_rows, shape.problem.filter[0])
+    chain = max(1, shape.group_in // 2)  # products of one accumulator, one after another
+    operands = p.filter[0] * walk.pairs * chain * chunks  # filter operands, each of half a product
+    # A gathered row meets each filter row once, however many output rows a step has.
+    products = operands / 2 * (_PRODUCT_SLOTS + slots["chained"] * (1 - 1 / chain))
+    step_w, pixel = shape.step_w(TILE), _pixel_bytes(walk.channels)
+    lanes = tuple((lane // 4 * step_w + lane % 4) * pixel for lane in range(32))
+    loads = 2 * chunks * rows_in * wavefronts(lanes, 4 * walk.pairs) * slots["wavefront"]
+    results = shape.out_rows * walk.pairs * slots["row"]
+    of_step = products + loads + results + slots["iteration"] / walk.lines
+    return (walk.rows + shape.extra) * of_step + operands * _OPERAND_SLOTS
+
+
 def seconds(
-    shape: Shape, walk: Walk, device: DeviceSpec, arithmetic_share: float = MEASURED.tensor_core_arithmetic
+    shape: Shape, walk: Walk, device: DeviceSpec, slots: Mapping[str, float] = MEASURED.tensor_core_slots
 ) -> float:
     """Without the launch: the issue slots of the busiest multiprocessor and the bytes of both images, overlapped.
 
-    ``arithmetic_share``: measured time of the arithmetic over its issue slots; benchmarks/fit_direct.py fits it.
+    ``slots``: the fitted constants of measured_h200.json; benchmarks/fit_direct.py fits them.
     """
     p = shape.problem
-    products = p.filter[0] * walk.pairs * max(1, shape.group_in // 2) * -(-_chunks(shape) // 2)
-    # A gathered row meets each filter row once, however many output rows a step has.
-    instructions = 4 * products + shape.out_rows * (25 * walk.pairs + 60 / walk.lines)
     parts = -(-shape.columns // (walk.tiles * TILE))
     blocks = p.n * parts * -(-shape.rows // walk.rows) * -(-shape.channels_out // walk.channels)
     per_sm = -(-blocks // device.sm_count)
-    slots = per_sm * walk.warps * (walk.rows + shape.extra) * instructions
     issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of a multiprocessor
     share = issue_share(min(walk.blocks, per_sm) * walk.warps, walk.warps)
-    arithmetic = arithmetic_share * slots / (issue * share)
+    arithmetic = per_sm * walk.warps * _slots(shape, walk, slots) / (issue * share)
     pixels_in = shape.rows * shape.in_rows * shape.step_w(TILE) / TILE
-    moved = pixels_in * shape.in_bytes + shape.rows * shape.out_rows * shape.out_bytes
+    read = pixels_in * shape.in_bytes * whole_sectors(walk.channels * shape.in_bytes)
+    moved = read + shape.rows * shape.out_rows * shape.out_bytes
     memory = (p.n * shape.columns * shape.channels_out * moved + shape.others) / (device.bandwidth * COPY_SHARE)
     return overlapped(arithmetic, memory)
 

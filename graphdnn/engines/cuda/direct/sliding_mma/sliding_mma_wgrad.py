@@ -5,6 +5,7 @@ The kernel is direct_sliding_mma_wgrad.cu. An MMA computes 8 by 8 channels, and 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from graphdnn.device.multiprocessor import RESERVED
@@ -20,7 +21,8 @@ from graphdnn.engines.cuda.direct.direct_fields import image_fields
 from graphdnn.engines.cuda.direct.direct_shape import Shape
 from graphdnn.engines.cuda.direct.measured_tiles import MEASURED, class_of
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Wishes, padded_bytes, parts_of
-from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import COPY_SHARE, issue_share, overlapped
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import COPY_SHARE, issue_share, overlapped, whole_sectors
+from graphdnn.engines.cuda.direct.sliding_mma.shared_wavefronts import wavefronts
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter
@@ -30,8 +32,6 @@ _CHANNELS = 8  # of a warp
 _SUMS = 130  # registers of a lane
 _MOST_WARPS = 24
 _MOST_TURNS = 32  # pieces of a turn that a thread copies
-_NARROW = 2 * DEPTH  # columns at which depthwise ones do not beat multiply-adds: 28 and 14 are 5 to 14 % slower
-_FILLED = 0.7  # of the columns of products: below, multiply-adds are faster
 SLICES = 8  # warps that add the parts of one tap
 
 
@@ -69,17 +69,6 @@ def serves(op: FusedOp, shape: Shape) -> bool:
         and _CHANNELS % shape.group_in == 0
         and shape.in_piece == shape.out_piece == 16
         and 4 * shape.problem.filter[0] * _shifts(shape) <= _SUMS
-    )
-
-
-def is_faster(shape: Shape) -> bool:
-    """Whether it was measured to beat multiply-adds for the class, and the image's columns fill a block's products."""
-    columns = shape.columns + 1
-    narrow = shape.group_in == 1 and columns <= _NARROW
-    return (
-        class_of(shape) in MEASURED.tensor_core_wgrad
-        and not narrow
-        and columns >= _FILLED * -(-columns // DEPTH) * DEPTH
     )
 
 
@@ -156,28 +145,43 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     return Walk(warps, across, lines, rows, stages, resident)
 
 
+def _slots(shape: Shape, walk: Walk, slots: Mapping[str, float]) -> float:
+    """Issue slots of a warp for one step of its walk."""
+    p, shifts, rows_in = shape.problem, _shifts(shape), min(shape.problem.stride[0], shape.problem.filter[0])
+    pixel = 2 * (walk.channels + (0 if walk.warps % 2 else 8))
+    # ldmatrix reads 8 rows of 16 bytes for each of its 4 matrices.
+    gradient, image = (
+        4 * wavefronts(tuple(row * distance * pixel for row in range(8)), 16) for distance in (1, p.stride[1])
+    )
+    loads = gradient + -(-shifts // 2) * rows_in * image
+    moves = 4 * (shape.window - 1)
+    return (
+        p.filter[0] * shifts * slots["product"] + loads * slots["wavefront"] + moves + slots["iteration"] / walk.lines
+    )
+
+
 def seconds(
-    shape: Shape, walk: Walk, device: DeviceSpec, arithmetic_share: float = MEASURED.tensor_core_wgrad_arithmetic
+    shape: Shape, walk: Walk, device: DeviceSpec, slots: Mapping[str, float] = MEASURED.tensor_core_wgrad_slots
 ) -> float:
     """Without the launches: the issue slots of the busiest multiprocessor and the bytes of both images, overlapped.
 
-    ``arithmetic_share``: measured time of the arithmetic over its issue slots; benchmarks/fit_direct.py fits it.
+    ``slots``: the fitted constants of measured_h200.json; benchmarks/fit_direct.py fits them.
     """
     p = shape.problem
-    instructions = 1.5 * p.filter[0] * _shifts(shape) + 20 + 4 * shape.window + 100 / walk.lines
     channel_blocks = -(-shape.channels_out // walk.channels)
     items = p.n * -(-(shape.columns + 1) // (DEPTH * walk.across)) * -(-shape.rows // walk.rows)
     parts = parts_of(items, channel_blocks, walk.blocks, device.sm_count)
     per_sm = -(-parts * channel_blocks // device.sm_count)
     warps = walk.warps * walk.across
-    slots = per_sm * warps * -(-items // parts) * (walk.rows + shape.extra) * instructions
+    steps = per_sm * warps * -(-items // parts) * (walk.rows + shape.extra)
     issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of a multiprocessor
     share = issue_share(min(walk.blocks, per_sm) * warps, warps)
     pixels_in = shape.rows * shape.columns * p.stride[0] * p.stride[1]
     images = p.n * shape.channels_out * (pixels_in * shape.in_bytes + shape.rows * shape.columns * shape.out_bytes)
     partial = 8.0 * parts * p.taps * shape.group_in * shape.channels_out  # written, and read by the sum
-    memory = (images + partial) / (device.bandwidth * COPY_SHARE)
-    return overlapped(arithmetic_share * slots / (issue * share), memory)
+    read = images * whole_sectors(_CHANNELS * walk.warps * shape.in_bytes)
+    memory = (read + partial) / (device.bandwidth * COPY_SHARE)
+    return overlapped(steps * _slots(shape, walk, slots) / (issue * share), memory)
 
 
 def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequence, walk: Walk) -> DeviceKernel:
