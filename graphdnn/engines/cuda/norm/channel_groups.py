@@ -39,7 +39,7 @@ _APART_LAUNCHES, _APART_AGAIN = {1: 5e-6, 2: 14e-6}, {1: 1.0, 2: 1.5}
 
 
 @dataclass(frozen=True, slots=True)
-class _Lines:
+class _SegmentLayout:
     """How rows lie in segments, and the index space of per-row functions."""
 
     rows: Rows
@@ -84,13 +84,13 @@ def _pace(table: Sequence[tuple[int, float]], line_bytes: int) -> float:
     return next(pace for least, pace in table if line_bytes >= least)
 
 
-def groups_of(
+def choose_group_tile(
     operands: Operands, stored: Sequence[TensorSpec], kept: Sequence[TensorSpec], device: DeviceSpec
 ) -> Planes | None:
     """``stored``: tensors accessed in vectors; ``kept``: the tensors that a CTA caches. None if rows are better read
     alone.
     """
-    lines = _lines(operands, stored, len(kept))
+    lines = _segment_layout(operands, stored, len(kept))
     if lines is None:
         return None
     offers = [*_offers(lines, operands.bytes, kept, device), *_divided(lines, operands.bytes, kept, device)]
@@ -98,7 +98,7 @@ def groups_of(
     return best if seconds < lines.apart(device) else None
 
 
-def _lines(operands: Operands, stored: Sequence[TensorSpec], tensors: int) -> _Lines | None:
+def _segment_layout(operands: Operands, stored: Sequence[TensorSpec], tensors: int) -> _SegmentLayout | None:
     anchor, x = operands.anchor, operands.anchor.x
     extents, axes = x.extents, [a for a in range(2, x.rank) if x.extents[a] != 1]
     is_rows = set(anchor.axes) >= set(axes) and not {0, 1} & set(anchor.axes)
@@ -120,11 +120,11 @@ def _lines(operands: Operands, stored: Sequence[TensorSpec], tensors: int) -> _L
     space = IndexSpace(extents, (image, line[0], pixels[0]))
     width = min(width_for(space, stored, 1), _MOST_WIDTH)
     rows = Rows(space, 2, False, width, ELEMENTS[x.data_type].bytes)
-    return _Lines(rows, IndexSpace(places, (image, Axis(extents[1], 1), element[0])), tensors)
+    return _SegmentLayout(rows, IndexSpace(places, (image, Axis(extents[1], 1), element[0])), tensors)
 
 
 def _offers(
-    lines: _Lines, compute_bytes: int, kept: Sequence[TensorSpec], device: DeviceSpec
+    lines: _SegmentLayout, compute_bytes: int, kept: Sequence[TensorSpec], device: DeviceSpec
 ) -> Iterator[tuple[float, Planes]]:
     """CTAs that cache the elements they read, with their predicted seconds."""
     rows, width, channels = lines.rows, lines.rows.width, lines.least
@@ -149,7 +149,7 @@ def _offers(
 
 
 def _divided(
-    lines: _Lines, compute_bytes: int, kept: Sequence[TensorSpec], device: DeviceSpec
+    lines: _SegmentLayout, compute_bytes: int, kept: Sequence[TensorSpec], device: DeviceSpec
 ) -> Iterator[tuple[float, Planes]]:
     """CTAs whose partial sums further launches combine; nothing if a group is longer than a CTA's segment."""
     width, least = lines.rows.width, lines.least
@@ -169,7 +169,7 @@ def _divided(
 
 
 def _planes(
-    lines: _Lines,
+    lines: _SegmentLayout,
     channels: int,
     packs: int,
     shared: int,

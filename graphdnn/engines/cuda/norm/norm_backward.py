@@ -21,14 +21,14 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
-from graphdnn.engines.cuda.norm.channel_groups import groups_of
+from graphdnn.engines.cuda.norm.channel_groups import choose_group_tile
 from graphdnn.engines.cuda.norm.channel_planes import Planes, are_channels, planes_of
 from graphdnn.engines.cuda.norm.norm_backward_functions import Functions
 from graphdnn.engines.cuda.norm.norm_forward import Forward
 from graphdnn.engines.cuda.norm.norm_forward_functions import Known
 from graphdnn.engines.cuda.norm.norm_operands import Operands, direction, of_rows, place
-from graphdnn.engines.cuda.norm.persistent import Residence
-from graphdnn.engines.cuda.norm.persistent_rows import resident
+from graphdnn.engines.cuda.norm.persistent import PersistentTile
+from graphdnn.engines.cuda.norm.persistent_rows import choose_persistent_tile
 from graphdnn.engines.cuda.norm.row_gradient import RowGradient, row_gradient_of
 from graphdnn.engines.cuda.reduction.reduction_kernels import Fold, generate_fold
 from graphdnn.engines.cuda.reduction.row_threads import Rows, Tile, divided, held, rows_of, rows_text
@@ -96,10 +96,10 @@ class _Backward(Functions):
             self.rows, tile = fitting
             self._hold(tile)
             return
-        staying = self.resident(device)
-        if staying is not None:
-            self.rows, residence = staying
-            self._reside(residence)
+        persistent_choice = self.persistent_tile(device)
+        if persistent_choice is not None:
+            self.rows, persistent = persistent_choice
+            self._add_persistent(persistent)
             return
         if not self.parts_parameters:
             place(steps, self.sums)
@@ -173,12 +173,14 @@ class _Backward(Functions):
         blocks = -(-self.rows.row_packs // tile.columns)
         self.steps.add_early(Launch(text, "norm_backward_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
-    def resident(self, device: DeviceSpec) -> tuple[Rows, Residence] | None:
+    def persistent_tile(self, device: DeviceSpec) -> tuple[Rows, PersistentTile] | None:
         """Persistent CTAs, if the kernel needs only the sums of rows."""
         anchor = self.anchor
         if self.is_scaled_along:
             return None
-        return resident(self.rows, self.operands.bytes, [anchor.x, anchor.dy], device, is_plain=self.operands.is_plain)
+        return choose_persistent_tile(
+            self.rows, self.operands.bytes, [anchor.x, anchor.dy], device, is_plain=self.operands.is_plain
+        )
 
     def row_gradient(self, device: DeviceSpec) -> RowGradient | None:
         """CTAs that loop over rows, if each element of a row has its own scale."""
@@ -214,7 +216,7 @@ class _Backward(Functions):
         stored = [*operands.read, *(t for t in operands.epilogue() if not (t.is_by_value or t.is_constant))]
         kept = [anchor.x, anchor.dy]
         if not are_channels(anchor):
-            return groups_of(operands, stored, kept, device)
+            return choose_group_tile(operands, stored, kept, device)
         if self.is_scaled_along or not self.owns_parameters:
             return None
         return planes_of(operands, stored, kept, device)
@@ -247,7 +249,7 @@ class _Backward(Functions):
         constants: dict[str, bool | str] = {"CENTERED": True, "PAST_L1": True, "Compute": compute}
         planes.launch(self.steps, name, parameters, functions, "channel_planes_backward.cuh", constants)
 
-    def _reside(self, residence: Residence) -> None:
+    def _add_persistent(self, persistent: PersistentTile) -> None:
         parameters = Parameters(self.steps.workspace_offsets)
         functions = [
             *rows_text(),
@@ -258,14 +260,14 @@ class _Backward(Functions):
             *self.loads(parameters, is_stored=True),
             file_text("norm_backward_cache.cuh"),
         ]
-        name = f"norm_backward__{self.rows.text()}_{residence.text()}__{self.steps.op.name}"
+        name = f"norm_backward__{self.rows.text()}_{persistent.text()}__{self.steps.op.name}"
         constants: dict[str, bool | str] = {
             "CENTERED": self.operands.centered,
             "Compute": self.operands.compute,
             "PAST_L1": True,  # faster as measured; the forward kernel becomes slower by as much
         }
         direction = "norm_persistent_backward.cuh"
-        residence.launch(self.steps, name, self.rows, parameters, functions, direction, constants)
+        persistent.launch(self.steps, name, self.rows, parameters, functions, direction, constants)
 
     def _text(
         self,
@@ -307,9 +309,9 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     layout = backward.row_gradient(task.device)
     if layout is not None:
         is_held, passes, launches = True, 2 * layout.partial_bytes / reads, 2
-    staying = None if is_held else backward.resident(task.device)
-    if staying is not None:
-        passes, launches = staying[1].read_twice / reads, 2
+    persistent_choice = None if is_held else backward.persistent_tile(task.device)
+    if persistent_choice is not None:
+        passes, launches = persistent_choice[1].read_twice / reads, 2
     if backward.parts_parameters:
         launches += 1
     if anchor.inv_variance is None:

@@ -18,12 +18,12 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import file_text, kernel_text
-from graphdnn.engines.cuda.norm.channel_groups import groups_of
+from graphdnn.engines.cuda.norm.channel_groups import choose_group_tile
 from graphdnn.engines.cuda.norm.channel_planes import Planes, are_channels, planes_of
 from graphdnn.engines.cuda.norm.norm_forward_functions import Functions, Known
 from graphdnn.engines.cuda.norm.norm_operands import Operands, direction, of_rows, place
-from graphdnn.engines.cuda.norm.persistent import Residence
-from graphdnn.engines.cuda.norm.persistent_rows import resident
+from graphdnn.engines.cuda.norm.persistent import PersistentTile
+from graphdnn.engines.cuda.norm.persistent_rows import choose_persistent_tile
 from graphdnn.engines.cuda.pointwise.pointwise import Chain
 from graphdnn.engines.cuda.reduction.row_threads import Division, Rows, Tile, divided, held, rows_of
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
@@ -56,10 +56,10 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         rows, tile = fitting
         Forward(steps, operands, rows, (None, None)).hold(tile)
         return steps.kernel(_name(op, rows, tile.text()))
-    staying = resident(rows, operands.bytes, [anchor.x], device, is_plain=operands.is_plain)
-    if staying is not None:
-        rows, placed = staying
-        Forward(steps, operands, rows, (None, None)).reside(placed)
+    persistent_choice = choose_persistent_tile(rows, operands.bytes, [anchor.x], device, is_plain=operands.is_plain)
+    if persistent_choice is not None:
+        rows, placed = persistent_choice
+        Forward(steps, operands, rows, (None, None)).add_persistent(placed)
         return steps.kernel(_name(op, rows, placed.text()))
     known = _known(op)
     place(steps, known)
@@ -129,7 +129,7 @@ def _planes(op: FusedOp, device: DeviceSpec) -> Planes | None:
     beside = [t for t in operands.epilogue() if not (t.is_by_value or t.is_constant)]
     stored, kept = [*operands.read, *beside], [anchor.x]
     if not are_channels(anchor):
-        return groups_of(operands, stored, kept, device)
+        return choose_group_tile(operands, stored, kept, device)
     if not all(_rows(op).is_of_row(t) for t in (anchor.scale, anchor.bias) if t is not None):
         return None
     return planes_of(operands, stored, kept, device)
@@ -209,7 +209,7 @@ class Forward(Functions):
         blocks = -(-self.rows.row_packs // tile.columns)
         self.steps.add_early(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
-    def reside(self, residence: Residence) -> None:
+    def add_persistent(self, persistent: PersistentTile) -> None:
         """One pass, by persistent CTAs that wait for each other."""
         steps, rows, operands = self.steps, self.rows, self.operands
         parameters = Parameters(steps.workspace_offsets)
@@ -219,7 +219,7 @@ class Forward(Functions):
             *self.epsilon(parameters),
             *self.application(parameters, is_streamed=True),
         ]
-        name = _name(steps.op, rows, residence.text())
+        name = _name(steps.op, rows, persistent.text())
         scale = operands.anchor.scale
         constants: dict[str, bool | str] = {
             "CENTERED": operands.centered,
@@ -227,7 +227,7 @@ class Forward(Functions):
             "PAST_L1": False,
             "Compute": operands.compute,
         }
-        residence.launch(steps, name, rows, parameters, functions, "norm_persistent_forward.cuh", constants)
+        persistent.launch(steps, name, rows, parameters, functions, "norm_persistent_forward.cuh", constants)
 
     def lie_in_planes(self, planes: Planes) -> None:
         """CTAs with adjacent channels."""
@@ -295,9 +295,11 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
         return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)
     if planes is not None or held(rows, operands.bytes) is not None:
         return memory_cost(task)
-    staying = resident(rows, operands.bytes, [anchor.x], task.device, is_plain=operands.is_plain)
-    if staying is not None:
-        return memory_cost(task, staying[1].read_twice, launches=2)
+    persistent_choice = choose_persistent_tile(
+        rows, operands.bytes, [anchor.x], task.device, is_plain=operands.is_plain
+    )
+    if persistent_choice is not None:
+        return memory_cost(task, persistent_choice[1].read_twice, launches=2)
     return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)
 
 

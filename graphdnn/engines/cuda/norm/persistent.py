@@ -85,7 +85,7 @@ def take_text(program: Program, names: Sequence[str], *, is_fetched: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Residence:
+class PersistentTile:
     """``splits`` CTAs share a tile of rows, and the device serves ``at_once`` of the ``tiles`` at the same time. A
     thread reads ``early`` vectors and ``groups`` of the tile's steps. The early vectors and the last two groups stay in
     its registers, and ``kept`` vectors in shared memory.

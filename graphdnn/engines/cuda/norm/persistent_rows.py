@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.norm.persistent import Residence, pack_sizes, stored_bytes
+from graphdnn.engines.cuda.norm.persistent import PersistentTile, pack_sizes, stored_bytes
 from graphdnn.engines.cuda.reduction.row_threads import Rows, Tile, power_above
 from graphdnn.tensors import TensorSpec
 
@@ -35,18 +35,18 @@ _BETWEEN_ROUNDS = 4e-6  # seconds
 _LOOP = 32  # bytes of a thread's registers that the loop over rounds takes
 
 
-def resident(
+def choose_persistent_tile(
     rows: Rows, compute_bytes: int, kept_operands: Sequence[TensorSpec], device: DeviceSpec, *, is_plain: bool
-) -> tuple[Rows, Residence] | None:
+) -> tuple[Rows, PersistentTile] | None:
     """``is_plain``: nothing is fused. None if such CTAs would not fill the device."""
     if not rows.along:
         rows = rows.narrowed(_ROW_WIDTH // compute_bytes)
     packs = pack_sizes(rows.width, kept_operands)
     room = _room(rows, len(packs), device) if is_plain else (_IN_FLIGHT, 0)
-    best: tuple[float, Residence] | None = None
+    best: tuple[float, PersistentTile] | None = None
     for columns in _columns(rows):
         for at_once in _at_once(-(-rows.row_packs // columns), device.sm_count):
-            candidate = _residence(rows, compute_bytes, packs, room, columns, at_once, device)
+            candidate = _persistent_tile(rows, compute_bytes, packs, room, columns, at_once, device)
             if candidate is None:
                 continue
             best = candidate if best is None or candidate[0] < best[0] else best
@@ -70,7 +70,7 @@ def _at_once(tiles: int, sm_count: int) -> list[int]:
     return list(dict.fromkeys(-(-tiles // (least * times)) for times in _TIMES if least * times <= tiles))
 
 
-def _residence(
+def _persistent_tile(
     rows: Rows,
     compute_bytes: int,
     packs: Sequence[int],
@@ -78,7 +78,7 @@ def _residence(
     columns: int,
     at_once: int,
     device: DeviceSpec,
-) -> tuple[float, Residence] | None:
+) -> tuple[float, PersistentTile] | None:
     """The division, with its predicted seconds."""
     in_flight, early_bytes = room
     pack_bytes = stored_bytes(packs)
@@ -105,7 +105,7 @@ def _residence(
     round_bytes = tile.threads * sum(packs)
     kept = min((groups - 2) * tile.steps, (device.shared_memory - _SYSTEM - joined) // round_bytes)
     again = ((groups - 2) * tile.steps - kept) * round_bytes * at_once * splits  # bytes that a round reads again
-    residence = Residence(
+    persistent = PersistentTile(
         tile=tile,
         tiles=tiles,
         at_once=at_once,
@@ -119,8 +119,8 @@ def _residence(
     )
     line = 1.0 if rows.along else _OF_LINE.get(columns * rows.width * rows.main_bytes, 1.0)
     vain = (early + groups * tile.steps) / count - 1  # redundant loads
-    memory = elements * (sum(packs) * (1 + _VAIN * vain) + packs[0]) / (line * share) + residence.read_twice
-    return memory / device.bandwidth + rounds * (again / (_CACHE * device.bandwidth) + _BETWEEN_ROUNDS), residence
+    memory = elements * (sum(packs) * (1 + _VAIN * vain) + packs[0]) / (line * share) + persistent.read_twice
+    return memory / device.bandwidth + rounds * (again / (_CACHE * device.bandwidth) + _BETWEEN_ROUNDS), persistent
 
 
 def _steps(count: int, most: int) -> int:

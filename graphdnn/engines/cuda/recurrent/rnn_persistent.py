@@ -202,7 +202,7 @@ def _outputs(network: Network, op: RnnForward, layer: int) -> Values | None:
 # Needs of the engines.
 
 
-def resident_needs(
+def persistent_needs(
     engine: str, tag: str, data: tuple[str, ...], ways: Callable[[RnnSpec], list[Shape]], handed: str
 ) -> tuple[Constraint, ...]:
     """The needs of both persistent engines: 16-bit data, and CTAs that fit at the same time.
@@ -252,7 +252,7 @@ ENGINE = cuda_engine(
     id=73,
     name=_ID,
     summary="recurrent networks of 16-bit data on tensor cores; matrices in registers, states pass from block to block",
-    needs=resident_needs(_ID, RnnForward.tag, ("x", "w", "y", "hx"), shapes, "states"),
+    needs=persistent_needs(_ID, RnnForward.tag, ("x", "w", "y", "hx"), shapes, "states"),
     cost=lambda task, knobs: waiting_cost(task, _STEP, DataType.HALF),
     generate=lambda op, device, knobs: generate(op, device),
     numerical_notes=(NumericalNote.TENSOR_CORE,),

@@ -16,7 +16,15 @@ from graphdnn.engines.cuda.recurrent.rnn_backward import add_entering
 from graphdnn.engines.cuda.recurrent.rnn_matmuls import Products
 from graphdnn.engines.cuda.recurrent.rnn_network import Network, Values, rows_of
 from graphdnn.engines.cuda.recurrent.rnn_operands import gradients, storage
-from graphdnn.engines.cuda.recurrent.rnn_persistent import FILES, GROWTH, THREADS, Shape, fill, fitting, resident_needs
+from graphdnn.engines.cuda.recurrent.rnn_persistent import (
+    FILES,
+    GROWTH,
+    THREADS,
+    Shape,
+    fill,
+    fitting,
+    persistent_needs,
+)
 from graphdnn.engines.cuda.recurrent.rnn_requirements import waiting_cost
 from graphdnn.enums import DataType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
@@ -88,7 +96,7 @@ ENGINE = cuda_engine(
     id=74,
     name=_ID,
     summary="gradients of recurrent networks of 16-bit data on tensor cores, handed from block to block in 16 bits",
-    needs=resident_needs(_ID, RnnBackwardData.tag, ("w", "y"), shapes, "gradients"),
+    needs=persistent_needs(_ID, RnnBackwardData.tag, ("w", "y"), shapes, "gradients"),
     cost=lambda task, knobs: waiting_cost(task, _STEP, DataType.HALF),
     generate=lambda op, device, knobs: generate(op, device),
     numerical_notes=(NumericalNote.TENSOR_CORE,),

@@ -26,7 +26,7 @@ from graphdnn.tensors import TensorSpec
 _AVERAGES = (ResampleMode.AVGPOOL_INCLUDE_PADDING, ResampleMode.AVGPOOL_EXCLUDE_PADDING)
 
 
-def forward_of_planes(op: FusedOp, device: DeviceSpec) -> DeviceKernel | None:
+def global_average_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel | None:
     """None if windows are smaller than planes, or if previous contents of the output are added."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
@@ -38,7 +38,7 @@ def forward_of_planes(op: FusedOp, device: DeviceSpec) -> DeviceKernel | None:
     )
 
 
-def backward_of_planes(op: FusedOp, device: DeviceSpec) -> DeviceKernel | None:
+def global_average_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel | None:
     """None if windows are smaller than planes, or if previous contents of the output are added."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)

@@ -47,7 +47,7 @@ class Moving:
         return self.before > 0 or self.last_start + self.window > self.x.size
 
     @property
-    def is_served(self) -> bool:
+    def is_supported(self) -> bool:
         """Whether the window is small, and every window contains an element of x."""
         small = self.window <= _LARGEST_WINDOW and self.stride <= _LARGEST_STRIDE
         return small and self.before < self.window and self.last_start < self.x.size
@@ -126,7 +126,7 @@ def _moving(spec: ResampleSpec, x: tuple[int, ...], y: tuple[int, ...]) -> list[
         for i, (window, stride, pre) in enumerate(known, 2)
         if not window == stride == 1 or x[i] != y[i]
     ]
-    return moving if len(moving) <= _MOST_AXES and all(axis.is_served for axis in moving) else None
+    return moving if len(moving) <= _MOST_AXES and all(axis.is_supported for axis in moving) else None
 
 
 def pool_of(

@@ -130,7 +130,7 @@ class PoolBackward:
         return self.span if beyond >= self.span else self.left + self.middle if beyond >= self.left + self.middle else 0
 
 
-def is_served(anchor: ResampleBackward) -> bool:
+def is_supported(anchor: ResampleBackward) -> bool:
     """False if windows are large or move along three axes, or if averages read clamped edges."""
     is_plain = _is_maximum(anchor) or not reads_edges(anchor.spec)
     return is_plain and has_windows(anchor.spec, anchor.dx.extents, anchor.dy.extents)
@@ -153,7 +153,7 @@ def pool_backward_of(op: FusedOp, written: Sequence[TensorSpec], device: DeviceS
     """None if windows are large or move along three axes, or if the order of their elements is not the memory order."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
-    if anchor.index is not None or not is_served(anchor):
+    if anchor.index is not None or not is_supported(anchor):
         return None
     dx, dy, is_maximum = anchor.dx, anchor.dy, _is_maximum(anchor)
     main = next((t for t in (dx, *reversed(written)) if not t.is_virtual and t.extents == dx.extents), dx)
@@ -201,36 +201,36 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: Device
     return _with_turns(PoolBackward(pool, tile), most, device) if overlaps and source else tile
 
 
-def _fitting(how: PoolBackward, words: int) -> PoolBackward:
+def _fitting(windows: PoolBackward, words: int) -> PoolBackward:
     """As many columns and CTAs as the registers allow."""
-    while how.tile.columns > 1 and how.registers(words) > _MOST_REGISTERS:
-        how = PoolBackward(how.pool, replace(how.tile, columns=how.tile.columns // 2))
-    blocks = max(1, _REGISTERS_PER_SM // (pool_constants.THREADS * how.registers(words)))
-    return PoolBackward(how.pool, replace(how.tile, blocks=min(blocks, _MOST_BLOCKS)))
+    while windows.tile.columns > 1 and windows.registers(words) > _MOST_REGISTERS:
+        windows = PoolBackward(windows.pool, replace(windows.tile, columns=windows.tile.columns // 2))
+    blocks = max(1, _REGISTERS_PER_SM // (pool_constants.THREADS * windows.registers(words)))
+    return PoolBackward(windows.pool, replace(windows.tile, blocks=min(blocks, _MOST_BLOCKS)))
 
 
-def _with_turns(how: PoolBackward, most: int, device: DeviceSpec) -> Tile:
+def _with_turns(windows: PoolBackward, most: int, device: DeviceSpec) -> Tile:
     """Turns for overlapping maxima: many, because each thread repeats the first rows of another one, but at most
     ``most``. Registers rotate through the rows with a period of ``back`` + 1 turns, so turns are a multiple of it.
     """
-    round_ = how.back + 1
-    of_rounds = range(2 * round_ - how.back, most + 1, round_)
-    by_turns = (PoolBackward(how.pool, replace(how.tile, turns=turns)) for turns in of_rounds)
+    round_ = windows.back + 1
+    of_rounds = range(2 * round_ - windows.back, most + 1, round_)
+    by_turns = (PoolBackward(windows.pool, replace(windows.tile, turns=turns)) for turns in of_rounds)
     fitting = (one for one in by_turns if prod(one.steps) >= _THREADS_PER_SM * device.sm_count)
 
     def rows(one: PoolBackward) -> int:
         return -(-one.strides // one.tile.turns) * (one.tile.turns + one.back + _BEGINS)
 
     best = min(fitting, key=rows, default=None)
-    return replace(how.tile, turns=1) if best is None else best.tile
+    return replace(windows.tile, turns=1) if best is None else best.tile
 
 
 def _spaces(anchor: ResampleBackward, pool: Pool) -> tuple[IndexSpace, IndexSpace]:
     return pool.space(anchor.dx.extents, is_input=True), pool.space(anchor.dy.extents, is_input=False)
 
 
-def generate_pool_backward(op: FusedOp, steps: LaunchSequence, how: PoolBackward) -> DeviceKernel:
-    anchor, pool, tile = op.anchor, how.pool, how.tile
+def generate_pool_backward(op: FusedOp, steps: LaunchSequence, windows: PoolBackward) -> DeviceKernel:
+    anchor, pool, tile = op.anchor, windows.pool, windows.tile
     assert isinstance(anchor, ResampleBackward)
     row, column = pool.row, pool.column
     parameters = Parameters(steps.workspace_offsets)
@@ -253,7 +253,7 @@ def generate_pool_backward(op: FusedOp, steps: LaunchSequence, how: PoolBackward
     body = Program(op, parameters, x_space, "d", width=written)
     steps.finish(body, "acc", compute)
     functions.append(body.function("epilogue", f"const {compute} (&acc)[{written}]"))
-    pool_constants.add_sizes(parameters, pool, how.steps)
+    pool_constants.add_sizes(parameters, pool, windows.steps)
     window = f"{row.window}x{column.window}_v{tile.pack}_{tile.turns}x{tile.columns}"
     name = f"resample_{anchor.spec.mode.name.lower()}_bwd__pool_{window}__{op.name}"
     text = kernel_text(
@@ -262,16 +262,16 @@ def generate_pool_backward(op: FusedOp, steps: LaunchSequence, how: PoolBackward
         parameters=parameters.text,
         functions=functions,
         constants={
-            **pool_constants.constants(anchor.spec, pool, tile, how.steps, anchor.compute_type),
-            "LEFT": how.left,
-            "BEFORE_OWN": how.before,
-            "BESIDE": how.before + how.behind,
-            "BACK": how.back,
-            "CHECKED_FROM": how.checked_from,
-            "X_WHOLE": how.ends_whole,
-            "Y_WHOLE": how.ends_whole and column.x.size == column.y.size * column.stride,
+            **pool_constants.constants(anchor.spec, pool, tile, windows.steps, anchor.compute_type),
+            "LEFT": windows.left,
+            "BEFORE_OWN": windows.before,
+            "BESIDE": windows.before + windows.behind,
+            "BACK": windows.back,
+            "CHECKED_FROM": windows.checked_from,
+            "X_WHOLE": windows.ends_whole,
+            "Y_WHOLE": windows.ends_whole and column.x.size == column.y.size * column.stride,
             "ZEROS": anchor.spec.padding_mode is PaddingMode.ZERO_PAD,
-            "CHECK_ROWS": how.checks_rows,
+            "CHECK_ROWS": windows.checks_rows,
             "SHARE": False,
             "EXACT": ELEMENTS[anchor.dx.data_type].kind != "float",
             "TURNS": tile.turns,
@@ -279,6 +279,6 @@ def generate_pool_backward(op: FusedOp, steps: LaunchSequence, how: PoolBackward
             "DX_PACK": tile.dx_pack,
         },
     )
-    blocks = -(-prod(how.steps) // pool_constants.THREADS)
+    blocks = -(-prod(windows.steps) // pool_constants.THREADS)
     steps.add_early(Launch(text, "resample_pool_backward", (blocks, 1, 1), pool_constants.THREADS, parameters.pack()))
     return steps.kernel(name)

@@ -36,7 +36,7 @@ _MOST_VALUES = 64  # of a thread
 
 
 @dataclass(frozen=True, slots=True)
-class WindowsApart:
+class DisjointWindows:
     """``width`` windows of a thread, with accesses of ``x_width`` elements."""
 
     x_space: IndexSpace
@@ -48,7 +48,7 @@ class WindowsApart:
     is_whole: bool  # windows cover all of x
 
 
-def are_apart(anchor: ResampleForward | ResampleBackward) -> bool:
+def are_disjoint(anchor: ResampleForward | ResampleBackward) -> bool:
     """Whether windows are small and adjacent, and none extends beyond x."""
     spec, x, y = anchor.spec, anchor.full.extents[2:], anchor.pooled.extents[2:]
     return (
@@ -61,11 +61,11 @@ def are_apart(anchor: ResampleForward | ResampleBackward) -> bool:
     )
 
 
-def windows_apart_of(
+def disjoint_windows(
     anchor: ResampleForward | ResampleBackward, of_x: Sequence[TensorSpec], of_y: Sequence[TensorSpec]
-) -> WindowsApart | None:
+) -> DisjointWindows | None:
     """``of_x``, ``of_y``: tensors that are accessed in vectors in the layouts of x and y."""
-    if not are_apart(anchor):
+    if not are_disjoint(anchor):
         return None
     channels_last = is_channels_last(anchor.full)
     x_space, y_space = (resample_space(t, channels_last) for t in (anchor.full, anchor.pooled))
@@ -84,7 +84,7 @@ def windows_apart_of(
     if width > 1 and (sizes[-1] % width or (not channels_last and x_space.sizes[-1] % windows[2])):
         return None
     sizes[-1] //= width
-    return WindowsApart(x_space, y_space, not channels_last, width, x_width, tuple(sizes), is_whole)
+    return DisjointWindows(x_space, y_space, not channels_last, width, x_width, tuple(sizes), is_whole)
 
 
 def _width(x_width: int, y_width: int, apart: int, taps: int) -> int:
@@ -96,7 +96,7 @@ def _width(x_width: int, y_width: int, apart: int, taps: int) -> int:
     return width
 
 
-def generate_windows_apart(op: FusedOp, steps: LaunchSequence, how: WindowsApart) -> DeviceKernel:
+def generate_pool_disjoint_backward(op: FusedOp, steps: LaunchSequence, windows: DisjointWindows) -> DeviceKernel:
     """The kernel of the gradient."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
@@ -104,61 +104,61 @@ def generate_windows_apart(op: FusedOp, steps: LaunchSequence, how: WindowsApart
     compute = COMPUTE_TYPE[anchor.compute_type]
     functions = []
     if anchor.spec.mode is ResampleMode.MAXPOOL and anchor.x is not None:
-        source = Program(op, parameters, how.x_space, "x", width=how.x_width)
+        source = Program(op, parameters, windows.x_space, "x", width=windows.x_width)
         source.result("value", anchor.x, compute)
-        functions.append(source.function("prologue", f"{compute} (&value)[{how.x_width}]"))
-    gradient = Program(op, parameters, how.y_space, "y", width=how.width)
+        functions.append(source.function("prologue", f"{compute} (&value)[{windows.x_width}]"))
+    gradient = Program(op, parameters, windows.y_space, "y", width=windows.width)
     gradient.apply(op.prologue)
     gradient.result("value", anchor.dy, compute)
-    functions.append(gradient.function("gradient", f"{compute} (&value)[{how.width}]"))
-    body = Program(op, parameters, how.x_space, "d", width=how.x_width)
+    functions.append(gradient.function("gradient", f"{compute} (&value)[{windows.width}]"))
+    body = Program(op, parameters, windows.x_space, "d", width=windows.x_width)
     steps.finish(body, "acc", compute)
-    functions.append(body.function("epilogue", f"const {compute} (&acc)[{how.x_width}]"))
-    steps.add_early(_launch(op, parameters, functions, how, "pool_disjoint_backward", {"WHOLE": how.is_whole}))
-    return steps.kernel(_name(op, how, "_bwd"))
+    functions.append(body.function("epilogue", f"const {compute} (&acc)[{windows.x_width}]"))
+    steps.add_early(_launch(op, parameters, functions, windows, "pool_disjoint_backward", {"WHOLE": windows.is_whole}))
+    return steps.kernel(_name(op, windows, "_bwd"))
 
 
-def generate_pooling_apart(
-    op: FusedOp, steps: LaunchSequence, how: WindowsApart, parameters: Parameters, functions: Sequence[str]
+def generate_pool_disjoint(
+    op: FusedOp, steps: LaunchSequence, windows: DisjointWindows, parameters: Parameters, functions: Sequence[str]
 ) -> DeviceKernel:
     """The kernel of the forward direction. ``functions``: the reads of x and the stores of y."""
-    steps.add_early(_launch(op, parameters, functions, how, "pool_disjoint", {}))
-    return steps.kernel(_name(op, how, ""))
+    steps.add_early(_launch(op, parameters, functions, windows, "pool_disjoint", {}))
+    return steps.kernel(_name(op, windows, ""))
 
 
-def _name(op: FusedOp, how: WindowsApart, direction: str) -> str:
+def _name(op: FusedOp, windows: DisjointWindows, direction: str) -> str:
     anchor = op.anchor
     assert isinstance(anchor, (ResampleForward, ResampleBackward))
-    return f"resample_{anchor.spec.mode.name.lower()}{direction}__apart_v{how.width}__{op.name}"
+    return f"resample_{anchor.spec.mode.name.lower()}{direction}__apart_v{windows.width}__{op.name}"
 
 
 def _launch(
     op: FusedOp,
     parameters: Parameters,
     functions: Sequence[str],
-    how: WindowsApart,
+    windows: DisjointWindows,
     entry: str,
     constants: Mapping[str, bool],
 ) -> Launch:
     anchor = op.anchor
     assert isinstance(anchor, (ResampleForward, ResampleBackward))
-    count = prod(how.steps)
-    parameters.table({"count": count, "steps": how.steps, "magic": [magic(size) for size in how.steps]})
+    count = prod(windows.steps)
+    parameters.table({"count": count, "steps": windows.steps, "magic": [magic(size) for size in windows.steps]})
     add_geometry(parameters, anchor)
     files = ("pdl.cuh", "resample_axis.cuh", "fast_division.cuh", "resample_coordinates.cuh", "resample_order.cuh")
     text = kernel_text(
-        _name(op, how, "_bwd" if isinstance(anchor, ResampleBackward) else ""),
+        _name(op, windows, "_bwd" if isinstance(anchor, ResampleBackward) else ""),
         [*files, "resample_first.cuh", "pool_disjoint_windows.cuh", f"{entry}.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={
-            **geometry_constants(anchor.spec, not how.along),
+            **geometry_constants(anchor.spec, not windows.along),
             "IS_MAXIMUM": anchor.spec.mode is ResampleMode.MAXPOOL,
             "PROPAGATE": anchor.spec.nan_propagation is NanPropagation.PROPAGATE_NAN,
             "THREADS": _THREADS,
-            "ALONG": how.along,
-            "WIDTH": how.width,
-            "X_WIDTH": how.x_width,
+            "ALONG": windows.along,
+            "WIDTH": windows.width,
+            "X_WIDTH": windows.x_width,
             "Compute": COMPUTE_TYPE[anchor.compute_type],
             "Count": count_type(count),
             **constants,

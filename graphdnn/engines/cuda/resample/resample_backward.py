@@ -20,10 +20,10 @@ from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
-from graphdnn.engines.cuda.resample.global_average import backward_of_planes
+from graphdnn.engines.cuda.resample.global_average import global_average_backward
 from graphdnn.engines.cuda.resample.pool import has_windows
-from graphdnn.engines.cuda.resample.pool_backward import generate_pool_backward, is_served, pool_backward_of
-from graphdnn.engines.cuda.resample.pool_disjoint import are_apart, generate_windows_apart, windows_apart_of
+from graphdnn.engines.cuda.resample.pool_backward import generate_pool_backward, is_supported, pool_backward_of
+from graphdnn.engines.cuda.resample.pool_disjoint import are_disjoint, disjoint_windows, generate_pool_disjoint_backward
 from graphdnn.engines.cuda.resample.resample_axes import (
     add_counts,
     add_geometry,
@@ -47,7 +47,7 @@ _PLACES = (DataType.UINT8, DataType.INT32, DataType.INT64)  # types of a positio
 def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
-    planes = backward_of_planes(op, device)
+    planes = global_average_backward(op, device)
     if planes is not None:
         return planes
     mirrored = _mirrored(anchor)
@@ -58,9 +58,9 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     if pool is not None:
         return generate_pool_backward(op, steps, pool)
     source = [anchor.x] if anchor.spec.mode is ResampleMode.MAXPOOL and anchor.x is not None else []
-    apart = windows_apart_of(anchor, [*source, *steps.epilogue_tensors()], read(op, anchor.dy))
+    apart = disjoint_windows(anchor, [*source, *steps.epilogue_tensors()], read(op, anchor.dy))
     if apart is not None:
-        return generate_windows_apart(op, steps, apart)
+        return generate_pool_disjoint_backward(op, steps, apart)
     index = None
     if anchor.spec.mode is ResampleMode.MAXPOOL:
         index = anchor.index if anchor.index is not None else _found_again(steps, op, anchor, device)
@@ -149,7 +149,7 @@ def _found_again(steps: LaunchSequence, op: FusedOp, anchor: ResampleBackward, d
     return index
 
 
-def _is_found_again(op: Operation) -> bool:
+def _recomputes_maxima(op: Operation) -> bool:
     return isinstance(op, ResampleBackward) and op.spec.mode is ResampleMode.MAXPOOL and op.index is None
 
 
@@ -167,7 +167,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     anchor = task.op.anchor
     if not isinstance(anchor, ResampleBackward) or anchor.spec.mode is not ResampleMode.MAXPOOL or anchor.index:
         return memory_cost(task)
-    if is_served(anchor) or are_apart(anchor):
+    if is_supported(anchor) or are_disjoint(anchor):
         return memory_cost(task)
     return memory_cost(task, 2.0 * prod(anchor.dy.extents), launches=2)
 
@@ -187,7 +187,7 @@ ENGINE = cuda_engine(
             AtMost(INT64_MAX),
             reason="maxima are found again as positions inside their windows, which are 64-bit numbers",
             fix="use smaller windows",
-            when=lambda task: _is_found_again(task.op.main),
+            when=lambda task: _recomputes_maxima(task.op.main),
         ),
     ),
     cost=_cost,

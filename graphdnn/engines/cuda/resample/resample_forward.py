@@ -22,9 +22,9 @@ from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.resample import box_average, pool_constants
 from graphdnn.engines.cuda.resample.box_average import Box, box_of
-from graphdnn.engines.cuda.resample.global_average import forward_of_planes
+from graphdnn.engines.cuda.resample.global_average import global_average_forward
 from graphdnn.engines.cuda.resample.pool import Pool, pads_zeros, pool_of, sums_rows_first
-from graphdnn.engines.cuda.resample.pool_disjoint import generate_pooling_apart, windows_apart_of
+from graphdnn.engines.cuda.resample.pool_disjoint import disjoint_windows, generate_pool_disjoint
 from graphdnn.engines.cuda.resample.resample_axes import (
     add_counts,
     add_geometry,
@@ -50,7 +50,7 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
     """``divides_first``: elements are divided before they are added, as gradients are; only with a ``Pool``."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
-    planes = forward_of_planes(op, device)
+    planes = global_average_forward(op, device)
     if planes is not None:
         return planes
     steps = LaunchSequence(op, device)
@@ -61,11 +61,11 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
     box = None if pool is None or divides_first else box_of(anchor, pool, inputs, outputs, device)
     if box is not None:
         return _boxed(op, steps, parameters, box)
-    apart = None if pool is not None or asked else windows_apart_of(anchor, inputs, outputs)
+    apart = None if pool is not None or asked else disjoint_windows(anchor, inputs, outputs)
     if apart is not None:
         reading = _prologue(op, parameters, apart.x_space, "prologue", "x", apart.x_width)
         functions = [reading, _epilogue(op, parameters, steps, apart.y_space, apart.width)]
-        return generate_pooling_apart(op, steps, apart, parameters, functions)
+        return generate_pool_disjoint(op, steps, apart, parameters, functions)
     if pool is not None:
         x_space, y_space = (pool.space(t.extents, is_input=t is anchor.x) for t in (anchor.x, anchor.y))
         widths = [pool.tile.x_pack, pool.tile.halo] if pool.along else [pool.tile.pack]
