@@ -265,7 +265,7 @@ def _backward_cost(task: Task, knobs: Knobs) -> Cost:
 ENGINE = cuda_engine(
     id=46,
     name="cuda_grid_sample",
-    summary="images at the positions of a grid, a thread for some channels of each",
+    summary="images at the positions of a grid, a thread for several channels of each",
     needs=extension_needs("cuda_grid_sample", GridSample.tag),
     cost=lambda task, knobs: memory_cost(task),
     generate=lambda op, device, knobs: generate(op, device),

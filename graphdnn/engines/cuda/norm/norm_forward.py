@@ -306,7 +306,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 ENGINE = cuda_engine(
     id=34,
     name="cuda_norm_forward",
-    summary="normalizations forward, one read and one write where a row fits into a block, and their statistics",
+    summary="normalizations forward, one read and one write if a row fits into a CTA, and their statistics",
     needs=(needs_rule("cuda_norm_forward.operation", "norm"), direction("cuda_norm_forward", "norm_fwd")),
     cost=_cost,
     generate=lambda op, device, knobs: generate_norm_forward(op, device),

@@ -102,7 +102,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, b
 ENGINE = cuda_engine(
     id=71,
     name="cuda_rnn_backward_data",
-    summary="gradients of data of recurrent networks of every kind, type and size; blocks that stay from step to step",
+    summary="gradients of data of recurrent networks of every kind, type and size, by persistent CTAs",
     needs=rnn_needs("cuda_rnn_backward_data", RnnBackwardData.tag),
     cost=lambda task, knobs: waiting_cost(task),
     generate=lambda op, device, knobs: generate(op, device),

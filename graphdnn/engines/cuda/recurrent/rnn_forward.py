@@ -101,7 +101,7 @@ def _layer(
 ENGINE = cuda_engine(
     id=70,
     name="cuda_rnn",
-    summary="recurrent networks of every kind, type and size; blocks that stay from step to step",
+    summary="recurrent networks of every kind, type and size, by persistent CTAs",
     needs=rnn_needs("cuda_rnn", RnnForward.tag),
     cost=lambda task, knobs: waiting_cost(task),
     generate=lambda op, device, knobs: generate(op, device, _without_tensor_cores(op)),

@@ -251,7 +251,7 @@ def _misfit(task: Task, ways: Callable[[RnnSpec], list[Shape]]) -> list[str]:
 ENGINE = cuda_engine(
     id=73,
     name=_ID,
-    summary="recurrent networks of 16-bit data on tensor cores; matrices in registers, states pass from block to block",
+    summary="recurrent networks of 16-bit data on tensor cores; weights in registers, CTAs exchange states",
     needs=persistent_needs(_ID, RnnForward.tag, ("x", "w", "y", "hx"), shapes, "states"),
     cost=lambda task, knobs: waiting_cost(task, _STEP, DataType.HALF),
     generate=lambda op, device, knobs: generate(op, device),

@@ -95,7 +95,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, s
 ENGINE = cuda_engine(
     id=74,
     name=_ID,
-    summary="gradients of recurrent networks of 16-bit data on tensor cores, handed from block to block in 16 bits",
+    summary="gradients of recurrent networks of 16-bit data on tensor cores, which CTAs exchange in 16 bits",
     needs=persistent_needs(_ID, RnnBackwardData.tag, ("w", "y"), shapes, "gradients"),
     cost=lambda task, knobs: waiting_cost(task, _STEP, DataType.HALF),
     generate=lambda op, device, knobs: generate(op, device),

@@ -252,7 +252,7 @@ class _Functions:
 ENGINE = cuda_engine(
     id=90,
     name="cuda_resample_windows",
-    summary="averages over windows of such averages, as gradients of local response normalizations, in one pass",
+    summary="window averages of window averages, as in gradients of local response normalization, in one pass",
     needs=(needs_rule("cuda_resample_windows.operation", "windows"),),
     cost=lambda task, knobs: memory_cost(task),
     generate=lambda op, device, knobs: generate_windows(op, device),

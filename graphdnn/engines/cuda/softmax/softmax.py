@@ -139,7 +139,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 ENGINE = cuda_engine(
     id=32,
     name="cuda_softmax",
-    summary="softmax, log-softmax and their gradients, in one pass over memory where a row fits into a block",
+    summary="softmax, log-softmax and their gradients, in one pass over memory if a row fits into a CTA",
     needs=(needs_rule("cuda_softmax.operation", "softmax", "softmax_backward"),),
     cost=_cost,
     generate=lambda op, device, knobs: generate_softmax(op, device),
