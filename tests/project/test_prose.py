@@ -12,11 +12,23 @@ from repository import ROOT
 UNCLEAR = re.compile(r"\bof which\b|\bwhat is left of\b|\bthose (?:that|which)\b|\bwhat would help\b", re.I)
 # The log keeps what was written on the day of a measurement.
 NOT_READ = ("docs/performance-log.md",)
+# The folders of CUDA engines whose Python and kernels are read.
+KERNEL_FOLDERS = (
+    "attention",
+    "extensions",
+    "fft",
+    "norm",
+    "recurrent",
+    "reduction",
+    "resample",
+    "rng",
+    "softmax",
+)
 
 
 def sentences(text: str) -> str:
     """Lines joined as a reader reads them: without the signs of comments, and without quotes at the ends of lines."""
-    return re.sub(r'"?\s*\n\s*(?:[#>]\s*)?"?', " ", text)
+    return re.sub(r'"?\s*\n\s*(?:(?:[#>]|//)\s*)?"?', " ", text)
 
 
 def unclear(text: str) -> list[str]:
@@ -27,8 +39,11 @@ def unclear(text: str) -> list[str]:
 def _texts() -> list[Path]:
     pages = [ROOT / "README.md", ROOT / "tests" / "README.md", *(ROOT / "docs").glob("*.md")]
     code = [path for folder in ("graphdnn", "examples", "docs") for path in (ROOT / folder).rglob("*.py")]
-    kernels = ROOT / "graphdnn" / "engines" / "cuda"
-    read = [path for path in (*pages, *code) if kernels not in path.parents and "_build" not in path.parts]
+    cuda = ROOT / "graphdnn" / "engines" / "cuda"
+    kernels = [path for folder in KERNEL_FOLDERS for path in (cuda / folder).iterdir()]
+    code = [path for path in code if cuda not in path.parents]
+    code += [path for path in kernels if path.suffix in (".py", ".cu", ".cuh")]
+    read = [path for path in (*pages, *code) if "_build" not in path.parts]
     return sorted(path for path in read if path.relative_to(ROOT).as_posix() not in NOT_READ)
 
 
@@ -41,6 +56,7 @@ def test_no_pronoun_without_its_noun(path: Path) -> None:
     "text",
     [
         "a text of which all operations can be read",
+        "// Packs beyond the end, of\n// which nothing is stored.",
         '"""Those that are as fast as the fastest one."""',
         "# kernels of the whole and those\n    # that are made anew",
         'reason="the extents of which only "\n    "some are read"',

@@ -19,19 +19,19 @@ __device__ __forceinline__ double exp_of(double x) { return exp(x); }
 __device__ __forceinline__ float log_above_1(float x) { return log1pf(x); }
 __device__ __forceinline__ double log_above_1(double x) { return log1p(x); }
 
-__device__ __forceinline__ Compute impossible() { return Compute(-__uint_as_float(0x7f800000u)); }
+__device__ __forceinline__ Compute log_zero() { return Compute(-__uint_as_float(0x7f800000u)); }
 
 // The logarithm of exp(a) + exp(b).
-__device__ __forceinline__ Compute either(Compute a, Compute b) {
-    const Compute apart = a - b;
+__device__ __forceinline__ Compute log_add(Compute a, Compute b) {
+    const Compute difference = a - b;
     if (a == b) return a + Compute(0.693147180559945309417);
-    if (apart > Compute(0)) return a + log_above_1(exp_of(-apart));
-    if (apart <= Compute(0)) return b + log_above_1(exp_of(apart));
-    return apart;  // NaN
+    if (difference > Compute(0)) return a + log_above_1(exp_of(-difference));
+    if (difference <= Compute(0)) return b + log_above_1(exp_of(difference));
+    return difference;  // NaN
 }
 
 struct Sequence {
-    int n, places, steps;  // places that its label has, steps that it has
+    int n, places, steps;  // label positions, time steps
 };
 
 __device__ __forceinline__ int limited(int value, long long most) { return value < 0 ? 0 : value > most ? (int)most : value; }
@@ -46,7 +46,7 @@ __device__ __forceinline__ int class_of(const Params& p, int n, int place) {
     return limited(p.labels[n * p.labels_stride[0] + place / 2 * p.labels_stride[1]], p.classes - 1);
 }
 
-// Whether a place may be reached from two places before.
+// Whether a position is reachable from two positions before it.
 __device__ __forceinline__ bool skips(const int* classes, int place) {
     return place % 2 == 1 && place >= 3 && classes[place] != classes[place - 2];
 }
@@ -55,7 +55,7 @@ __device__ __forceinline__ Compute probability(const Params& p, int t, int n, in
     return widen<Compute>(p.probs[t * p.probs_stride[0] + n * p.probs_stride[1] + c * p.probs_stride[2]]);
 }
 
-// What a block works in: rows of places in shared memory, or in scratch memory where they are too long for it.
+// The rows of a CTA, one value for each label position: in shared memory, or in scratch memory if they are too long.
 struct Rows {
     Compute *one, *other, *spelled;
     int *classes, *next;
@@ -80,10 +80,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ctc_read(const __grid_c
     for (int t = 0; t < q.steps; ++t) {
         for (int s = (int)threadIdx.x; s < q.places; s += THREADS) {
             const Compute emitted = log_of(probability(p, t, q.n, rows.classes[s]));
-            Compute value = s < 2 ? Compute(0) : impossible();
+            Compute value = s < 2 ? Compute(0) : log_zero();
             if (t) {
-                value = either(before[s], s > 0 ? before[s - 1] : impossible());
-                value = either(value, skips(rows.classes, s) ? before[s - 2] : impossible());
+                value = log_add(before[s], s > 0 ? before[s - 1] : log_zero());
+                value = log_add(value, skips(rows.classes, s) ? before[s - 2] : log_zero());
             }
             row[s] = value + emitted;
             p.read[((long long)q.n * p.steps + t) * p.places + s] = row[s];
@@ -94,15 +94,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ctc_read(const __grid_c
         before = last;
     }
     if (threadIdx.x > 0) return;
-    Compute total = q.places > 1 ? impossible() : Compute(0);
-    if (q.steps > 0) total = q.places > 1 ? either(before[q.places - 1], before[q.places - 2]) : before[0];
+    Compute total = q.places > 1 ? log_zero() : Compute(0);
+    if (q.steps > 0) total = q.places > 1 ? log_add(before[q.places - 1], before[q.places - 2]) : before[0];
     p.totals[q.n] = total;
     p.costs[q.n * p.costs_stride[0]] = narrow<Cost>(-total);
 }
 
 __device__ __forceinline__ bool is_possible(Compute total) { return total - total == Compute(0); }
 
-// Gradients of classes that the label does not have: the probabilities, or 0 where there is nothing to learn.
+// Gradients of classes outside the label: the probabilities, or 0 if the sequence has no alignment.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) ctc_fill(const __grid_constant__ Params p) {
     const long long count = p.steps * p.batch * p.classes;
     for (long long i = (long long)blockIdx.x * THREADS + threadIdx.x; i < count; i += (long long)gridDim.x * THREADS) {
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ctc_gradient(const __gr
     if (!is_possible(total)) return;
     for (int s = (int)threadIdx.x; s < q.places; s += THREADS) rows.classes[s] = class_of(p, q.n, s);
     __syncthreads();
-    // The next place of the same class; the first of them adds all up. Minus: it is not the first.
+    // The next position of the same class; the first position of a class adds all. Negative: not the first.
     for (int s = (int)threadIdx.x; s < q.places; s += THREADS) {
         int next = s + 1, first = 0;
         while (next < q.places && rows.classes[next] != rows.classes[s]) ++next;
@@ -132,10 +132,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ctc_gradient(const __gr
     Compute *row = rows.one, *after = rows.other;
     for (int t = q.steps - 1; t >= 0; --t) {
         for (int s = (int)threadIdx.x; s < q.places; s += THREADS) {
-            Compute left = s >= q.places - 2 ? Compute(0) : impossible();
+            Compute left = s >= q.places - 2 ? Compute(0) : log_zero();
             if (t < q.steps - 1) {
-                left = either(after[s], s + 1 < q.places ? after[s + 1] : impossible());
-                left = either(left, s + 2 < q.places && skips(rows.classes, s + 2) ? after[s + 2] : impossible());
+                left = log_add(after[s], s + 1 < q.places ? after[s + 1] : log_zero());
+                left = log_add(left, s + 2 < q.places && skips(rows.classes, s + 2) ? after[s + 2] : log_zero());
             }
             rows.spelled[s] = exp_of(p.read[((long long)q.n * p.steps + t) * p.places + s] + left - total);
             row[s] = left + log_of(probability(p, t, q.n, rows.classes[s]));
@@ -144,11 +144,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) ctc_gradient(const __gr
         for (int s = (int)threadIdx.x; s < q.places; s += THREADS) {
             int next = rows.next[s];
             if (next < 0) continue;
-            Compute found = rows.spelled[s];
-            for (; next < q.places; next = -rows.next[next]) found += rows.spelled[next];
+            Compute class_sum = rows.spelled[s];
+            for (; next < q.places; next = -rows.next[next]) class_sum += rows.spelled[next];
             const int c = rows.classes[s];
             p.gradients[t * p.gradients_stride[0] + q.n * p.gradients_stride[1] + c * p.gradients_stride[2]] =
-                narrow<Gradient>(probability(p, t, q.n, c) - found);
+                narrow<Gradient>(probability(p, t, q.n, c) - class_sum);
         }
         __syncthreads();
         Compute* const last = row;

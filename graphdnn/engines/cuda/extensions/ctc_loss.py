@@ -17,10 +17,10 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import CtcLoss
 
 _MOST_THREADS, _LEAST_THREADS = 512, 64
-_SHARED = 48 * 1024  # bytes that a block's rows may have
-_ROWS, _NUMBERS = 3, 2  # of a block, beside each other: probabilities and integers
+_SHARED = 48 * 1024  # bytes for the rows of a CTA
+_ROWS, _NUMBERS = 3, 2  # of a CTA, side by side: probabilities and integers
 _BLOCKS_PER_SM = 16
-_STEP = 1.5e-6  # seconds of a step of one sequence, there and back
+_STEP = 1.5e-6  # seconds of a step of one sequence, forward and backward
 _PORTS = ("probs", "labels", "label_lengths", "input_lengths", "costs", "gradients")
 
 

@@ -1,4 +1,4 @@
-"""What engines of extension operations need: their own operation, and tensors whose addresses are sums over axes."""
+"""The needs of engines of extension operations: an operation, and tensors with strides."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphdnn.tensors import TensorSpec
 def extension_needs(
     engine: str, tag: str, packed: tuple[str, ...] = (), by_value: tuple[str, ...] = ()
 ) -> tuple[Constraint, ...]:
-    """The needs of the engine of one operation. ``packed``, ``by_value``: ports that may be all the same."""
+    """The needs of the engine of one operation. ``packed``, ``by_value``: ports that may be packed or by value."""
 
     def is_odd(port: str, t: TensorSpec) -> bool:
         is_scalar = t.is_by_value or t.is_constant

@@ -1,4 +1,4 @@
-// Where a grid's position (x, y) between -1 and 1 lies in an image, and its four neighbours.
+// The position of a grid's (x, y), between -1 and 1, in an image, and its four neighbours.
 
 struct Place {
     int left, top;
@@ -10,7 +10,7 @@ __device__ __forceinline__ Place placed(Compute gx, Compute gy, const Params& p)
     const Compute x = (gx + Compute(1)) * Compute(p.half_width), y = (gy + Compute(1)) * Compute(p.half_height);
     const Compute left = floor(x), top = floor(y);
     Place to;
-    // False for NaN as well. Conversions of what is far away would not be defined.
+    // False for NaN as well. The conversion of distant positions to integers would be undefined.
     to.is_near = left >= Compute(-1) && left < Compute(p.width) && top >= Compute(-1) && top < Compute(p.height);
     to.left = to.is_near ? (int)left : -2;
     to.top = to.is_near ? (int)top : -2;
@@ -29,7 +29,7 @@ __device__ __forceinline__ bool is_inside(int row, int column, const Params& p) 
     return row >= 0 && row < (int)p.height && column >= 0 && column < (int)p.width;
 }
 
-// Neighbours in memory, with a weight.
+// A contiguous vector, with a weight.
 template <int V, class T> __device__ __forceinline__ void add_pack(const T* from, Compute weight, Compute (&sum)[V]) {
     T some[V];
     load<V>(from, Packed(), some);

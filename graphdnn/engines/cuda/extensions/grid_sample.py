@@ -1,8 +1,8 @@
 """Engines ``cuda_grid_sample`` and ``cuda_grid_sample_backward``: images at the positions of a grid, and gradients.
 
-Nothing is scattered: the gradient of the image is gathered by tiles of pixels, which look at positions in one order.
-So sums have one order. A launch before finds where each piece of the grid lies, so that tiles pass over pieces that are
-elsewhere; where a grid jumps about, every tile meets every piece, and the time grows with their product.
+No kernel scatters: tiles of pixels gather the gradient of the image and visit positions in one order, so sums have one
+order. An earlier launch computes bounding boxes of the grid's pieces, and tiles skip pieces outside. If a grid is
+irregular, every tile visits every piece, and the time grows with their product.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.fast_division import count_type, magic
 from graphdnn.engines.cuda.codegen.index_space import INT_MAX
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch, early
+from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.extensions.extension_requirements import extension_needs
@@ -28,23 +29,23 @@ from graphdnn.tensors import TensorSpec, channels_last_strides, stride_order
 
 _THREADS = 256
 _BLOCKS_PER_SM = 16
-_TILE_ROWS, _TILE_COLUMNS = 8, 32  # pixels of a block
+_TILE_ROWS, _TILE_COLUMNS = 8, 32  # pixels of a CTA
 _CHANNELS = 8  # of a thread
-_IMAGE_BLOCKS = 2  # on a multiprocessor, which leaves registers enough
-_SHARED_CHANNELS = 64  # of a warp's lanes that share a pixel, each of which sums as many numbers
-_LEAST_TURNED, _NARROW = 2**20, 4  # elements, and bytes of one
-_PACK_BYTES = 16  # of an access to channels that are next to each other
+_IMAGE_BLOCKS = 2  # CTAs of a multiprocessor, which leave enough registers
+_SHARED_CHANNELS = 64  # channels of the lanes that share a pixel; each lane has as many sums
+_LEAST_TURNED, _NARROW = 2**20, 4  # elements, and bytes of an element
+_PACK_BYTES = 16  # bytes of an access to contiguous channels
 _SLICES = 8  # threads that share the channels of a position
 _WARP = 32
 _PIECE_ROWS, _PIECE_COLUMNS = 4, 8  # positions of a warp
 _PIECE = {"PIECE_ROWS": _PIECE_ROWS, "PIECE_COLUMNS": _PIECE_COLUMNS}
-_BOX = 16  # bytes of what is known of a piece
-_LOOK = 0.5  # operations of a thread on a position that its tile looks at
+_BOX = 16  # bytes of a piece's bounding box
+_LOOK = 0.5  # operations of a thread for each position that its tile visits
 _AXES = ("AT_N", "AT_C", "AT_ROW", "AT_COLUMN")
 
 
 def _store(name: str, spec: TensorSpec) -> str:
-    """The function that rounds neighbours into the tensor of that name."""
+    """The function that rounds weighted neighbours to the type of the tensor."""
     kind = STORAGE[spec.data_type]
     return (
         "template <int V> __device__ __forceinline__ void store("
@@ -56,7 +57,7 @@ def _store(name: str, spec: TensorSpec) -> str:
 
 
 def _pack(*images: TensorSpec) -> int:
-    """Channels that one access reads of each image: 1 where they are not next to each other in all of them."""
+    """Channels of one access to each image; 1 if they are not contiguous in all images."""
     most = min(_PACK_BYTES // ELEMENTS[t.data_type].bytes for t in images)
     apart = [stride for t in images for axis, stride in enumerate(t.strides) if axis != 1 and t.extents[axis] > 1]
     is_packed = all(t.strides[1] == 1 and t.byte_alignment >= _PACK_BYTES for t in images)
@@ -64,12 +65,12 @@ def _pack(*images: TensorSpec) -> int:
 
 
 def _counted(*specs: TensorSpec) -> str:
-    """The type of offsets into all of them."""
+    """The type of offsets into all tensors."""
     return "int" if all(t.span <= INT_MAX for t in specs) else "long long"
 
 
 def _described(op: GridSample | GridSampleBackward, inputs: tuple[str, ...], output: str) -> Parameters:
-    """Addresses and strides of the tensors, and the image's size."""
+    """Adds addresses, strides and the image's size."""
     parameters = Parameters()
     for name in (*inputs, output):
         spec = getattr(op, name)
@@ -126,8 +127,6 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     assert isinstance(anchor, GridSampleBackward)
     if not _is_worth_turning(anchor):
         return _gathered(anchor, device)
-    from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence  # they copy by kernels of their own
-
     steps = LaunchSequence(op, device)
     x, dy = (steps.relayout(t, channels_last_strides(t.extents)) for t in (anchor.x, anchor.dy))
     dx = x.model_copy(update={"uid": steps.new_uid(), "data_type": anchor.dx.data_type})
@@ -144,7 +143,7 @@ def _gathered(anchor: GridSampleBackward, device: DeviceSpec) -> DeviceKernel:
 
 
 def _is_worth_turning(op: GridSampleBackward) -> bool:
-    """Large images of narrow elements, whose channels could be read in packs but for their order."""
+    """Whether large images of narrow elements have channels that a transpose would make contiguous."""
     images = (op.x, op.dy, op.dx)
     if op.x.elements < _LEAST_TURNED or any(_pack(t) > 1 or ELEMENTS[t.data_type].bytes > _NARROW for t in images):
         return False
@@ -152,7 +151,7 @@ def _is_worth_turning(op: GridSampleBackward) -> bool:
 
 
 def _channels_of_image(op: GridSampleBackward) -> int:
-    """Of a block: of a thread, or of those that share a pixel. Sums in double are two registers."""
+    """Channels of a CTA: of a thread, or of the lanes that share a pixel. A double accumulator takes two registers."""
     is_double, pack = op.compute_type is DataType.DOUBLE, _pack(op.dy, op.dx)
     if pack == 1:
         return _CHANNELS if is_double else 2 * _CHANNELS
@@ -161,7 +160,7 @@ def _channels_of_image(op: GridSampleBackward) -> int:
 
 
 def _pieces(op: GridSampleBackward) -> tuple[int, int]:
-    """Of an image's grid, down and across."""
+    """Pieces of an image's grid, in rows and columns."""
     return -(-op.grid.extents[1] // _PIECE_ROWS), -(-op.grid.extents[2] // _PIECE_COLUMNS)
 
 
@@ -173,7 +172,7 @@ def _add_pieces(parameters: Parameters, op: GridSampleBackward) -> None:
 
 
 def _boxes(op: GridSampleBackward) -> Launch:
-    """Where the positions of each piece of the grid lie."""
+    """The launch that computes the bounding boxes of pieces."""
     parameters = Parameters()
     parameters.tensor("grid", op.grid)
     parameters.integers("grid_stride", op.grid.strides)
@@ -253,7 +252,7 @@ def _blocks(count: int, device: DeviceSpec) -> int:
 
 
 def _backward_cost(task: Task, knobs: Knobs) -> Cost:
-    """Each tile of pixels looks at each position, once for a group of channels."""
+    """Cost: each tile of pixels visits each position, once for each group of channels."""
     op = task.op.anchor
     assert isinstance(op, GridSampleBackward)
     n, c, height, width = op.x.extents
@@ -265,7 +264,7 @@ def _backward_cost(task: Task, knobs: Knobs) -> Cost:
 ENGINE = cuda_engine(
     id=46,
     name="cuda_grid_sample",
-    summary="images at the positions of a grid, a thread for some channels of each",
+    summary="images at the positions of a grid, a thread for several channels of each",
     needs=extension_needs("cuda_grid_sample", GridSample.tag),
     cost=lambda task, knobs: memory_cost(task),
     generate=lambda op, device, knobs: generate(op, device),

@@ -16,10 +16,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_grid(const __g
     pdl_trigger();
     pdl_wait();
     constexpr int POSITIONS = THREADS / SLICES;
-    __shared__ Compute shares[2][THREADS];
+    __shared__ Compute partial_sums[2][THREADS];
     const int thread = (int)threadIdx.x, slice = PACK > 1 ? thread % SLICES : thread / POSITIONS;
-    const int mine = PACK > 1 ? thread / SLICES : thread % POSITIONS;
-    const Count i = (Count)blockIdx.x * POSITIONS + mine;
+    const int cta_position = PACK > 1 ? thread / SLICES : thread % POSITIONS;
+    const Count i = (Count)blockIdx.x * POSITIONS + cta_position;
     const bool is_position = i < (Count)p.count;
     const Count above = quotient(i, p.columns, p.magic_columns), n = quotient(above, p.rows, p.magic_rows);
     const long long column = (long long)(i - above * (Count)p.columns), row = (long long)(above - n * (Count)p.rows);
@@ -53,14 +53,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_grid(const __g
             }
         }
     }
-    shares[0][slice * POSITIONS + mine] = by_x;
-    shares[1][slice * POSITIONS + mine] = by_y;
+    partial_sums[0][slice * POSITIONS + cta_position] = by_x;
+    partial_sums[1][slice * POSITIONS + cta_position] = by_y;
     __syncthreads();
     if (slice > 0 || !is_position) return;
     #pragma unroll
     for (int k = 1; k < SLICES; ++k) {
-        by_x += shares[0][k * POSITIONS + mine];
-        by_y += shares[1][k * POSITIONS + mine];
+        by_x += partial_sums[0][k * POSITIONS + cta_position];
+        by_y += partial_sums[1][k * POSITIONS + cta_position];
     }
     const long long to = n * p.dgrid_stride[0] + row * p.dgrid_stride[1] + column * p.dgrid_stride[2];
     const Compute x[1] = {by_x * Compute(p.half_width)}, y[1] = {by_y * Compute(p.half_height)};

@@ -23,21 +23,21 @@
 #include "grid_sample_pixels.cuh"
 #endif
 
-struct Listed {
-    int place, many;  // before this thread's, and in all
+struct Compacted {
+    int place, hit_count;  // hits before this thread's, and in total
 };
 
-// Where a thread's entry goes in the list of those that have one.
-__device__ __forceinline__ Listed listed_in_order(bool has, int (&found)[THREADS / 32]) {
+// The index of a thread's hit in the list of all hits.
+__device__ __forceinline__ Compacted compact(bool has, int (&warp_counts)[THREADS / 32]) {
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const unsigned int votes = __ballot_sync(~0u, has);
-    if (lane == 0) found[warp] = __popc(votes);
+    if (lane == 0) warp_counts[warp] = __popc(votes);
     __syncthreads();
-    Listed to = {__popc(votes & ((1u << lane) - 1)), 0};
+    Compacted to = {__popc(votes & ((1u << lane) - 1)), 0};
     #pragma unroll
     for (int i = 0; i < THREADS / 32; ++i) {
-        to.place += i < warp ? found[i] : 0;
-        to.many += found[i];
+        to.place += i < warp ? warp_counts[i] : 0;
+        to.hit_count += warp_counts[i];
     }
     return to;
 }
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grid_sample_image(
     constexpr int WARPS = THREADS / 32;
     static_assert(TILE_COLUMNS == 32, "a warp is a row");
     __shared__ Listing list;
-    __shared__ int pieces[THREADS], found[WARPS];
+    __shared__ int pieces[THREADS], warp_counts[WARPS];
 
     pdl_trigger();
     const int thread = (int)threadIdx.x, lane = thread % 32, warp = thread / 32;
@@ -69,19 +69,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grid_sample_image(
     pdl_wait();
     const Box* const boxes = (const Box*)p.boxes + n * p.pieces;
     const int every = (int)p.pieces;
-    int start = 0, near = 0, next = 0;  // of the pieces that were looked at `near` may meet the tile
+    int start = 0, near = 0, next = 0;  // `near` of the visited pieces may overlap the tile
     while (true) {
         while (next == near && start < every) {
-            bool may = false;
+            bool overlaps = false;
             if (start + thread < every) {
                 const Box box = boxes[start + thread];
-                may = box.left < left + TILE_COLUMNS && box.right + 1 >= left && box.top < top + TILE_ROWS &&
+                overlaps = box.left < left + TILE_COLUMNS && box.right + 1 >= left && box.top < top + TILE_ROWS &&
                       box.bottom + 1 >= top;
             }
-            const Listed listed = listed_in_order(may, found);
-            if (may) pieces[listed.place] = start + thread;
+            const Compacted listed = compact(overlaps, warp_counts);
+            if (overlaps) pieces[listed.place] = start + thread;
             start += THREADS;
-            near = listed.many;
+            near = listed.hit_count;
             next = 0;
             __syncthreads();
         }
@@ -99,22 +99,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grid_sample_image(
             }
         }
         next = next + WARPS < near ? next + WARPS : near;
-        const Listed listed = listed_in_order(meets, found);
-        const int many = listed.many, before = listed.place;
+        const Compacted listed = compact(meets, warp_counts);
+        const int hit_count = listed.hit_count, before = listed.place;
         if (meets) list.put(before, place, row * (Index)p.dy_stride[2] + column * (Index)p.dy_stride[3]);
         __syncthreads();
-        for (int base = 0; base < many; base += 32) {
-            const bool listed = base + lane < many;
+        for (int base = 0; base < hit_count; base += 32) {
+            const bool listed = base + lane < hit_count;
             const int down_of_lane = listed ? h - list.tops[base + lane] : -1;
             unsigned int hits = __ballot_sync(~0u, down_of_lane == 0 || down_of_lane == 1), own = 0;
-            for (; hits; hits &= hits - 1) {  // which of the row's positions are those of this lane's pixel
+            for (; hits; hits &= hits - 1) {  // the positions of the row that overlap this lane's pixel
                 const int bit = __ffs((int)hits) - 1, to_right = w - list.lefts[base + bit];
                 own |= to_right == 0 || to_right == 1 ? 1u << bit : 0;
             }
             if (w >= (int)p.width) own = 0;
             sums.add(p, list, part, base, own);
         }
-        __syncthreads();  // before the next positions are written over these
+        __syncthreads();  // all threads have read the list before it is overwritten
     }
     if (h < (int)p.height) sums.give(p, part);
 }

@@ -1,10 +1,10 @@
-// Positions that meet a tile of the image, and a warp's part of the tile.
+// Positions that overlap a tile of the image, and a warp's part of the tile.
 
 #include "grid_sample.cuh"
 
 struct Listing {
     int lefts[THREADS], tops[THREADS];
-    Index offsets[THREADS];  // of what their channels send back
+    Index offsets[THREADS];  // offsets of their gradients
     Compute rights[THREADS], bottoms[THREADS];
 
     __device__ __forceinline__ void put(int k, const Place& place, Index offset) {
@@ -14,7 +14,7 @@ struct Listing {
         bottoms[k] = place.bottom_share;
         offsets[k] = offset;
     }
-    // Of position k for a pixel that it meets.
+    // The weight of position k for a pixel that it overlaps.
     __device__ __forceinline__ Compute weight(int k, int w, int h) const {
         return (w != lefts[k] ? rights[k] : Compute(1) - rights[k]) * (h != tops[k] ? bottoms[k] : Compute(1) - bottoms[k]);
     }
@@ -22,7 +22,7 @@ struct Listing {
 
 struct Part {
     int lane, row, left;
-    int last;      // the last pack of channels that there is, counted from the block's first
-    Index image;   // of dy, the block's first channel
-    Index target;  // of dx, the same in the warp's row
+    int last;  // the last existing vector of channels, counted from the CTA's first
+    Index image;  // offset in dy of the CTA's first channel
+    Index target;  // offset in dx of the same channel, in the warp's row
 };

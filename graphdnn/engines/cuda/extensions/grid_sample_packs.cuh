@@ -1,29 +1,30 @@
-// What a row of pixels sums where channels are neighbours in memory: SLOTS lanes share a pixel, each with a pack of its
-// channels, so that they read a line together. AT_ONCE pixels side by side are served at a time.
+// The sums of a row of pixels if channels are contiguous: SLOTS lanes share a pixel, each with a vector of its channels, so
+// that their accesses are adjacent. AT_ONCE adjacent pixels are served at a time.
 
 #include "grid_sample_listing.cuh"
 
-constexpr int SLOTS = CHANNELS / PACK, AT_ONCE = 32 / SLOTS, TOGETHER = 4;
+constexpr int SLOTS = CHANNELS / PACK, AT_ONCE = 32 / SLOTS, BATCH = 4;
 
 struct Sums {
     Compute sum[SLOTS][PACK] = {};
 
-    // `own` has a bit for each of the positions listed from `base` that this lane's pixel meets.
+    // `own` has a bit for each position, from `base` of the list on, that overlaps this lane's pixel.
     __device__ __forceinline__ void add(const Params& p, const Listing& list, const Part& part, int base, unsigned int own) {
         if (!__any_sync(~0u, own != 0)) return;
-        const int slot = part.lane % SLOTS, pack = slot < part.last ? slot : part.last;  // beyond the last, that one again
+        // Beyond the last vector, the last one again
+        const int slot = part.lane % SLOTS, pack = slot < part.last ? slot : part.last;
         const Index image = part.image + pack * PACK * (Index)p.dy_stride[1];
         #pragma unroll
         for (int s = 0; s < SLOTS; ++s) {
             const int pixel = s * AT_ONCE + part.lane / SLOTS;
             unsigned int left = __shfl_sync(~0u, own, pixel);
             while (left) {
-                Vec<Element, PACK> some[TOGETHER];
-                Compute weight[TOGETHER];
-                bool is_one[TOGETHER];
+                Vec<Element, PACK> some[BATCH];
+                Compute weight[BATCH];
+                bool is_one[BATCH];
                 int k = 0;
                 #pragma unroll
-                for (int j = 0; j < TOGETHER; ++j) {  // where there are no more, the last one again
+                for (int j = 0; j < BATCH; ++j) {  // beyond the last position, the last one again
                     is_one[j] = left != 0;
                     k = is_one[j] ? base + __ffs((int)left) - 1 : k;
                     left &= left - 1;
@@ -31,7 +32,7 @@ struct Sums {
                     some[j] = load_vec_read_only<PACK>(p.dy + image + list.offsets[k]);
                 }
                 #pragma unroll
-                for (int j = 0; j < TOGETHER; ++j)
+                for (int j = 0; j < BATCH; ++j)
                     if (is_one[j])
                         #pragma unroll
                         for (int e = 0; e < PACK; ++e) sum[s][e] += widen<Compute>(some[j].data[e]) * weight[j];

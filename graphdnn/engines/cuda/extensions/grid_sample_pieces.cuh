@@ -1,15 +1,15 @@
-// A grid in pieces of PIECE_ROWS x PIECE_COLUMNS positions, one for each lane of a warp.
+// A grid in pieces of PIECE_ROWS x PIECE_COLUMNS positions, one position for each lane of a warp.
 
 static_assert(PIECE_ROWS * PIECE_COLUMNS == 32, "a lane for each position");
 
-// The least and the largest upper left neighbour; none where all positions are far away.
+// The bounding box of upper left neighbours; empty if all positions are far away.
 struct alignas(16) Box {
     int left, top, right, bottom;
 };
 
 struct Position {
     int row, column;
-    bool is_one;  // pieces at the grid's ends have fewer
+    bool is_one;  // pieces at the grid's end have fewer positions
 };
 
 // The position of this lane in a piece of its image's grid.

@@ -1,4 +1,4 @@
-"""Engine ``cuda_im2col``: what the positions of a convolution read, as a matrix."""
+"""Engine ``cuda_im2col``: the elements that a convolution reads, as a matrix."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Engines ``cuda_fft`` and ``cuda_fft_tiling``: convolutions as products of spectra, by cuFFT and cuBLAS.
 
-Operands become planes of float32 with zeros around, transforms put all planes' numbers of one frequency side by
-side, one product for each frequency sums over channels, and the way back is cropped, scaled and finished in the
-last launch. Tiles of 32 keep the planes small where images are large.
+Operands become planes of float32 with zero padding. Transforms place the values of all planes at one frequency side by
+side, and one matrix product for each frequency sums over channels. The last launch crops and scales the inverse
+transform and runs the epilogue. Tiles of 32 keep the planes small if images are large.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from graphdnn.tensors import TensorSpec, stride_order
 TILE = 32
 _THREADS = 256
 _BLOCKS_PER_SM = 32
-# As measured on an H200: transforms access memory in small pieces where all planes' numbers of one frequency lie side
-# by side, and products of few rows are below the pace of large ones.
-_SHARE = 0.02  # of the peak rate that transforms reach
-_BUTTERFLY = 2.5  # operations of each position and power of two
-_LAUNCHES = 8  # transforms with what is before and after them, products
-_SMALL = 1.6  # times the products' work
-_PASSES = 12.0  # bytes of each position that transforms and products move at least: fp32, and its spectrum twice
-_SPECTRUM = 4.0  # bytes of each position that products move of these
+# As measured on an H200: transforms access memory in short runs if the values of all planes at one frequency are
+# adjacent, and products with few rows run below the rate of large products.
+_SHARE = 0.02  # of the peak rate, for transforms
+_BUTTERFLY = 2.5  # operations for each position and power of two
+_LAUNCHES = 8  # transforms with their preparation and epilogue, products
+_SMALL = 1.6  # multiples of the products' operations
+_PASSES = 12.0  # bytes that transforms and products move for each position at least: fp32, and its spectrum twice
+_SPECTRUM = 4.0  # bytes that products move for each position, out of these
 _ROLES = {"fprop": ("x", "w", "y"), "dgrad": ("y", "w", "x"), "wgrad": ("y", "x", "w")}  # a, b, c of the product
 
 
 def _add_pad(steps: LaunchSequence, tiles: Tiles, role: str, spec: TensorSpec, place: int) -> None:
-    """Fill the planes of an operand."""
+    """Writes the planes of an operand."""
     (outer, counts, inner), how = tiles.planes(role), tiles.placement(role)
     original = tiles.roles.op.roles["xwy".index(role)]
     space = tiles.roles.space(original)
@@ -94,7 +94,7 @@ def _add_pad(steps: LaunchSequence, tiles: Tiles, role: str, spec: TensorSpec, p
 
 
 def _add_transform(steps: LaunchSequence, transform: Transform, source: int, target: int, work: int) -> None:
-    """A transform between places in scratch memory."""
+    """A transform between buffers in scratch memory."""
 
     def prepare() -> Function:
         run = cufft.library().prepare(transform)
@@ -108,7 +108,7 @@ def _add_transform(steps: LaunchSequence, transform: Transform, source: int, tar
 
 
 def _add_crop(steps: LaunchSequence, tiles: Tiles, role: str, place: int) -> None:
-    """The result out of its planes, through the epilogue."""
+    """Crops the result from its planes, and runs the epilogue."""
     roles, how = tiles.roles, tiles.crop()
     result = roles.output
     space = roles.space(result)
@@ -163,7 +163,7 @@ def _blocks(steps: LaunchSequence, count: int) -> int:
 
 
 def _contraction(tiles: Tiles) -> Contraction:
-    """One product for each frequency; planes are rows and columns, tiles count as images."""
+    """One product for each frequency; planes are rows and columns, and tiles count as images."""
     p, f = tiles.roles.problem, tiles.transform("w").frequencies
     images = p.n * prod(tiles.counts)
     planes = {role: tiles.transform(role).planes for role in "xwy"}
@@ -189,7 +189,7 @@ def _generate(op: FusedOp, device: DeviceSpec, limit: int | None) -> DeviceKerne
     back = tiles.transform(c, is_inverse=True)
     transforms = {role: tiles.transform(role) for role in (a, b)}
     everything = (*transforms.values(), back)
-    planes = steps.allocate(max(t.real_bytes for t in everything))  # of one operand after the other
+    planes = steps.allocate(max(t.real_bytes for t in everything))  # of one operand at a time
     work = steps.allocate(max(t.work_bytes for t in everything))
     spectra = {}
     for role, transform in transforms.items():
@@ -206,7 +206,7 @@ def _generate(op: FusedOp, device: DeviceSpec, limit: int | None) -> DeviceKerne
     return steps.kernel(f"conv_{roles.direction}__fft{'' if limit is None else limit}__{op.name}")
 
 
-# What they need, and what they cost.
+# Needs and cost.
 
 _TYPES = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
 
@@ -298,15 +298,15 @@ def _cost(task: Task, limit: int | None) -> Cost:
 
 
 def _least(task: Task) -> float:
-    """Planes of both images are transformed, and their spectra, which are no smaller, multiplied."""
+    """A lower bound of the seconds: transforms of both images' planes, and products of spectra at least as large."""
     p = problem_of(task)
     positions = p.n * p.groups * (p.c + p.k) * prod(map(min, p.input, p.output))
     return least_seconds_in_sequence(task, _LAUNCHES, traffic=_PASSES * positions)
 
 
 def _closer(task: Task, limit: int | None) -> float:
-    """All launches, each operand once through memory, butterflies of planes that are no larger than what cuFFT is
-    given, and once through memory their spectra, which are no smaller than they are.
+    """A closer lower bound: all launches, each operand once through memory, the butterflies of planes of at most
+    cuFFT's sizes, and spectra once through memory. Spectra are at least as large as planes.
     """
     p, device = problem_of(task), task.device
     results = p.input if roles_of(task).direction == "dgrad" else p.output

@@ -1,7 +1,7 @@
-"""Convolutions as circular ones on tiles: what each plane holds, and where results lie in it (overlap-save).
+"""Convolutions as circular convolutions on tiles: contents of planes, and positions of results (overlap-save).
 
-A tile of ``size`` positions yields ``size - filter + 1`` results that no wrap-around reaches. One tile that is large
-enough for all results is the plain algorithm.
+A tile of ``size`` positions yields ``size - filter + 1`` results without wrap-around. One tile that contains all
+results is the untiled algorithm.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from graphdnn.cuda.cufft import Transform
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 
 Pair = tuple[int, int]
-_ODD_FACTORS = (3, 5, 7)  # beside 2, of sizes that cuFFT transforms fast
+_ODD_FACTORS = (3, 5, 7)  # factors besides 2 of sizes that cuFFT transforms fast
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Tiles:
         p, direction = self.roles.problem, self.roles.direction
         pre, taps = (p.pre_padding[0], p.pre_padding[1]), (p.filter[0], p.filter[1])
         if role == "w":
-            # The forward direction correlates: that is a convolution with the reversed filter.
+            # The forward direction is a correlation: a convolution with the reversed filter.
             sign, shift = (-1, (taps[0] - 1, taps[1] - 1)) if p.flip else (1, (0, 0))
             return Placement(direction == "fprop", sign, shift, (0, 0), self.size)
         if role == "x":
@@ -98,7 +98,7 @@ class Tiles:
 
 @lru_cache(maxsize=256)
 def fast_size(least: int) -> int:
-    """The smallest even size of small factors that is not below ``least``: a look at each product of odd factors."""
+    """The smallest even size of small factors that is at least ``least``."""
     best = 1 << max(1, (least - 1).bit_length())
     for odd in _odd_products(1, _ODD_FACTORS, best):
         best = min(best, odd << max(1, (-(-least // odd) - 1).bit_length()))
@@ -106,7 +106,7 @@ def fast_size(least: int) -> int:
 
 
 def _odd_products(start: int, factors: tuple[int, ...], below: int) -> Iterator[int]:
-    """``start`` times each product of powers of the factors that stays below a limit."""
+    """``start`` times each product of powers of the factors that is below a limit."""
     if not factors:
         yield start
         return

@@ -1,5 +1,5 @@
-// dbias and dscale: sums of dy and of dy * (x - mean) * inv_std. Rows of value: x, dy, mean, inv_std.
-__device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
+// dbias is the sum of dy, and dscale the sum of dy * (x - mean) * inv_std. Rows of value: x, dy, mean, inv_std.
+__device__ __forceinline__ void accumulate(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
     #pragma unroll
     for (int e = 0; e < WIDTH; ++e) {
         acc[0][e] += value[1][e];

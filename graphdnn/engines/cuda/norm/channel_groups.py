@@ -1,8 +1,8 @@
-"""Groups: rows that are some channels of an image whose channels are last, as in group norm (norm_channel_planes).
+"""Group norm of channels-last images: a row is a group of adjacent channels of one image (norm_channel_planes).
 
-A line is a pixel. A block has groups that are neighbours, so that what it reads of a pixel is one piece, and keeps all
-pixels of an image, or its share of them as one of a cluster; where these are too many, other launches follow it. None
-where groups are pieces long enough to be read one by one.
+A segment is one pixel's part of the rows of a CTA. A CTA has adjacent groups, so that a segment is contiguous. The CTA
+keeps the segments of all pixels of an image, or its slice of the pixels if a cluster divides them. If the pixels do not
+fit, further launches combine the partial sums. Groups that are long contiguous rows do not use this kernel.
 """
 
 from __future__ import annotations
@@ -16,34 +16,35 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, collapsed, is_addressable
 from graphdnn.engines.cuda.codegen.vectors import width_for
-from graphdnn.engines.cuda.norm.channel_planes import OTHER_SHARED, Planes, handed_bytes
+from graphdnn.engines.cuda.norm.channel_planes import OTHER_SHARED, Planes, exchange_bytes
 from graphdnn.engines.cuda.norm.norm_operands import Operands
 from graphdnn.engines.cuda.norm.persistent import pack_sizes, stored_bytes
 from graphdnn.engines.cuda.reduction.row_threads import Rows
 from graphdnn.tensors import TensorSpec
 
-_MOST_WIDTH = 8  # elements of a thread, each with factors of its own
-_MOST_IMAGES = 65535  # of a grid
-_THREADS = (512, 256)  # of a block; of one that others follow: the last
-_MOST_THREADS = 1024  # of a multiprocessor, for each tensor that is kept: what they know takes registers
-# Seconds, as fitted to times on an H200: of a launch, of a block besides what memory does, and more of it for each time
-# that a cluster is twice as large; of launches that follow each other.
+_MOST_WIDTH = 8  # elements of a thread; each has its own scale and bias
+_MOST_IMAGES = 65535  # the largest extent of a grid's y axis
+_THREADS = (512, 256)  # of a CTA; the workspace variant has the last one
+_MOST_THREADS = 1024  # of a multiprocessor, for each cached tensor; factors of rows take registers
+# Seconds, fitted to times on an H200: of a launch; of a CTA besides its memory time; of each doubling of the cluster;
+# of the launches of the workspace variant.
 _LAUNCH, _ROUND, _DOUBLED, _FOLLOWED = 2.5e-6, 6e-6, 1e-6, 15e-6
-_PARTS = {1: 1.0, 2: 0.98, 4: 0.9, 8: 0.85}  # blocks of a cluster, and which share of a device these can fill
-_PACE = ((256, 1.0), (160, 0.97), (128, 0.92), (80, 0.85), (64, 0.7), (32, 0.45), (0, 0.3))  # by bytes side by side
-_KEPT, _FOLLOWING = 1.25, {1: 1.4, 2: 2.4}  # times what memory takes; and where all is read twice, by tensors
-# The same of rows that are read one by one, forward and backward.
+_PARTS = {1: 1.0, 2: 0.98, 4: 0.9, 8: 0.85}  # CTAs of a cluster, and the share of the device that they can fill
+# Share of the bandwidth, by contiguous bytes
+_PACE = ((256, 1.0), (160, 0.97), (128, 0.92), (80, 0.85), (64, 0.7), (32, 0.45), (0, 0.3))
+_KEPT, _FOLLOWING = 1.25, {1: 1.4, 2: 2.4}  # multiples of the memory time: cached; read twice, by tensors
+# The same for rows that are read one by one, forward and backward.
 _APART = ((64, 1.0), (32, 0.4), (16, 0.22), (0, 0.08))
 _APART_LAUNCHES, _APART_AGAIN = {1: 5e-6, 2: 14e-6}, {1: 1.0, 2: 1.5}
 
 
 @dataclass(frozen=True, slots=True)
-class _Lines:
-    """How rows lie in lines, and what functions of whole rows count in."""
+class _SegmentLayout:
+    """How rows lie in segments, and the index space of per-row functions."""
 
     rows: Rows
     known: IndexSpace
-    tensors: int  # that are kept
+    tensors: int  # tensors that are cached
 
     @property
     def images(self) -> int:
@@ -59,20 +60,20 @@ class _Lines:
 
     @property
     def plane(self) -> int:
-        """Elements of a row in a line."""
+        """Elements of a row in a segment."""
         return self.known.sizes[2]
 
     @property
     def least(self) -> int:
-        """Groups of a block, where packs are whole."""
+        """The fewest groups of a CTA whose segments are whole vectors."""
         return self.rows.width // gcd(self.rows.width, self.plane)
 
     def seconds(self, device: DeviceSpec, passes: int) -> float:
-        """That memory takes for so many passes over a tensor."""
+        """Memory seconds of this number of passes over a tensor."""
         return passes * self.images * self.count * self.groups * self.plane * self.rows.main_bytes / device.bandwidth
 
     def apart(self, device: DeviceSpec) -> float:
-        """Seconds, where rows are read one by one."""
+        """Seconds of a kernel that reads rows one by one."""
         pace = _pace(_APART, self.plane * self.rows.main_bytes)
         return (
             _APART_LAUNCHES[self.tensors] + _APART_AGAIN[self.tensors] * self.seconds(device, self.tensors + 1) / pace
@@ -83,11 +84,13 @@ def _pace(table: Sequence[tuple[int, float]], line_bytes: int) -> float:
     return next(pace for least, pace in table if line_bytes >= least)
 
 
-def groups_of(
+def choose_group_tile(
     operands: Operands, stored: Sequence[TensorSpec], kept: Sequence[TensorSpec], device: DeviceSpec
 ) -> Planes | None:
-    """``stored``: what is accessed in packs; ``kept``: what a block keeps of it."""
-    lines = _lines(operands, stored, len(kept))
+    """``stored``: tensors accessed in vectors; ``kept``: the tensors that a CTA caches. None if rows are better read
+    alone.
+    """
+    lines = _segment_layout(operands, stored, len(kept))
     if lines is None:
         return None
     offers = [*_offers(lines, operands.bytes, kept, device), *_divided(lines, operands.bytes, kept, device)]
@@ -95,7 +98,7 @@ def groups_of(
     return best if seconds < lines.apart(device) else None
 
 
-def _lines(operands: Operands, stored: Sequence[TensorSpec], tensors: int) -> _Lines | None:
+def _segment_layout(operands: Operands, stored: Sequence[TensorSpec], tensors: int) -> _SegmentLayout | None:
     anchor, x = operands.anchor, operands.anchor.x
     extents, axes = x.extents, [a for a in range(2, x.rank) if x.extents[a] != 1]
     is_rows = set(anchor.axes) >= set(axes) and not {0, 1} & set(anchor.axes)
@@ -117,13 +120,13 @@ def _lines(operands: Operands, stored: Sequence[TensorSpec], tensors: int) -> _L
     space = IndexSpace(extents, (image, line[0], pixels[0]))
     width = min(width_for(space, stored, 1), _MOST_WIDTH)
     rows = Rows(space, 2, False, width, ELEMENTS[x.data_type].bytes)
-    return _Lines(rows, IndexSpace(places, (image, Axis(extents[1], 1), element[0])), tensors)
+    return _SegmentLayout(rows, IndexSpace(places, (image, Axis(extents[1], 1), element[0])), tensors)
 
 
 def _offers(
-    lines: _Lines, compute_bytes: int, kept: Sequence[TensorSpec], device: DeviceSpec
+    lines: _SegmentLayout, compute_bytes: int, kept: Sequence[TensorSpec], device: DeviceSpec
 ) -> Iterator[tuple[float, Planes]]:
-    """Blocks that keep what they read, with the seconds that these take."""
+    """CTAs that cache the elements they read, with their predicted seconds."""
     rows, width, channels = lines.rows, lines.rows.width, lines.least
     shares = _PARTS if device.compute_capability >= (9, 0) else {1: 1.0}
     while channels * lines.plane // width <= max(_THREADS) and channels <= lines.groups:
@@ -132,7 +135,7 @@ def _offers(
         tiles = lines.images * -(-lines.groups // channels)
         for (parts, share), threads in product(shares.items(), _THREADS):
             shared = -(-lines.count // parts) * packs * stored_bytes(pack_sizes(width, kept))
-            shared += handed_bytes(compute_bytes, width, threads, len(kept) * packs * width)
+            shared += exchange_bytes(compute_bytes, width, threads, len(kept) * packs * width)
             shared += 2 * len(kept) * parts * channels * compute_bytes
             blocks = min(_MOST_THREADS // len(kept) // threads, device.shared_memory // (shared + OTHER_SHARED))
             if not blocks or packs > threads or (parts > 1 and lines.count < 2 * parts):
@@ -146,9 +149,9 @@ def _offers(
 
 
 def _divided(
-    lines: _Lines, compute_bytes: int, kept: Sequence[TensorSpec], device: DeviceSpec
+    lines: _SegmentLayout, compute_bytes: int, kept: Sequence[TensorSpec], device: DeviceSpec
 ) -> Iterator[tuple[float, Planes]]:
-    """Blocks that other launches follow; none where a group is too long a piece."""
+    """CTAs whose partial sums further launches combine; nothing if a group is longer than a CTA's segment."""
     width, least = lines.rows.width, lines.least
     threads, blocks = _THREADS[-1], _MOST_THREADS // _THREADS[-1] // len(kept)
     channels = min(-(-lines.groups // least), max(1, threads * width // (least * lines.plane))) * least
@@ -157,16 +160,16 @@ def _divided(
         return
     tiles = lines.images * -(-lines.groups // channels)
     of_line = packs * stored_bytes(pack_sizes(width, kept))
-    handed = handed_bytes(compute_bytes, width, threads, len(kept) * packs * width)
-    most = max(1, (device.shared_memory // blocks - handed - OTHER_SHARED) // of_line)  # lines of a block
+    exchange = exchange_bytes(compute_bytes, width, threads, len(kept) * packs * width)
+    most = max(1, (device.shared_memory // blocks - exchange - OTHER_SHARED) // of_line)  # segments of a CTA
     parts = min(lines.count, max(-(-lines.count // most), -(-blocks * device.sm_count // tiles)))
-    shared = -(-lines.count // parts) * of_line + handed
+    shared = -(-lines.count // parts) * of_line + exchange
     seconds = _FOLLOWED + _FOLLOWING[len(kept)] * lines.seconds(device, 2 * len(kept) + 1)
     yield seconds, _planes(lines, channels, packs, shared, threads, blocks, parts, is_divided=True)
 
 
 def _planes(
-    lines: _Lines,
+    lines: _SegmentLayout,
     channels: int,
     packs: int,
     shared: int,
@@ -179,5 +182,5 @@ def _planes(
     rows, known = lines.rows, lines.known
     return Planes(
         rows, known, channels, lines.groups, lines.plane, packs, shared, threads, blocks, parts,
-        handed=rows.width, is_divided=is_divided,
+        passed=rows.width, is_divided=is_divided,
     )  # fmt: skip

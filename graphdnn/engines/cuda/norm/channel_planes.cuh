@@ -1,39 +1,40 @@
-// Rows that are short pieces of memory beside each other, in many lines: planes of a channel in all images, or groups of
-// channels in all pixels of one image whose channels are last. A block has CHANNELS rows that are neighbours, so that what
-// it reads of a line is one piece. A thread has one place in all lines that it reads: each of its VECTOR
-// elements is of the same row all the time, so sums go over lines first and then over the places of a row.
+// Rows that consist of short contiguous runs in many segments. Rows are channels, and segments are images; or rows are groups
+// of channels of one channels-last image, and segments are its pixels. A CTA has CHANNELS adjacent rows, so that its part of a
+// segment is contiguous. A thread reads the same vector of each of its segments. Each of its VECTOR elements always belongs to
+// the same row, so sums run over segments first and over the elements of a row afterwards.
 //
-// The direction says what is summed (SUMS of each element at once, and once more where SWEEPS), and what that is for.
+// The file of the direction defines SUMS, the sums of each element in the first pass; HAS_SECOND_PASS, whether a second pass
+// over the cached elements follows; and the use of the sums.
 
 #include "channel_planes_variant.cuh"
 
-constexpr int WARPS = THREADS / 32, AT_ONCE = 64 / (int)sizeof(Stored) > 1 ? 64 / (int)sizeof(Stored) : 1;
+constexpr int WARPS = THREADS / 32, BATCH = 64 / (int)sizeof(Stored) > 1 ? 64 / (int)sizeof(Stored) : 1;
 
-extern __shared__ uint4 line_words[];
+extern __shared__ uint4 segment_words[];
 
 template <int N> struct Number {
     static constexpr int value = N;
 };
 
-struct Lines {
-    Stored* kept;
-    Compute *parts, *segments, *totals, *inbox;  // what threads hand over, sums of it, sums over lines, other blocks'
-    int begin, images, packs, plane, channels, lanes, lane, place;
-    int of_line;  // elements of the block's rows
-    int first, first_channel, part;  // element of a line, row, number in the cluster
-    bool reads;
-    // Coordinates of the thread's place in line n of the block.
-    __device__ __forceinline__ void locate_line(int n, int (&at)[RANK]) const {
+struct Segments {
+    Stored* cached;
+    Compute *thread_sums, *group_sums, *element_sums, *dsmem_buffer;  // the last one: other CTAs' sums
+    int begin, segment_count, vecs, row_elements, channels, lanes, lane, vec_index;
+    int segment_elements;  // elements of the CTA's rows in a segment
+    int first_element, first_channel, slice;  // element of a segment, row, rank in the cluster
+    bool is_active;
+    // Coordinates of the thread's vector in segment n of the CTA.
+    __device__ __forceinline__ void locate_segment(int n, int (&at)[RANK]) const {
         if constexpr (RANK == 3) at[0] = (int)blockIdx.y;
-        at[RANK - 2] = first, at[RANK - 1] = begin + n;
+        at[RANK - 2] = first_element, at[RANK - 1] = begin + n;
     }
-    // Those of an element of a row of the block, without lines.
+    // Coordinates of an element of a row of the CTA, without the segment.
     __device__ __forceinline__ void locate_row(int row, int element, int (&at)[ROW_RANK]) const {
         if constexpr (ROW_RANK == 3) at[0] = (int)blockIdx.y, at[1] = first_channel + row, at[2] = element;
         else at[0] = first_channel + row;
     }
 
-    // The scale of an element of a row of the block.
+    // The scale of an element of a row of the CTA.
     __device__ __forceinline__ Compute scale_at(const Params& p, int row, int element) const {
         int at[ROW_RANK];
         locate_row(row, element, at);
@@ -42,209 +43,218 @@ struct Lines {
         return channel.scale[0];
     }
 
-    // Every pack of this thread.
+    // Calls each(n, vector) for every cached vector of this thread.
     template <class Each> __device__ __forceinline__ void each(Each each) const {
-        for (int n = lane; reads && n < images; n += lanes) each(n, kept[n * packs + place]);
+        for (int n = lane; is_active && n < segment_count; n += lanes) each(n, cached[n * vecs + vec_index]);
     }
 };
 
-__device__ __forceinline__ Lines lines_of(const Params& p, int block) {
-    Lines mine;
-    mine.packs = (int)p.packs, mine.plane = (int)p.plane;
-    const int tile = block / parts_of(p);
-    mine.part = block - tile * parts_of(p), mine.first_channel = tile * CHANNELS;
-    const int parts = parts_of(p), all = (int)p.images, most = (all + parts - 1) / parts;
-    mine.begin = mine.part * most;
-    mine.images = all - mine.begin < most ? all - mine.begin : most;  // 0 or less where there is nothing left
-    const int left = (int)p.channels - mine.first_channel;
-    mine.channels = left < CHANNELS ? left : CHANNELS;
-    mine.lanes = THREADS / mine.packs;
-    mine.lane = (int)threadIdx.x / mine.packs, mine.place = (int)threadIdx.x - mine.lane * mine.packs;
-    mine.first = mine.first_channel * mine.plane + mine.place * VECTOR;
-    mine.of_line = mine.channels * mine.plane;
-    mine.reads = mine.lane < mine.lanes && mine.place * VECTOR < mine.of_line;
-    mine.kept = (Stored*)line_words;
-    mine.parts = (Compute*)(mine.kept + (KEEPS ? most * mine.packs : 0));
-    mine.segments = mine.parts + THREADS * HANDED;
-    mine.totals = mine.segments + THREADS;
-    mine.inbox = mine.totals + SUMS * mine.packs * VECTOR;
-    return mine;
+__device__ __forceinline__ Segments locate_segments(const Params& p, int block) {
+    Segments segments;
+    segments.vecs = (int)p.packs, segments.row_elements = (int)p.plane;
+    const int tile = block / slices_of(p);
+    segments.slice = block - tile * slices_of(p), segments.first_channel = tile * CHANNELS;
+    const int parts = slices_of(p), images = (int)p.images, slice_segments = (images + parts - 1) / parts;
+    segments.begin = segments.slice * slice_segments;
+    // 0 or negative for a CTA beyond the last segment.
+    segments.segment_count = images - segments.begin < slice_segments ? images - segments.begin : slice_segments;
+    const int left = (int)p.channels - segments.first_channel;
+    segments.channels = left < CHANNELS ? left : CHANNELS;
+    segments.lanes = THREADS / segments.vecs;
+    segments.lane = (int)threadIdx.x / segments.vecs, segments.vec_index = (int)threadIdx.x - segments.lane * segments.vecs;
+    segments.first_element = segments.first_channel * segments.row_elements + segments.vec_index * VECTOR;
+    segments.segment_elements = segments.channels * segments.row_elements;
+    segments.is_active = segments.lane < segments.lanes && segments.vec_index * VECTOR < segments.segment_elements;
+    segments.cached = (Stored*)segment_words;
+    segments.thread_sums = (Compute*)(segments.cached + (CACHES ? slice_segments * segments.vecs : 0));
+    segments.group_sums = segments.thread_sums + THREADS * PASSED_ELEMENTS;
+    segments.element_sums = segments.group_sums + THREADS;
+    segments.dsmem_buffer = segments.element_sums + SUMS * segments.vecs * VECTOR;
+    return segments;
 }
 
-// Sums of the elements of a thread become sums of rows, in a fixed order: over some lanes of a place by each thread, over
-// all of them, and over the places of a row.
+// Reduces the sums of threads to sums of rows, in a fixed order: over groups of segment lanes, over these groups, and over the
+// elements of a row.
 template <int N>
-__device__ __forceinline__ void over_rows(
-    const Params& p, const Lines& mine, const Compute (&sum)[N][VECTOR], Compute (*found)[CHANNELS]
+__device__ __forceinline__ void reduce_rows(
+    const Params& p, const Segments& segments, const Compute (&sum)[N][VECTOR], Compute (*row_sums)[CHANNELS]
 ) {
-    const int thread = (int)threadIdx.x, warp = thread / 32, elements = mine.packs * VECTOR, handed = mine.packs * HANDED;
-    const int most = THREADS / handed, lanes = mine.lanes, segments = most < 2 ? 1 : lanes < most ? lanes : most;
-    const int of_segment = (lanes + segments - 1) / segments;
+    const int thread = (int)threadIdx.x, warp = thread / 32;
+    const int elements = segments.vecs * VECTOR, passed = segments.vecs * PASSED_ELEMENTS;
+    const int max_groups = THREADS / passed, lanes = segments.lanes;
+    const int groups = max_groups < 2 ? 1 : lanes < max_groups ? lanes : max_groups;
+    const int lanes_of_group = (lanes + groups - 1) / groups;
     #pragma unroll
     for (int v = 0; v < N; ++v)
         #pragma unroll
-        for (int first = 0; first < VECTOR; first += HANDED) {
-            const auto put = [&](int i, Compute total) {
-                const int e = i / mine.packs, place = i - e * mine.packs;
-                mine.totals[v * elements + place * VECTOR + first + e] = total;
+        for (int first = 0; first < VECTOR; first += PASSED_ELEMENTS) {
+            const auto store_sum = [&](int i, Compute total) {
+                const int e = i / segments.vecs, element = i - e * segments.vecs;
+                segments.element_sums[v * elements + element * VECTOR + first + e] = total;
             };
-            if (mine.lane < lanes)
+            if (segments.lane < lanes)
                 #pragma unroll
-                for (int e = 0; e < HANDED; ++e)
-                    mine.parts[(mine.lane * HANDED + e) * mine.packs + mine.place] = sum[v][first + e];
+                for (int e = 0; e < PASSED_ELEMENTS; ++e)
+                    segments.thread_sums[(segments.lane * PASSED_ELEMENTS + e) * segments.vecs + segments.vec_index] =
+                        sum[v][first + e];
             __syncthreads();
-            for (int i = thread; i < handed * segments; i += THREADS) {
-                const int segment = i / handed, place = i - segment * handed, begin = segment * of_segment;
-                const int end = begin + of_segment < lanes ? begin + of_segment : lanes;
+            for (int i = thread; i < passed * groups; i += THREADS) {
+                const int group = i / passed, element = i - group * passed, begin = group * lanes_of_group;
+                const int end = begin + lanes_of_group < lanes ? begin + lanes_of_group : lanes;
                 Compute total = (Compute)0;
-                for (int lane = begin; lane < end; ++lane) total += mine.parts[lane * handed + place];
-                if (segments == 1) put(place, total);
-                else mine.segments[i] = total;
+                for (int lane = begin; lane < end; ++lane) total += segments.thread_sums[lane * passed + element];
+                if (groups == 1) store_sum(element, total);
+                else segments.group_sums[i] = total;
             }
             __syncthreads();
-            if (segments == 1) continue;
-            for (int i = thread; i < handed; i += THREADS) {
+            if (groups == 1) continue;
+            for (int i = thread; i < passed; i += THREADS) {
                 Compute total = (Compute)0;
-                for (int segment = 0; segment < segments; ++segment) total += mine.segments[segment * handed + i];
-                put(i, total);
+                for (int group = 0; group < groups; ++group) total += segments.group_sums[group * passed + i];
+                store_sum(i, total);
             }
             __syncthreads();
         }
-    for (int number = warp; number < N * mine.channels; number += WARPS) {
-        const int v = number / mine.channels, row = number - v * mine.channels;
-        const Compute* const from = mine.totals + v * elements + row * mine.plane;
+    for (int index = warp; index < N * segments.channels; index += WARPS) {
+        const int v = index / segments.channels, row = index - v * segments.channels;
+        const Compute* const row_values = segments.element_sums + v * elements + row * segments.row_elements;
         Compute total = (Compute)0;
-        for (int i = thread % 32; i < mine.plane; i += 32) {
-            if constexpr (OF_PLACES) multiply_add(total, mine.scale_at(p, row, i), from[i]);
-            else total += from[i];
+        for (int i = thread % 32; i < segments.row_elements; i += 32) {
+            if constexpr (SCALES_VARY) multiply_add(total, segments.scale_at(p, row, i), row_values[i]);
+            else total += row_values[i];
         }
         #pragma unroll
-        for (int by = 16; by > 0; by /= 2) total += __shfl_xor_sync(0xffffffffu, total, by);
-        if (thread % 32 == 0) found[v][row] = total;
+        for (int distance = 16; distance > 0; distance /= 2) total += __shfl_xor_sync(0xffffffffu, total, distance);
+        if (thread % 32 == 0) row_sums[v][row] = total;
     }
     __syncthreads();
 }
 
-// Elements of a row in a part.
-__device__ __forceinline__ Compute elements_of_part(const Params& p, int part) {
-    const int all = (int)p.images, parts = parts_of(p), most = (all + parts - 1) / parts, left = all - part * most;
-    const int lines = left < 0 ? 0 : left < most ? left : most;
-    return (Compute)lines * (Compute)p.plane;
+// Elements of a row in the segments of one CTA.
+__device__ __forceinline__ Compute elements_of_slice(const Params& p, int part) {
+    const int images = (int)p.images, parts = slices_of(p), slice_segments = (images + parts - 1) / parts;
+    const int left = images - part * slice_segments;
+    const int segments = left < 0 ? 0 : left < slice_segments ? left : slice_segments;
+    return (Compute)segments * (Compute)p.plane;
 }
 
-// What a part with these sums adds to the second one of all parts, whose first one is known: where the second ones are
-// deviations from a part's own mean, also how far that is from the common one.
-__device__ __forceinline__ Compute joined(const Params& p, int part, Compute first, Compute second, Compute all) {
-    if constexpr (SWEEPS) {
-        const Compute elements = elements_of_part(p, part);
+// The second sum of one slice, corrected for the common mean. The second sum of a forward kernel is the squared deviation from
+// the slice's own mean, so the distance of both means is added: M2 + n * (mean - common mean)^2.
+__device__ __forceinline__ Compute centered_sum(const Params& p, int part, Compute first, Compute second, Compute common_sum) {
+    if constexpr (HAS_SECOND_PASS) {
+        const Compute elements = elements_of_slice(p, part);
         if (elements > (Compute)0) {
-            const Compute apart = first / elements - all / (Compute)p.elements;
-            second += elements * apart * apart;
+            const Compute delta = first / elements - common_sum / (Compute)p.elements;
+            second += elements * delta * delta;
         }
     }
     return second;
 }
 
-// Rows of a thread's elements, of the block.
-__device__ __forceinline__ void find_rows(const Lines& mine, int (&rows)[VECTOR]) {
-    const int first = mine.place * VECTOR % mine.of_line;
-    int row = first / mine.plane, element = first - row * mine.plane;
+// The rows of a thread's elements.
+__device__ __forceinline__ void locate_rows(const Segments& segments, int (&rows)[VECTOR]) {
+    const int first = segments.vec_index * VECTOR % segments.segment_elements;
+    int row = first / segments.row_elements, element = first - row * segments.row_elements;
     #pragma unroll
     for (int e = 0; e < VECTOR; ++e) {
         rows[e] = row;
-        if (++element == mine.plane) {
+        if (++element == segments.row_elements) {
             element = 0;
-            if (++row == mine.channels) row = 0;
+            if (++row == segments.channels) row = 0;
         }
     }
 }
 
-// What is known beforehand of the rows of a thread's elements.
-__device__ __forceinline__ void know(const Params& p, const Lines& mine, const int (&rows)[VECTOR], Row& row) {
+// Loads the statistics and factors of the thread's rows.
+__device__ __forceinline__ void load_factors(const Params& p, const Segments& segments, const int (&rows)[VECTOR], Row& row) {
     #pragma unroll
     for (int e = 0; e < VECTOR; ++e) {
-        const int element = mine.place * VECTOR + e - rows[e] * mine.plane;  // past the row's where the thread reads none
+        // Beyond the row if the thread is inactive.
+        const int element = segments.vec_index * VECTOR + e - rows[e] * segments.row_elements;
         int at[ROW_RANK];
-        mine.locate_row(rows[e], element < mine.plane ? element : mine.plane - 1, at);
+        segments.locate_row(rows[e], element < segments.row_elements ? element : segments.row_elements - 1, at);
         Channel channel = {};
         of_channel(p, at, channel);
-        learn_channel(channel, row, e);
+        set_channel_factors(channel, row, e);
     }
 }
 
-// Every pack of this thread, read from memory: each(line, pack).
-template <class Each> __device__ __forceinline__ void take_all(const Params& p, const Lines& mine, Policy policy, Each each) {
-    const auto take_some = [&](int n, auto count) {
-        constexpr int many = decltype(count)::value;
-        Stored some[many];
+// Reads every vector of this thread from memory, and calls each(n, vector).
+template <class Each>
+__device__ __forceinline__ void for_each_loaded(const Params& p, const Segments& segments, Policy policy, Each each) {
+    const auto load_batch = [&](int n, auto count) {
+        constexpr int batch_size = decltype(count)::value;
+        Stored batch[batch_size];
         #pragma unroll
-        for (int i = 0; i < many; ++i) {
+        for (int i = 0; i < batch_size; ++i) {
             int at[RANK];
-            mine.locate_line(n + i * mine.lanes, at);
-            take(p, at, some[i], policy);
+            segments.locate_segment(n + i * segments.lanes, at);
+            load_elements(p, at, batch[i], policy);
         }
         #pragma unroll
-        for (int i = 0; i < many; ++i) each(n + i * mine.lanes, some[i]);
+        for (int i = 0; i < batch_size; ++i) each(n + i * segments.lanes, batch[i]);
     };
-    if (mine.reads) {
-        int n = mine.lane;
-        for (; n + (AT_ONCE - 1) * mine.lanes < mine.images; n += AT_ONCE * mine.lanes) take_some(n, Number<AT_ONCE>());
-        for (; n < mine.images; n += mine.lanes) take_some(n, Number<1>());
+    if (segments.is_active) {
+        int n = segments.lane;
+        for (; n + (BATCH - 1) * segments.lanes < segments.segment_count; n += BATCH * segments.lanes)
+            load_batch(n, Number<BATCH>());
+        for (; n < segments.segment_count; n += segments.lanes) load_batch(n, Number<1>());
     }
 }
 
-// The sums of rows in this part, found[0] and found[1]; and what is known beforehand of them.
-__device__ __forceinline__ void find_sums(
-    const Params& p, const Lines& mine, int (&rows)[VECTOR], Policy policy, Row& row, Compute (*found)[CHANNELS]
+// Computes the sums of rows in this slice, found[0] and found[1], and loads the factors of the rows.
+__device__ __forceinline__ void compute_sums(
+    const Params& p, const Segments& segments, int (&rows)[VECTOR], Policy policy, Row& row, Compute (*row_sums)[CHANNELS]
 ) {
-    find_rows(mine, rows);
-    if constexpr (!SWEEPS) know(p, mine, rows, row);
+    locate_rows(segments, rows);
+    if constexpr (!HAS_SECOND_PASS) load_factors(p, segments, rows, row);
     Compute sum[SUMS][VECTOR] = {};
-    take_all(p, mine, policy, [&](int n, const Stored& pack) {
-        if constexpr (KEEPS) mine.kept[n * mine.packs + mine.place] = pack;
+    for_each_loaded(p, segments, policy, [&](int n, const Stored& pack) {
+        if constexpr (CACHES) segments.cached[n * segments.vecs + segments.vec_index] = pack;
         add(widened(pack), row, sum);
     });
-    over_rows(p, mine, sum, found);
-    if constexpr (SWEEPS) {
+    reduce_rows(p, segments, sum, row_sums);
+    if constexpr (HAS_SECOND_PASS) {
         __shared__ Compute mean[CHANNELS];
         #pragma unroll 1
-        for (int i = (int)threadIdx.x; i < mine.channels; i += THREADS) mean[i] = found[0][i] / elements_of_part(p, mine.part);
+        for (int i = (int)threadIdx.x; i < segments.channels; i += THREADS)
+            mean[i] = row_sums[0][i] / elements_of_slice(p, segments.slice);
         __syncthreads();
-        Compute again[1][VECTOR] = {};
+        Compute second[1][VECTOR] = {};
         #pragma unroll
         for (int e = 0; e < VECTOR; ++e) row.mean[e] = mean[rows[e]];
-        mine.each([&](int, const Stored& pack) { add_again(widened(pack), row, again); });
-        over_rows(p, mine, again, found + 1);
-        know(p, mine, rows, row);  // on its way while blocks wait for each other
+        segments.each([&](int, const Stored& pack) { add_second_pass(widened(pack), row, second); });
+        reduce_rows(p, segments, second, row_sums + 1);
+        load_factors(p, segments, rows, row);  // these loads overlap the wait for other CTAs
     }
 }
 
-// What each place of a row adds to the gradients of scale and bias, by image and block.
-__device__ __forceinline__ void leave_places(const Params& p, const Lines& mine) {
-    const int elements = mine.packs * VECTOR;
-    for (int i = (int)threadIdx.x; i < mine.of_line; i += THREADS) {
+// Stores the contribution of each row element to the gradients of scale and bias, by image and CTA.
+__device__ __forceinline__ void store_element_sums(const Params& p, const Segments& segments) {
+    const int elements = segments.vecs * VECTOR;
+    for (int i = (int)threadIdx.x; i < segments.segment_elements; i += THREADS) {
         int at[ROW_RANK];
-        mine.locate_row(i / mine.plane, i % mine.plane, at);
-        at[0] = at[0] * parts_of(p) + mine.part;
-        store_row(p, at, mine.totals[i], mine.totals[elements + i]);
+        segments.locate_row(i / segments.row_elements, i % segments.row_elements, at);
+        at[0] = at[0] * slices_of(p) + segments.slice;
+        store_row(p, at, segments.element_sums[i], segments.element_sums[elements + i]);
     }
 }
 
-// What each element needs of its row's sums, which are stored on the way.
-__device__ __forceinline__ void conclude(
-    const Params& p, const Lines& mine, const int (&rows)[VECTOR], Row& row, Compute (*found)[CHANNELS]
+// Stores the sums of rows, and gives each element the factors that depend on them.
+__device__ __forceinline__ void finish_rows(
+    const Params& p, const Segments& segments, const int (&rows)[VECTOR], Row& row, Compute (*row_sums)[CHANNELS]
 ) {
     #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < mine.channels; i += THREADS) {
-        if (!OF_PLACES && mine.part == 0) {
+    for (int i = (int)threadIdx.x; i < segments.channels; i += THREADS) {
+        if (!SCALES_VARY && segments.slice == 0) {
             int at[ROW_RANK];
-            mine.locate_row(i, 0, at);
-            store_row(p, at, found[0][i], found[1][i]);
+            segments.locate_row(i, 0, at);
+            store_row(p, at, row_sums[0][i], row_sums[1][i]);
         }
-        const Vec<Compute, 2> needed = needed_of(p, found[0][i], found[1][i]);
-        found[0][i] = needed.data[0], found[1][i] = needed.data[1];
+        const Vec<Compute, 2> factors = factors_of(p, row_sums[0][i], row_sums[1][i]);
+        row_sums[0][i] = factors.data[0], row_sums[1][i] = factors.data[1];
     }
     __syncthreads();
     #pragma unroll
-    for (int e = 0; e < VECTOR; ++e) learn(found[0][rows[e]], found[1][rows[e]], row, e);
+    for (int e = 0; e < VECTOR; ++e) set_row_factors(row_sums[0][rows[e]], row_sums[1][rows[e]], row, e);
 }

@@ -1,7 +1,7 @@
-"""Planes: rows that are channels of images whose planes are short pieces of memory (norm_channel_planes).
+"""Channels of images whose planes are short contiguous runs of memory (norm_channel_planes).
 
-A block has some channels that are neighbours, reads of each image what these are, in one piece, and keeps it in shared
-memory. None where images are too many for that, or planes long enough to be read one by one.
+A CTA has adjacent channels. It reads its part of each image, which is contiguous, and keeps it in shared memory. If the
+images do not fit, or if planes are long enough to be read one by one, this kernel is not used.
 """
 
 from __future__ import annotations
@@ -24,50 +24,50 @@ from graphdnn.engines.cuda.reduction.row_threads import Rows
 from graphdnn.operations import NormBackward, NormForward
 from graphdnn.tensors import TensorSpec
 
-_THREADS, _FEWER_THREADS = 512, 256  # of a block; fewer where two blocks of two tensors share the registers
-_HANDED = 4  # elements of a thread that go through shared memory at once
-OTHER_SHARED = 1024 + 1024  # bytes of shared memory that lines cannot have
-_LONGEST = 2048  # bytes of a plane in all tensors; longer ones are read one by one
-_LEAST_LINE = 256  # bytes that a block should read in one piece
+_THREADS, _FEWER_THREADS = 512, 256  # of a CTA; fewer if two CTAs with two tensors share the registers
+_PASSED = 4  # elements of a thread that pass through shared memory at once
+OTHER_SHARED = 1024 + 1024  # bytes of shared memory that cached segments cannot use
+_LONGEST = 2048  # bytes of a plane in all tensors; longer planes are read one by one
+_LEAST_LINE = 256  # contiguous bytes that a CTA should read
 _LEAST_PACK = 4  # bytes
-_BLOCKS = 2  # that share a multiprocessor, where they can
-_PAIR = 16  # bytes of two sums at most
-_MOST_WIDTH = 8  # elements of a thread, each with factors of its own
+_BLOCKS = 2  # CTAs of a multiprocessor, if they fit
+_PAIR = 16  # the most bytes of two sums
+_MOST_WIDTH = 8  # elements of a thread; each has its own scale and bias
 _IN_CTA, _IN_CLUSTER, _IN_WORKSPACE = 0, 1, 2  # PLANES_MEET of channel_planes_variant.cuh
 
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """``channels`` of a block; a thread has ``rows.width`` elements of each line that it reads. ``parts`` blocks, which
-    are a cluster, divide the lines.
+    """``channels`` rows of a CTA. A thread has ``rows.width`` elements of each segment that it reads. ``parts`` CTAs
+    divide the segments; they are a cluster, or separate CTAs if ``is_divided``.
     """
 
-    rows: Rows  # (image, where these are apart,) place in a line, line
-    known: IndexSpace  # what functions of whole rows count in: rows, or image, row, and element of it in a line
+    rows: Rows  # ([image,] element of a segment, segment)
+    known: IndexSpace  # the index space of per-row functions: row, or image, row and element of it in a segment
     channels: int
-    planes: int  # rows of a line
-    plane: int  # elements of a row in a line
-    packs: int  # of a line
+    planes: int  # rows of a segment
+    plane: int  # elements of a row in a segment
+    packs: int  # vectors of a segment
     shared: int  # bytes
     threads: int
     blocks: int  # on a multiprocessor
     parts: int = 1
-    handed: int = _HANDED  # elements of a thread that go through shared memory at once, at most
-    is_divided: bool = False  # parts are blocks that other launches follow, not a cluster
+    passed: int = _PASSED  # elements of a thread that pass through shared memory at once, at most
+    is_divided: bool = False  # further launches combine the partial sums of the parts
 
     @property
     def is_of_groups(self) -> bool:
-        """Whether places of a row have scales of their own, and images are apart."""
+        """Whether each element of a row has its own scale, and each image its own rows."""
         return self.known.rank > 1
 
     @property
     def channel_rows(self) -> Rows:
-        """As functions of whole channels count them."""
+        """The rows as functions of whole channels count them."""
         return Rows(self.known, self.known.rank, True, 1, self.rows.main_bytes)
 
     @property
     def place_rows(self) -> Rows:
-        """As functions count places of rows image by image and, of each, block by block."""
+        """The elements of rows, by image and then by CTA, for functions of partial gradients."""
         images, *others = self.known.axes
         count = images.size * self.parts
         space = IndexSpace((count, *self.known.extents[1:]), (Axis(count, images.logical), *others))
@@ -87,7 +87,7 @@ class Planes:
         *,
         is_backward: bool,
     ) -> None:
-        """Add the launch. ``is_backward``: a gradient."""
+        """Adds the launch. ``is_backward``: a gradient."""
         rows, sizes = self.rows, self.rows.space.sizes
         fields = {"images": sizes[-1], "packs": self.packs, "plane": self.plane, "channels": self.planes}
         for field, value in (fields | {"elements": sizes[-1] * self.plane}).items():
@@ -97,7 +97,7 @@ class Planes:
         if self.is_divided:
             parameters.integer("parts", self.parts)
             pair = f"Vec<{constants['Compute']}, 2>"
-            for field, count in (("partial", self.parts), ("joined", 1)):
+            for field, count in (("partial", self.parts), ("combined", 1)):
                 parameters.scratch(field, pair, steps.allocate(count * images * self.planes * _PAIR))
         text = kernel_text(
             name,
@@ -112,7 +112,7 @@ class Planes:
                 "THREADS": self.threads,
                 "BLOCKS": self.blocks,
                 "CHANNELS": self.channels,
-                "HANDED": min(self.handed, rows.width),
+                "PASSED_ELEMENTS": min(self.passed, rows.width),
                 **({"CLUSTER": self.parts} if self.parts > 1 and not self.is_divided else {}),
                 **constants,
             },
@@ -121,16 +121,16 @@ class Planes:
         if not self.is_divided:
             steps.add_early(Launch(text, "norm_channel_planes", grid, self.threads, packed, self.shared))
             return
-        joining = (self.planes, images, 1)
+        combining = (self.planes, images, 1)
         steps.add_early(Launch(text, "channel_planes_partials", grid, self.threads, packed, self.shared))
-        steps.add_early(Launch(text, "channel_planes_combine", joining, self.threads, packed))
+        steps.add_early(Launch(text, "channel_planes_combine", combining, self.threads, packed))
         steps.add_early(Launch(text, "channel_planes_apply", grid, self.threads, packed))
 
 
 def planes_of(
     operands: Operands, stored: Sequence[TensorSpec], kept: Sequence[TensorSpec], device: DeviceSpec
 ) -> Planes | None:
-    """``stored``: tensors as large as x that are read and written in packs; ``kept``: what a block keeps of them."""
+    """``stored``: tensors of x's shape that are accessed in vectors; ``kept``: the tensors that a CTA caches."""
     anchor, x = operands.anchor, operands.anchor.x
     extents = x.extents
     images, planes, plane = extents[0], extents[1], prod(extents[2:])
@@ -154,32 +154,32 @@ def planes_of(
 
 
 def are_channels(anchor: NormForward | NormBackward) -> bool:
-    """Whether a row is a channel of all images."""
+    """Whether a row is one channel of all images."""
     return set(anchor.axes) == {0, *range(2, len(anchor.x.extents))}
 
 
-def handed_bytes(compute_bytes: int, handed: int, threads: int, sums: int) -> int:
-    """What threads hand over in shared memory, sums of it, and sums of elements of lines."""
-    return compute_bytes * (threads * (handed + 1) + sums)
+def exchange_bytes(compute_bytes: int, passed: int, threads: int, sums: int) -> int:
+    """Bytes of the thread sums, their group sums, and the sums over segments, in shared memory."""
+    return compute_bytes * (threads * (passed + 1) + sums)
 
 
 def _has_planes(spec: TensorSpec, extents: Sequence[int]) -> bool:
-    """Channels are the outermost axis of an image."""
+    """Whether channels are the outermost axis of an image."""
     return spec.vector_count == 1 and (extents[1] == 1 or spec.strides[1] == prod(extents[2:]))
 
 
 def _planes(
     rows: Rows, planes: int, plane: int, images: int, operands: Operands, kept: Sequence[TensorSpec], device: DeviceSpec
 ) -> Planes | None:
-    """As few turns of the device as can be, each block with as few channels as that takes."""
+    """The candidate with the fewest waves, and of these the one with the fewest channels of a CTA."""
     width = rows.width
     channels = width // gcd(width, plane)
     best: tuple[tuple[bool, int], Planes] | None = None
     while planes // channels >= device.sm_count // 2:
         packs = channels * plane // width
         sums = len(kept) * channels * plane
-        handed = handed_bytes(operands.bytes, min(_HANDED, width), _THREADS, sums)
-        shared = images * packs * stored_bytes(pack_sizes(width, kept)) + handed
+        exchange = exchange_bytes(operands.bytes, min(_PASSED, width), _THREADS, sums)
+        shared = images * packs * stored_bytes(pack_sizes(width, kept)) + exchange
         blocks = min(_BLOCKS, device.shared_memory // (shared + OTHER_SHARED))
         threads = _FEWER_THREADS if blocks > 1 and len(kept) > 1 else _THREADS
         if packs > threads or not blocks:

@@ -1,12 +1,12 @@
-// Sums of the gradient over planes, and of its product with the normalized x.
+// Sums of the gradient over rows, and of its product with the normalized x.
 
 constexpr int SUMS = 2;
-constexpr bool SWEEPS = false;
-// Where rows are groups each place of a row has a scale of its own: sums of a row are of the scaled gradient, and what a place
-// adds to the gradients of scale and bias is left for another launch, by image and block.
-constexpr bool OF_PLACES = ROW_RANK == 3;
+constexpr bool HAS_SECOND_PASS = false;
+// In group norm each element of a row has its own scale. The sums of a row contain the scaled gradient. The contributions to
+// the gradients of scale and bias are stored by image and CTA, and another launch adds them.
+constexpr bool SCALES_VARY = ROW_RANK == 3;
 
-__device__ __forceinline__ void learn_channel(const Channel& channel, Row& row, int e) {
+__device__ __forceinline__ void set_channel_factors(const Channel& channel, Row& row, int e) {
     row.mean[e] = channel.mean[0];
     row.inverse[e] = channel.inverse[0];
     row.scale[e] = channel.scale[0];
@@ -20,13 +20,13 @@ __device__ __forceinline__ void add(const Elements& pack, const Row& row, Comput
     }
 }
 
-// Means.
-__device__ __forceinline__ Vec<Compute, 2> needed_of(const Params& p, Compute sum, Compute dot) {
+// The means over a row.
+__device__ __forceinline__ Vec<Compute, 2> factors_of(const Params& p, Compute sum, Compute dot) {
     return {sum / (Compute)p.elements, dot / (Compute)p.elements};
 }
 
-__device__ __forceinline__ void learn(Compute sum, Compute dot, Row& row, int e) {
-    const Compute scale = row.scale[e] * row.inverse[e], of_sums = OF_PLACES ? row.inverse[e] : scale;
+__device__ __forceinline__ void set_row_factors(Compute sum, Compute dot, Row& row, int e) {
+    const Compute scale = row.scale[e] * row.inverse[e], of_sums = SCALES_VARY ? row.inverse[e] : scale;
     row.sum[e] = -of_sums * sum;
     row.dot[e] = -of_sums * dot * row.inverse[e];
     row.scale[e] = scale;
@@ -36,5 +36,5 @@ __device__ __forceinline__ void store_row(const Params& p, const int (&at)[ROW_R
     finish_row(p, at, sum, dot);
 }
 
-// Nothing is summed a second time.
-__device__ __forceinline__ void add_again(const Elements&, const Row&, Compute (&)[1][VECTOR]) {}
+// The backward direction has no second pass.
+__device__ __forceinline__ void add_second_pass(const Elements&, const Row&, Compute (&)[1][VECTOR]) {}

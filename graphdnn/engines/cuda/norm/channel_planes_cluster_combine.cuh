@@ -1,28 +1,30 @@
-// What blocks of a cluster found becomes what all of them did.
+// Combines the sums of the CTAs of a cluster.
 
 #include "channel_planes.cuh"
 
-// Two sums of each of the block's rows become those of all parts.
-__device__ __forceinline__ void over_parts(const Params& p, int part, Compute* inbox, Compute (*found)[CHANNELS]) {
+// Replaces the two sums of each row by the sums over all CTAs.
+__device__ __forceinline__ void reduce_slices(const Params& p, int part, Compute* dsmem_buffer, Compute (*row_sums)[CHANNELS]) {
     constexpr int COUNT = 2 * CHANNELS, SENT = COUNT * PARTS;
-    await_cluster();  // the others' shared memory is there
+    cluster_wait();  // from here on the other CTAs' shared memory may be written
     #pragma unroll 1
     for (int i = (int)threadIdx.x; i < SENT; i += THREADS) {
         const int number = i / PARTS;
-        send(inbox + part * COUNT + number, i % PARTS, found[number / CHANNELS][number % CHANNELS]);
+        dsmem_store(dsmem_buffer + part * COUNT + number, i % PARTS, row_sums[number / CHANNELS][number % CHANNELS]);
     }
-    if ((int)threadIdx.x / 32 * 32 < SENT) arrive_in_cluster();
-    else greet_cluster();
-    await_cluster();
+    if ((int)threadIdx.x / 32 * 32 < SENT) cluster_arrive();
+    else cluster_arrive_relaxed();
+    cluster_wait();
     #pragma unroll 1
     for (int row = (int)threadIdx.x; row < CHANNELS; row += THREADS) {
         Compute first = (Compute)0, second = (Compute)0;
         #pragma unroll
-        for (int other = 0; other < PARTS; ++other) first += inbox[other * COUNT + row];
+        for (int other = 0; other < PARTS; ++other) first += dsmem_buffer[other * COUNT + row];
         #pragma unroll 1
         for (int other = 0; other < PARTS; ++other)
-            second += joined(p, other, inbox[other * COUNT + row], inbox[other * COUNT + CHANNELS + row], first);
-        found[0][row] = first, found[1][row] = second;
+            second += centered_sum(
+                p, other, dsmem_buffer[other * COUNT + row], dsmem_buffer[other * COUNT + CHANNELS + row], first
+            );
+        row_sums[0][row] = first, row_sums[1][row] = second;
     }
     __syncthreads();
 }

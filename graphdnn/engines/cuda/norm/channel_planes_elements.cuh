@@ -1,4 +1,4 @@
-// Each element of a pack is of a row of its own.
+// Each element of a vector belongs to its own row.
 
 constexpr int ROW_WIDTH = VECTOR;
 

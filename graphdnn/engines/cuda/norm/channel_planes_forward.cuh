@@ -1,8 +1,8 @@
-// Statistics of planes: means, then squared deviations from them.
+// Statistics of rows: means first, then squared deviations from the means.
 
 constexpr int SUMS = 1;
-constexpr bool SWEEPS = true;
-constexpr bool OF_PLACES = false;
+constexpr bool HAS_SECOND_PASS = true;
+constexpr bool SCALES_VARY = false;
 static_assert(CENTERED, "deviations are those from a mean");
 
 __device__ __forceinline__ Elements widened(const Stored& pack) {
@@ -16,7 +16,7 @@ __device__ __forceinline__ void add(const Elements& pack, const Row&, Compute (&
     for (int e = 0; e < VECTOR; ++e) sum[0][e] += pack.x[e];
 }
 
-__device__ __forceinline__ void add_again(const Elements& pack, const Row& row, Compute (&sum)[1][VECTOR]) {
+__device__ __forceinline__ void add_second_pass(const Elements& pack, const Row& row, Compute (&sum)[1][VECTOR]) {
     #pragma unroll
     for (int e = 0; e < VECTOR; ++e) {
         const Compute deviation = pack.x[e] - row.mean[e];
@@ -24,17 +24,17 @@ __device__ __forceinline__ void add_again(const Elements& pack, const Row& row, 
     }
 }
 
-__device__ __forceinline__ void learn_channel(const Channel& channel, Row& row, int e) {
+__device__ __forceinline__ void set_channel_factors(const Channel& channel, Row& row, int e) {
     row.scale[e] = channel.scale[0];
     row.bias[e] = channel.bias[0];
 }
 
-// Mean and inverse deviation.
-__device__ __forceinline__ Vec<Compute, 2> needed_of(const Params& p, Compute sum, Compute squares) {
+// The mean and the inverse standard deviation.
+__device__ __forceinline__ Vec<Compute, 2> factors_of(const Params& p, Compute sum, Compute squares) {
     return {sum / (Compute)p.elements, inverse_deviation(squares / (Compute)p.elements, epsilon(p))};
 }
 
-__device__ __forceinline__ void learn(Compute mean, Compute inverse, Row& row, int e) {
+__device__ __forceinline__ void set_row_factors(Compute mean, Compute inverse, Row& row, int e) {
     row.mean[e] = mean;
     row.inverse[e] = inverse * row.scale[e];
 }

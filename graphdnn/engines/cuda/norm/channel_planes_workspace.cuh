@@ -1,5 +1,5 @@
-// Each block has lines of its own, and another launch joins what blocks find.
+// Several CTAs divide the segments of a row. Their partial sums go to the workspace, and another launch combines them.
 
-constexpr bool KEEPS = SWEEPS;
+constexpr bool CACHES = HAS_SECOND_PASS;
 
-__device__ __forceinline__ int parts_of(const Params& p) { return (int)p.parts; }
+__device__ __forceinline__ int slices_of(const Params& p) { return (int)p.parts; }

@@ -12,23 +12,23 @@
 //   ALONG: 1 if a vector lies along a row; 0 if a vector spans VECTOR adjacent rows.
 
 extern "C" __global__ void __launch_bounds__(THREADS) norm_apply(const __grid_constant__ Params p) {
-    const Place here = place_in(p, blockIdx.x);
-    if (!here.is_live) return;
+    const ThreadSlot slot = thread_slot(p, blockIdx.x);
+    if (!slot.is_live) return;
     int at[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) at[j] = 0;
-    locate_row(p, here.row, at);
+    locate_row(p, slot.row, at);
     Row row;
     of_row(p, at, row);
     const Count begin = (Count)(gridDim.y - 1 - blockIdx.y) * (Count)p.per_split;
     const Count limit = begin + (Count)p.per_split, end = limit < (Count)p.count ? limit : (Count)p.count;
-    Count i = begin + here.lane;
+    Count i = begin + slot.lane;
     for (; i + (STEPS - 1) * LANES < end; i += STEPS * LANES) {
         Elements pack[STEPS];
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
             locate_element(p, i + s * LANES, at);
-            take(p, at, pack[s]);
+            load_elements(p, at, pack[s]);
         }
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
@@ -39,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_apply(const __grid_co
     for (; i < end; i += LANES) {
         Elements pack;
         locate_element(p, i, at);
-        take(p, at, pack);
+        load_elements(p, at, pack);
         epilogue(p, at, pack, row);
     }
 }

@@ -1,15 +1,15 @@
-// What the gradient of a normalization knows of the rows of a thread. `sum` and `dot` are the rows' sums of g and of
-// g times the normalized x; the scale is in g where it changes along a row, and 1 here.
+// The factors of a thread's rows in the gradient. `sum` and `dot` are the sums of g and of g times the normalized x over a row.
+// If the scale changes along a row, g contains it, and `scale` is 1.
 struct Row {
     Compute mean[ROW_WIDTH], inverse[ROW_WIDTH], scale[ROW_WIDTH], sum[ROW_WIDTH], dot[ROW_WIDTH];
 };
 
-// What a thread reads of a pack: x and the gradient.
+// One vector of x and of the gradient.
 struct Elements {
     Compute x[VECTOR], g[VECTOR];
 };
 
-// x from its mean, which the inverse deviation turns into the normalized x.
+// x minus its mean; the inverse standard deviation makes it the normalized x.
 __device__ __forceinline__ Compute centered(const Elements& pack, const Row& row, int e) {
     return CENTERED ? pack.x[e] - row.mean[row_of(e)] : pack.x[e];
 }
@@ -18,7 +18,7 @@ __device__ __forceinline__ Compute normalized(const Elements& pack, const Row& r
     return centered(pack, row, e) * row.inverse[row_of(e)];
 }
 
-// Sums become what each element needs of them: means, scaled.
+// Turns the sums into the terms of each element: scaled means.
 __device__ __forceinline__ void average(const Params& p, Row& row) {
     #pragma unroll
     for (int i = 0; i < ROW_WIDTH; ++i) {
@@ -34,7 +34,7 @@ __device__ __forceinline__ Compute gradient(const Elements& pack, const Row& row
     return inner * row.inverse[i];
 }
 
-// gradient() of rows whose factors are multiplied already (Running::conclude).
+// gradient() for rows whose factors are already multiplied (Running::conclude).
 __device__ __forceinline__ Compute concluded_gradient(const Elements& pack, const Row& row, int e) {
     const int i = row_of(e);
     Compute inner = CENTERED ? row.sum[i] : (Compute)0;

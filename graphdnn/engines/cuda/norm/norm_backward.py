@@ -1,12 +1,11 @@
 """Engine ``cuda_norm_backward``: gradients of normalizations.
 
-The gradient of x needs two sums over each row, those of scale and bias two sums over
-the axes where they have one element. In batch norm these are the same: a block that
-holds its rows does all at once, and longer rows take one kernel for the sums and one
-for dx. Of rows that have one scale each, as those of instance norm, the sums are those of
-scale and bias in parts, which a small kernel adds up. Where the scale changes along rows,
-blocks that go through rows add up both kinds (row_walk); otherwise the sums of scale and
-bias are a kernel of their own.
+The gradient of x needs two sums over each row. The gradients of scale and bias need two sums over the axes along which
+these have one element.
+In batch norm both pairs of sums are the same. A CTA that holds its rows computes everything in one kernel; longer rows
+take one kernel for the sums and one for dx. If each row has one scale, as in instance norm, a small kernel adds the
+sums of rows to the gradients of scale and bias. If the scale changes along rows, CTAs that loop over rows compute both
+pairs (row_gradient); otherwise the sums for scale and bias are a separate kernel.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import include, kernel_text
-from graphdnn.engines.cuda.norm.channel_groups import groups_of
+from graphdnn.engines.cuda.norm.channel_groups import choose_group_tile
 from graphdnn.engines.cuda.norm.channel_planes import Planes, are_channels, planes_of
 from graphdnn.engines.cuda.norm.norm_backward_functions import Functions
 from graphdnn.engines.cuda.norm.norm_forward import Forward
 from graphdnn.engines.cuda.norm.norm_forward_functions import Known
 from graphdnn.engines.cuda.norm.norm_operands import Operands, direction, of_rows, place
-from graphdnn.engines.cuda.norm.persistent import Residence
-from graphdnn.engines.cuda.norm.persistent_rows import resident
-from graphdnn.engines.cuda.norm.row_gradient import RowWalk, row_walk_of
+from graphdnn.engines.cuda.norm.persistent import PersistentTile
+from graphdnn.engines.cuda.norm.persistent_rows import choose_persistent_tile
+from graphdnn.engines.cuda.norm.row_gradient import RowGradient, row_gradient_of
 from graphdnn.engines.cuda.reduction.reduction_kernels import Fold, FoldKind, generate_fold
 from graphdnn.engines.cuda.reduction.row_threads import Rows, Tile, divided, held, rows_of, rows_text
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
@@ -53,7 +52,7 @@ def generate_norm_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
 
 def _known(operands: Operands) -> Known:
-    """Mean and inverse deviation, given or in scratch memory."""
+    """The mean and the inverse standard deviation, from the graph or in scratch memory."""
     anchor = operands.anchor
     if anchor.inv_variance is not None:
         return anchor.mean, anchor.inv_variance
@@ -62,7 +61,7 @@ def _known(operands: Operands) -> Known:
 
 
 def _find_statistics(steps: LaunchSequence, operands: Operands, known: Known) -> None:
-    """From x, by the kernels of the forward direction."""
+    """Computes the statistics from x with the kernels of the forward direction."""
     anchor = operands.anchor
     stored = [t for t in known if t is not None]
     rows = rows_of(anchor.x.extents, anchor.axes, anchor.x, [anchor.x], stored, frozenset())
@@ -71,7 +70,7 @@ def _find_statistics(steps: LaunchSequence, operands: Operands, known: Known) ->
 
 
 class _Backward(Functions):
-    """Its kernels."""
+    """The kernels of one gradient."""
 
     def generate(self, device: DeviceSpec) -> None:
         planes = self.planes(device)
@@ -84,9 +83,9 @@ class _Backward(Functions):
 
     def _generate(self, device: DeviceSpec) -> None:
         steps, anchor = self.steps, self.anchor
-        walk = self.row_walk(device)
-        if walk is not None:
-            self._walk(walk)
+        layout = self.row_gradient(device)
+        if layout is not None:
+            self._row_gradient(layout)
             return
         fitting = held(self.rows, 2 * self.operands.bytes)
         if self.parts_parameters:
@@ -97,17 +96,17 @@ class _Backward(Functions):
             self.rows, tile = fitting
             self._hold(tile)
             return
-        staying = self.resident(device)
-        if staying is not None:
-            self.rows, residence = staying
-            self._reside(residence)
+        persistent_choice = self.persistent_tile(device)
+        if persistent_choice is not None:
+            self.rows, persistent = persistent_choice
+            self._add_persistent(persistent)
             return
         if not self.parts_parameters:
             place(steps, self.sums)
         self._fold("norm_sums", self.operands.statistic_extents, device, of_rows=True)
         self.rows, division = divided(self.rows, self.operands.bytes, 2, device)
         parameters = Parameters(steps.workspace_offsets)
-        functions = [*self.take(parameters), *self.application(parameters, self.sums)]
+        functions = [*self.loads(parameters), *self.application(parameters, self.sums)]
         self.rows.parameters(parameters)
         division.parameters(parameters)
         text = self._text(["norm_apply.cu"], parameters, functions, division.tile, {})
@@ -115,7 +114,7 @@ class _Backward(Functions):
         steps.add(Launch(text, "norm_apply", grid, division.tile.threads, parameters.pack()))
 
     def _fold(self, name: str, extents: tuple[int, ...], device: DeviceSpec, *, of_rows: bool = False) -> None:
-        """Sums into dscale and dbias, or those of rows into scratch memory; or both, where they are the same."""
+        """Sums into dscale and dbias, or sums of rows into scratch memory, or both if they are the same sums."""
         op, anchor = self.steps.op, self.anchor
         is_scaled = of_rows and self.is_scaled_along
         written = {} if of_rows and not self.owns_parameters else self.parameter_gradients()
@@ -147,7 +146,7 @@ class _Backward(Functions):
         self.steps.include(generate_fold(sums, device, fold))
 
     def _add_rows(self, device: DeviceSpec) -> None:
-        """The rows' sums, in scratch memory, into dscale and dbias."""
+        """Adds the sums of rows, from scratch memory, to dscale and dbias."""
         op, anchor, written = self.steps.op, self.anchor, self.parameter_gradients()
 
         def finish(steps: LaunchSequence, program: Program) -> None:
@@ -165,25 +164,27 @@ class _Backward(Functions):
 
     def _hold(self, tile: Tile) -> None:
         parameters = Parameters(self.steps.workspace_offsets)
-        functions = [*self.take(parameters), self.finish(parameters), *self.application(parameters, [])]
+        functions = [*self.loads(parameters), self.finish(parameters), *self.application(parameters, [])]
         self.rows.parameters(parameters)
         exact = {"EXACT": tile.lanes * tile.steps == self.rows.packs, **tile.bounds()}
         text = self._text(["norm_backward_rows.cu"], parameters, functions, tile, exact)
         blocks = -(-self.rows.row_packs // tile.columns)
         self.steps.add_early(Launch(text, "norm_backward_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
-    def resident(self, device: DeviceSpec) -> tuple[Rows, Residence] | None:
-        """Blocks that stay, where the sums of rows are all there is to find."""
+    def persistent_tile(self, device: DeviceSpec) -> tuple[Rows, PersistentTile] | None:
+        """Persistent CTAs, if the kernel needs only the sums of rows."""
         anchor = self.anchor
         if self.is_scaled_along:
             return None
-        return resident(self.rows, self.operands.bytes, [anchor.x, anchor.dy], device, is_plain=self.operands.is_plain)
+        return choose_persistent_tile(
+            self.rows, self.operands.bytes, [anchor.x, anchor.dy], device, is_plain=self.operands.is_plain
+        )
 
-    def row_walk(self, device: DeviceSpec) -> RowWalk | None:
-        """Blocks that go through rows, where each place of them has a scale of its own."""
-        return row_walk_of(self.rows, self.operands, device) if self.is_scaled_along else None
+    def row_gradient(self, device: DeviceSpec) -> RowGradient | None:
+        """CTAs that loop over rows, if each element of a row has its own scale."""
+        return row_gradient_of(self.rows, self.operands, device) if self.is_scaled_along else None
 
-    def _walk(self, walk: RowWalk) -> None:
+    def _row_gradient(self, layout: RowGradient) -> None:
         parameters, anchor, rows, compute = (
             Parameters(self.steps.workspace_offsets),
             self.anchor,
@@ -196,24 +197,24 @@ class _Backward(Functions):
             *rows_text(),
             include("norm_backward.cuh"),
             include("streaming.cuh"),
-            *self.take(parameters, is_stored=True, is_fetched=False),
+            *self.loads(parameters, is_stored=True, is_fetched=False),
             include("norm_backward_cache.cuh"),
             scale.function("scale_at", "Compute (&scale)[VECTOR]"),
             self.finish_row(parameters, rows, self.parameter_gradients())[0],
             *self.application(parameters, [], is_concluded=True),
         ]
-        name = f"norm_backward__{rows.text()}_{walk.text()}__{self.steps.op.name}"
-        walk.launch(self.steps, name, parameters, functions, {"CENTERED": self.operands.centered, "Compute": compute})
+        name = f"norm_backward__{rows.text()}_{layout.text()}__{self.steps.op.name}"
+        layout.launch(self.steps, name, parameters, functions, {"CENTERED": self.operands.centered, "Compute": compute})
 
     def planes(self, device: DeviceSpec) -> Planes | None:
-        """Blocks that have neighbouring channels."""
+        """CTAs with adjacent channels."""
         operands, anchor = self.operands, self.anchor
         if anchor.inv_variance is None or not operands.centered:
             return None
         stored = [*operands.read, *(t for t in operands.epilogue() if not (t.is_by_value or t.is_constant))]
         kept = [anchor.x, anchor.dy]
         if not are_channels(anchor):
-            return groups_of(operands, stored, kept, device)
+            return choose_group_tile(operands, stored, kept, device)
         if self.is_scaled_along or not self.owns_parameters:
             return None
         return planes_of(operands, stored, kept, device)
@@ -238,7 +239,7 @@ class _Backward(Functions):
             "struct Channel {\n    Compute mean[1], inverse[1], scale[1];\n};\n",
             known.function("of_channel", "Channel& channel"),
             self.finish_row(parameters, left, written, kept)[0],
-            *self.take(parameters, is_stored=True, is_fetched=False),
+            *self.loads(parameters, is_stored=True, is_fetched=False),
             include("norm_backward_cache.cuh"),
             self.body(parameters, is_streamed=True, is_concluded=True),
         ]
@@ -246,7 +247,7 @@ class _Backward(Functions):
         constants: dict[str, bool | str] = {"CENTERED": True, "PAST_L1": True, "Compute": compute}
         planes.launch(self.steps, name, parameters, functions, constants, is_backward=True)
 
-    def _reside(self, residence: Residence) -> None:
+    def _add_persistent(self, persistent: PersistentTile) -> None:
         parameters = Parameters(self.steps.workspace_offsets)
         functions = [
             *rows_text(),
@@ -254,16 +255,16 @@ class _Backward(Functions):
             include("streaming.cuh"),
             *self.application(parameters, [], is_streamed=True),
             self.finish(parameters),
-            *self.take(parameters, is_stored=True),
+            *self.loads(parameters, is_stored=True),
             include("norm_backward_cache.cuh"),
         ]
-        name = f"norm_backward__{self.rows.text()}_{residence.text()}__{self.steps.op.name}"
+        name = f"norm_backward__{self.rows.text()}_{persistent.text()}__{self.steps.op.name}"
         constants: dict[str, bool | str] = {
             "CENTERED": self.operands.centered,
             "Compute": self.operands.compute,
-            "PAST_L1": True,  # as measured; forward it costs what it gains here
+            "PAST_L1": True,  # faster as measured; the forward kernel becomes slower by as much
         }
-        residence.launch(self.steps, name, self.rows, parameters, functions, constants, is_backward=True)
+        persistent.launch(self.steps, name, self.rows, parameters, functions, constants, is_backward=True)
 
     def _text(
         self,
@@ -302,12 +303,12 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     is_held = planes is not None or held(backward.rows, 2 * operands.bytes) is not None
     passes = float((not backward.owns_parameters and not backward.parts_parameters) + (not is_held))
     launches = 1 + 2 * int(passes)
-    walk = backward.row_walk(task.device)
-    if walk is not None:
-        is_held, passes, launches = True, 2 * walk.partial_bytes / reads, 2
-    staying = None if is_held else backward.resident(task.device)
-    if staying is not None:
-        passes, launches = staying[1].read_twice / reads, 2
+    layout = backward.row_gradient(task.device)
+    if layout is not None:
+        is_held, passes, launches = True, 2 * layout.partial_bytes / reads, 2
+    persistent_choice = None if is_held else backward.persistent_tile(task.device)
+    if persistent_choice is not None:
+        passes, launches = persistent_choice[1].read_twice / reads, 2
     if backward.parts_parameters:
         launches += 1
     if anchor.inv_variance is None:

@@ -1,4 +1,4 @@
-"""The device functions of the kernels of a normalization's gradients: what they read, the sums they write, and dx."""
+"""The device functions of the gradient kernels of a normalization: reads, sums, and dx."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphdnn.tensors import TensorSpec
 
 
 class Functions:
-    """What one gradient's kernels compute. ``known``: where mean and inverse deviation are, or are to be, in memory."""
+    """The functions of one gradient. ``known``: tensors in memory for the mean and the inverse deviation."""
 
     def __init__(self, steps: LaunchSequence, operands: Operands, known: Known) -> None:
         self.steps, self.operands, self.known = steps, operands, known
@@ -51,11 +51,11 @@ class Functions:
 
     @property
     def parts_parameters(self) -> bool:
-        """Whether the gradients of scale and bias are sums of the rows' sums."""
+        """Whether the gradients of scale and bias are sums over the sums of rows."""
         return not self.owns_parameters and not self.is_scaled_along
 
     def parameter_gradients(self) -> dict[int, int]:
-        """uid -> which of the two sums it is."""
+        """From the uid of a gradient to the index of its sum: 0 or 1."""
         found = {self.anchor.dscale.uid: 1}
         if self.anchor.dbias is not None:
             found[self.anchor.dbias.uid] = 0
@@ -64,9 +64,9 @@ class Functions:
     def gradient(self, uid: int) -> TensorSpec:
         return next(t for t in (self.anchor.dscale, self.anchor.dbias) if t is not None and t.uid == uid)
 
-    def take(self, parameters: Parameters, *, is_stored: bool = False, is_fetched: bool = True) -> list[str]:
-        """x, and the gradient through the prologue, in the arithmetic's type or in their own; with the scale where that
-        changes along a row.
+    def loads(self, parameters: Parameters, *, is_stored: bool = False, is_fetched: bool = True) -> list[str]:
+        """Reads x, and the gradient through the prologue, in the compute type or in their own types. The gradient
+        includes a scale that changes along a row.
         """
         op, rows, anchor, compute = self.steps.op, self.rows, self.anchor, self.operands.compute
         program = Program(op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
@@ -80,10 +80,10 @@ class Functions:
         program.result("pack.g", anchor.dy, compute)
         if self.is_scaled_along:
             program.each(f"pack.g[e] *= widen<{compute}>({program.value(anchor.scale)}[e]);")
-        return [program.function("take", "Elements& pack")]
+        return [program.function("load_elements", "Elements& pack")]
 
     def finish(self, parameters: Parameters) -> str:
-        """The sums of row ``i`` of a thread into memory, where they are gradients."""
+        """Stores the sums of row ``i`` of a thread, if they are gradients."""
         written = self.parameter_gradients() if self.owns_parameters else {}
         text, arguments = self.finish_row(parameters, self.rows, written, self.sums if self.parts_parameters else ())
         return text + of_thread("finish", "finish_row", arguments)
@@ -91,8 +91,8 @@ class Functions:
     def finish_row(
         self, parameters: Parameters, rows: Rows, written: Mapping[int, int], kept: Sequence[TensorSpec] = ()
     ) -> tuple[str, str]:
-        """The sums of a row, or of a place of rows, and what the function takes. ``written``: as
-        ``parameter_gradients``; ``kept``: where the sums themselves go.
+        """Stores the sums of a row, or of one element of rows. ``written``: see ``parameter_gradients``; ``kept``:
+        tensors for the sums themselves. The pair also has the function's parameters.
         """
         compute = self.operands.compute
         arguments = f"{compute} sum, {compute} dot"
@@ -130,7 +130,7 @@ class Functions:
         return [load, self.body(parameters, is_streamed=is_streamed, is_concluded=is_streamed or is_concluded)]
 
     def body(self, parameters: Parameters, *, is_streamed: bool, is_concluded: bool) -> str:
-        """dx of each element, through the epilogue. ``is_concluded``: the factors of a row are multiplied already."""
+        """dx of each element, through the epilogue. ``is_concluded``: the factors of a row are already multiplied."""
         op, rows, anchor = self.steps.op, self.rows, self.anchor
         body = Program(
             op,

@@ -1,14 +1,14 @@
-// norm_channel_planes normalizes channels, or groups of channels, whose elements are short segments of many lines.
+// norm_channel_planes normalizes channels, or groups of channels, whose elements lie in many short segments.
 //
-// Tile:    CHANNELS adjacent rows (channels or groups) for a CTA, or for a cluster of CTAs that divides their lines.
-// Memory:  a line is one contiguous segment. Lines stay in shared memory: x is read once and y is written once.
-// Threads: a thread has one position in every line that it reads, so that each of its VECTOR elements always belongs to the
-//          same row. Sums go over lines first, then over the positions of a row, then over the CTAs of the cluster.
+// Tile:    CHANNELS adjacent rows (channels or groups) for a CTA, or for a cluster of CTAs that divides their segments.
+// Memory:  a segment is contiguous. Segments stay in shared memory: x is read once and y is written once.
+// Threads: a thread has one position in every segment that it reads, so that each of its VECTOR elements always belongs to the
+//          same row. Sums go over segments first, then over the positions of a row, then over the CTAs of the cluster.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, 256 or 512; BLOCKS: CTAs that must fit on an SM.
 //   CHANNELS: rows of a CTA; VECTOR: elements of a vector, 1 to 8; RANK: axes of the index space.
-//   IN_CLUSTERS and OF_PLACES come from the channel_planes_*.cuh file of the variant and of the direction.
+//   IN_CLUSTERS and SCALES_VARY come from the channel_planes_*.cuh file of the variant and of the direction.
 //
 // Variants (from the generator): see channel_planes_variant.cuh.
 
@@ -19,20 +19,20 @@
 #endif
 
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) norm_channel_planes(const __grid_constant__ Params p) {
-    __shared__ Compute found[2][CHANNELS];  // sums of rows
+    __shared__ Compute row_sums[2][CHANNELS];  // sums of rows
     pdl_trigger();
-    const Lines mine = lines_of(p, (int)blockIdx.x);
-    greet_parts();
+    const Segments segments = locate_segments(p, (int)blockIdx.x);
+    announce_cluster();
     pdl_wait();
     int rows[VECTOR];
     Row row;
-    find_sums(p, mine, rows, read_once(), row, found);
-    over_parts(p, mine.part, mine.inbox, found);
-    if constexpr (OF_PLACES) leave_places(p, mine);
-    conclude(p, mine, rows, row, found);
-    mine.each([&](int n, const Stored& pack) {
+    compute_sums(p, segments, rows, read_once(), row, row_sums);
+    reduce_slices(p, segments.slice, segments.dsmem_buffer, row_sums);
+    if constexpr (SCALES_VARY) store_element_sums(p, segments);
+    finish_rows(p, segments, rows, row, row_sums);
+    segments.each([&](int n, const Stored& pack) {
         int at[RANK];
-        mine.locate_line(n, at);
+        segments.locate_segment(n, at);
         epilogue(p, at, widened(pack), row);
     });
 }

@@ -1,11 +1,11 @@
 // Channel planes that do not fit into shared memory, in three launches.
 //
-//   channel_planes_partials: each CTA sums its own lines and stores partial sums in the workspace.
+//   channel_planes_partials: each CTA sums its own segments and stores partial sums in the workspace.
 //   channel_planes_combine:  one CTA for each row combines the partial sums, in the order of the CTAs.
 //   channel_planes_apply:    reads x again and writes the result. CTAs run in reverse order, because L2 may still hold the
-//                            lines that the first launch read last.
+//                            segments that the first launch read last.
 //
-// Tile:    CHANNELS adjacent rows and 1 / p.parts of their lines for a CTA; blockIdx.y counts images of group norms.
+// Tile:    CHANNELS adjacent rows and 1 / p.parts of their segments for a CTA; blockIdx.y counts images of group norms.
 // Memory:  partial sums are [image][CTA][channel], two values each.
 // Threads: as in norm_channel_planes.cu.
 //
@@ -18,24 +18,24 @@
 #include "channel_planes.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) channel_planes_partials(const __grid_constant__ Params p) {
-    __shared__ Compute found[2][CHANNELS];
+    __shared__ Compute row_sums[2][CHANNELS];
     pdl_trigger();
-    const Lines mine = lines_of(p, (int)blockIdx.x);
+    const Segments segments = locate_segments(p, (int)blockIdx.x);
     pdl_wait();
     int rows[VECTOR];
     Row row;
-    find_sums(p, mine, rows, read_again(), row, found);
-    if constexpr (OF_PLACES) leave_places(p, mine);
-    for (int i = (int)threadIdx.x; i < mine.channels; i += THREADS) {
-        const long long place = ((long long)blockIdx.y * p.parts + mine.part) * p.channels + mine.first_channel + i;
-        p.partial[place] = {found[0][i], found[1][i]};
+    compute_sums(p, segments, rows, read_again(), row, row_sums);
+    if constexpr (SCALES_VARY) store_element_sums(p, segments);
+    for (int i = (int)threadIdx.x; i < segments.channels; i += THREADS) {
+        const long long place = ((long long)blockIdx.y * p.parts + segments.slice) * p.channels + segments.first_channel + i;
+        p.partial[place] = {row_sums[0][i], row_sums[1][i]};
     }
 }
 
-__device__ __forceinline__ Compute over_block(Compute value) {
+__device__ __forceinline__ Compute reduce_cta(Compute value) {
     __shared__ Compute shared[WARPS];
     #pragma unroll
-    for (int by = 16; by > 0; by /= 2) value += __shfl_xor_sync(0xffffffffu, value, by);
+    for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
     if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
     __syncthreads();
     value = shared[0];
@@ -45,7 +45,7 @@ __device__ __forceinline__ Compute over_block(Compute value) {
     return value;
 }
 
-// A block for each row of an image: its parts become sums, or a sum and the squares of what deviates from the mean.
+// One CTA for each row of an image combines the partial sums: plain sums, or a sum and the squared deviations from the mean.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) channel_planes_combine(const __grid_constant__ Params p) {
     pdl_trigger();
     pdl_wait();
@@ -53,15 +53,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) channel_planes_combine(
     const Vec<Compute, 2>* const part = p.partial + (long long)blockIdx.y * parts * p.channels + row;
     Compute first = (Compute)0, second = (Compute)0;
     for (int i = (int)threadIdx.x; i < parts; i += THREADS) first += part[i * p.channels].data[0];
-    first = over_block(first);
+    first = reduce_cta(first);
     for (int i = (int)threadIdx.x; i < parts; i += THREADS) {
-        const Vec<Compute, 2> some = part[i * p.channels];
-        second += joined(p, i, some.data[0], some.data[1], first);
+        const Vec<Compute, 2> sums = part[i * p.channels];
+        second += centered_sum(p, i, sums.data[0], sums.data[1], first);
     }
-    second = over_block(second);
+    second = reduce_cta(second);
     if (threadIdx.x != 0) return;
-    p.joined[(long long)blockIdx.y * p.channels + row] = needed_of(p, first, second);
-    if constexpr (!OF_PLACES) {
+    p.combined[(long long)blockIdx.y * p.channels + row] = factors_of(p, first, second);
+    if constexpr (!SCALES_VARY) {
         int at[ROW_RANK] = {};
         if constexpr (ROW_RANK == 3) at[0] = (int)blockIdx.y, at[1] = row;
         else at[0] = row;
@@ -71,20 +71,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) channel_planes_combine(
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) channel_planes_apply(const __grid_constant__ Params p) {
     pdl_trigger();
-    Lines mine = lines_of(p, (int)gridDim.x - 1 - (int)blockIdx.x);
+    Segments segments = locate_segments(p, (int)gridDim.x - 1 - (int)blockIdx.x);
     int rows[VECTOR];
-    find_rows(mine, rows);
+    locate_rows(segments, rows);
     pdl_wait();
     Row row;
-    know(p, mine, rows, row);
+    load_factors(p, segments, rows, row);
     #pragma unroll
     for (int e = 0; e < VECTOR; ++e) {
-        const Vec<Compute, 2> joined = p.joined[(long long)blockIdx.y * p.channels + mine.first_channel + rows[e]];
-        learn(joined.data[0], joined.data[1], row, e);
+        const Vec<Compute, 2> combined = p.combined[(long long)blockIdx.y * p.channels + segments.first_channel + rows[e]];
+        set_row_factors(combined.data[0], combined.data[1], row, e);
     }
-    take_all(p, mine, read_once(), [&](int n, const Stored& pack) {
+    for_each_loaded(p, segments, read_once(), [&](int n, const Stored& pack) {
         int at[RANK];
-        mine.locate_line(n, at);
+        segments.locate_segment(n, at);
         epilogue(p, at, widened(pack), row);
     });
 }

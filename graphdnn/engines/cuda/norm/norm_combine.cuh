@@ -1,15 +1,15 @@
-// What the threads of blocks that stay found of their rows becomes one, in a fixed order.
+// Combines the partial results of persistent CTAs for each row, in a fixed order.
 
 #include "norm_persistent_direction.cuh"
 #include "grid_barrier.cuh"
 #include "norm_span.cuh"
 
 constexpr int BLOCK_ROWS = COLUMNS * ROW_WIDTH, WARPS = THREADS / 32;
-constexpr int JOINERS = THREADS / BLOCK_ROWS < WARPS ? THREADS / BLOCK_ROWS : WARPS;  // threads that join a row's blocks
-constexpr int BATCH = sizeof(Compute) == 8 ? 2 : 5;  // parts that a thread joins at once, half of those it loads
-static_assert(JOINERS >= 1 && WARPS >= 2 && LANES >= ROW_WIDTH, "each row has threads that join and store it");
+constexpr int COMBINERS = THREADS / BLOCK_ROWS < WARPS ? THREADS / BLOCK_ROWS : WARPS;  // threads that combine a row's CTAs
+constexpr int BATCH = sizeof(Compute) == 8 ? 2 : 5;  // partial results that a thread combines at once, half of its loads
+static_assert(COMBINERS >= 1 && WARPS >= 2 && LANES >= ROW_WIDTH, "each row has threads that combine and store it");
 
-// Parts of a block's rows, and what every thread learns of them in the end.
+// The partial results of a CTA's rows, and the factors that every thread receives at the end.
 struct Parts {
     Compute elements[WARPS];
     Vec<Compute, 2> values[WARPS][BLOCK_ROWS];
@@ -18,111 +18,112 @@ struct Parts {
         values[number][row].data[0] = first;
         values[number][row].data[1] = second;
     }
-    __device__ __forceinline__ Part<1> joined(int count, int row) const {
-        Part<1> all = {};
+    __device__ __forceinline__ Part<1> combined(int count, int row) const {
+        Part<1> total = {};
         #pragma unroll
         for (int first = 0; first < WARPS; first += BATCH) {
-            Part<1> part[BATCH + 1];
-            part[BATCH] = all;
+            Part<1> batch[BATCH + 1];
+            batch[BATCH] = total;
             #pragma unroll
             for (int i = 0; i < BATCH; ++i) {
-                part[i] = {};
+                batch[i] = {};
                 if (first + i < WARPS && first + i < count)
-                    part[i] = {elements[first + i], {values[first + i][row].data[0]}, {values[first + i][row].data[1]}};
+                    batch[i] = {elements[first + i], {values[first + i][row].data[0]}, {values[first + i][row].data[1]}};
             }
-            all = together(part);
+            total = combine_parts(batch);
         }
-        return all;
+        return total;
     }
 };
 
-// What the threads of a warp found of each row becomes one part, in the first of its threads that have the row.
-__device__ __forceinline__ void join_warp(Part<ROW_WIDTH>& mine) {
+// Combines the partial results of a warp's threads for each row. The first thread of the row has the result.
+__device__ __forceinline__ void combine_warp(Part<ROW_WIDTH>& part) {
     #pragma unroll
-    for (int by = ALONG ? 1 : COLUMNS; by < 32; by *= 2) {
+    for (int distance = ALONG ? 1 : COLUMNS; distance < 32; distance *= 2) {
         Part<ROW_WIDTH> other;
-        other.elements = __shfl_xor_sync(0xffffffffu, mine.elements, by);
+        other.elements = __shfl_xor_sync(0xffffffffu, part.elements, distance);
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) {
-            other.first[i] = __shfl_xor_sync(0xffffffffu, mine.first[i], by);
-            other.second[i] = __shfl_xor_sync(0xffffffffu, mine.second[i], by);
+            other.first[i] = __shfl_xor_sync(0xffffffffu, part.first[i], distance);
+            other.second[i] = __shfl_xor_sync(0xffffffffu, part.second[i], distance);
         }
-        mine.join(other);
+        part.combine(other);
     }
 }
 
-// What the threads found becomes what is known of the rows, the same in each thread of a row, and is stored. Where blocks
-// share rows every block joins their parts, in the same order.
-__device__ __forceinline__ void join_all(
+// Combines the partial results of all threads, and gives each thread of a row the same factors. If several CTAs share a row,
+// every CTA combines their partial results in the same order. The results are stored.
+__device__ __forceinline__ void combine_all(
     const Params& p,
     Count tile,
-    const Place& here,
+    const ThreadSlot& slot,
     const Span& span,
-    Part<ROW_WIDTH>& mine,
+    Part<ROW_WIDTH>& part,
     const Running& running,
     const int (&at)[RANK],
     Row& row
 ) {
     __shared__ Parts parts;
-    const int thread = (int)threadIdx.x, warp = thread / 32, mine_at = here.column * ROW_WIDTH;
-    join_warp(mine);
-    if constexpr (ROUNDS) __syncthreads();  // all have read what was found of the rows before
-    if (thread % 32 == 0) parts.elements[warp] = mine.elements;
+    const int thread = (int)threadIdx.x, warp = thread / 32, first_row = slot.column * ROW_WIDTH;
+    combine_warp(part);
+    if constexpr (ROUNDS) __syncthreads();  // all threads have read the results of the previous tile
+    if (thread % 32 == 0) parts.elements[warp] = part.elements;
     if (thread % 32 < (ALONG ? 1 : COLUMNS))
         #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) parts.set(warp, mine_at + i, mine.first[i], mine.second[i]);
+        for (int i = 0; i < ROW_WIDTH; ++i) parts.set(warp, first_row + i, part.first[i], part.second[i]);
     __syncthreads();
-    Part<1> found = {};
-    if (thread < BLOCK_ROWS) found = parts.joined(WARPS, thread);
+    Part<1> row_part = {};
+    if (thread < BLOCK_ROWS) row_part = parts.combined(WARPS, thread);
     if constexpr (SPLIT) {
         const long long rows = p.rows * ROW_WIDTH;
         const int splits = (int)gridDim.y;
-        const int block_row = thread % BLOCK_ROWS, joiner = thread / BLOCK_ROWS;
-        const long long place = (long long)tile * BLOCK_ROWS + block_row;
-        if (joiner == 0 && place < rows) p.partial[blockIdx.y * rows + place] = {found.first[0], found.second[0]};
+        const int block_row = thread % BLOCK_ROWS, combiner = thread / BLOCK_ROWS;
+        const long long row_index = (long long)tile * BLOCK_ROWS + block_row;
+        if (combiner == 0 && row_index < rows)
+            p.partial[blockIdx.y * rows + row_index] = {row_part.first[0], row_part.second[0]};
         arrive(p.arrived + tile);
-        if constexpr (ROUNDS) fetch_next(p, tile, span);
-        running.prepare_end(p, at, row);
+        if constexpr (ROUNDS) prefetch_next(p, tile, span);
+        running.load_factors(p, at, row);
         wait_for(p.arrived + tile, gridDim.y);
-        if (joiner < JOINERS && place < rows) {
-            found = {};
-            for (int split = joiner; split < splits; split += 2 * BATCH * JOINERS) {
+        if (combiner < COMBINERS && row_index < rows) {
+            row_part = {};
+            for (int split = combiner; split < splits; split += 2 * BATCH * COMBINERS) {
                 Vec<Compute, 2> values[2 * BATCH];
                 #pragma unroll
                 for (int i = 0; i < 2 * BATCH; ++i) {
-                    const int number = split + i * JOINERS;
-                    values[i] = p.partial[(number < splits ? number : splits - 1) * rows + place];
+                    const int number = split + i * COMBINERS;
+                    values[i] = p.partial[(number < splits ? number : splits - 1) * rows + row_index];
                 }
                 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    Part<1> part[BATCH + 1];
-                    part[BATCH] = found;
+                    Part<1> batch[BATCH + 1];
+                    batch[BATCH] = row_part;
                     #pragma unroll
                     for (int i = 0; i < BATCH; ++i) {
-                        const int number = split + (half * BATCH + i) * JOINERS;
-                        const Vec<Compute, 2> some = values[half * BATCH + i];
-                        part[i] = {};
-                        if (number < splits) part[i] = part_of(p, number, some.data[0], some.data[1]);
+                        const int number = split + (half * BATCH + i) * COMBINERS;
+                        const Vec<Compute, 2> loaded = values[half * BATCH + i];
+                        batch[i] = {};
+                        if (number < splits) batch[i] = part_of(p, number, loaded.data[0], loaded.data[1]);
                     }
-                    found = together(part);
+                    row_part = combine_parts(batch);
                 }
             }
-            if (block_row == 0) parts.elements[joiner] = found.elements;
-            parts.set(joiner, block_row, found.first[0], found.second[0]);
+            if (block_row == 0) parts.elements[combiner] = row_part.elements;
+            parts.set(combiner, block_row, row_part.first[0], row_part.second[0]);
         }
         __syncthreads();
-        if (thread < BLOCK_ROWS) found = parts.joined(JOINERS, thread);
+        if (thread < BLOCK_ROWS) row_part = parts.combined(COMBINERS, thread);
     } else {
-        running.prepare_end(p, at, row);
+        running.load_factors(p, at, row);
     }
     if (thread < BLOCK_ROWS) {
-        const Vec<Compute, 2> needed = needed_of(p, found), stored = stored_of(p, found);
-        parts.set(0, thread, needed.data[0], needed.data[1]);
+        const Vec<Compute, 2> factors = factors_of(p, row_part), stored = results_of(p, row_part);
+        parts.set(0, thread, factors.data[0], factors.data[1]);
         parts.set(1, thread, stored.data[0], stored.data[1]);
     }
     __syncthreads();
     #pragma unroll
-    for (int i = 0; i < ROW_WIDTH; ++i) running.conclude(parts.values[0][mine_at + i], i, row);
-    if (blockIdx.y == gridDim.y - 1 && here.is_live && here.lane < ROW_WIDTH)
-        running.store(p, at, here.lane, parts.values[1][mine_at + here.lane], row);
+    for (int i = 0; i < ROW_WIDTH; ++i) running.set_factors(parts.values[0][first_row + i], i, row);
+    if (blockIdx.y == gridDim.y - 1 && slot.is_live && slot.lane < ROW_WIDTH)
+        running.store(p, at, slot.lane, parts.values[1][first_row + slot.lane], row);
 }

@@ -1,14 +1,14 @@
-// What a normalization knows of the rows of a thread; the generated functions fill in what is there.
+// The factors of a thread's rows. The generated functions set the fields that the operation has.
 struct Row {
     Compute mean[ROW_WIDTH], inverse[ROW_WIDTH], scale[ROW_WIDTH], bias[ROW_WIDTH];
 };
 
-// What running averages of a row were.
+// The previous running averages of a row.
 struct Before {
     Compute mean[1], var[1];
 };
 
-// What a thread reads of a pack.
+// One vector of x.
 struct Elements {
     Compute x[VECTOR];
 };
@@ -20,20 +20,20 @@ __device__ __forceinline__ double inverse_deviation(double variance, double epsi
     return 1.0 / sqrt(variance + epsilon);
 }
 
-// Sums over packs of neighbours, by row.
-template <int N> __device__ __forceinline__ void add_up(const Elements (&pack)[N], Compute (&sum)[ROW_WIDTH]) {
+// Adds the elements of vectors to the sums of their rows.
+template <int N> __device__ __forceinline__ void add_to_rows(const Elements (&pack)[N], Compute (&sum)[ROW_WIDTH]) {
     #pragma unroll
     for (int s = 0; s < N; ++s)
         #pragma unroll
         for (int e = 0; e < VECTOR; ++e) sum[row_of(e)] += pack[s].x[e];
 }
 
-// (1 - f) * previous + f * current, the factors rounded to the arithmetic's type; with 1 whatever was there before.
+// (1 - f) * previous + f * current, with factors rounded to the compute type. A factor of 1 ignores the previous value.
 __device__ __forceinline__ Compute averaged(Compute previous, Compute current, double factor) {
     return factor == 1.0 ? current : (Compute)(1.0 - factor) * previous + (Compute)factor * current;
 }
 
-// The unbiased variance; of a single element, which has none, the biased one.
+// The unbiased variance. A single element has none, so its biased variance stays.
 __device__ __forceinline__ Compute unbiased(Compute variance, long long elements) {
     return (Compute)((double)elements / (double)(elements > 1 ? elements - 1 : 1)) * variance;
 }

@@ -1,11 +1,10 @@
 """Engine ``cuda_norm_forward``: statistics of rows and their normalization.
 
-A row is what is averaged over: a sample's features (layer, RMS), a plane (instance), a
-channel (batch). Rows that fit into a block are read once and written once. Longer ones
-are divided among blocks: those that fill a device stay and keep what they read, and wait
-for each other in between (norm_persistent). Otherwise a first kernel takes the moments, a
-second one joins the parts, a third one normalizes. With given statistics each element
-stands by itself, as in a pointwise graph.
+A row is the set of elements that one mean covers: a sample's features (layer norm, RMS norm), a plane (instance norm)
+or a channel (batch norm). Rows that fit into a CTA are read once and written once. Longer rows are divided among CTAs.
+If persistent CTAs fill the device, they cache the elements they read and wait for each other between statistics and
+normalization (norm_persistent). Otherwise one kernel computes partial moments, a second one combines them, and a third
+one normalizes. If the statistics are inputs, the operation is a pointwise graph.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import include, kernel_text
-from graphdnn.engines.cuda.norm.channel_groups import groups_of
+from graphdnn.engines.cuda.norm.channel_groups import choose_group_tile
 from graphdnn.engines.cuda.norm.channel_planes import Planes, are_channels, planes_of
 from graphdnn.engines.cuda.norm.norm_forward_functions import Functions, Known
 from graphdnn.engines.cuda.norm.norm_operands import Operands, direction, of_rows, place
-from graphdnn.engines.cuda.norm.persistent import Residence
-from graphdnn.engines.cuda.norm.persistent_rows import resident
+from graphdnn.engines.cuda.norm.persistent import PersistentTile
+from graphdnn.engines.cuda.norm.persistent_rows import choose_persistent_tile
 from graphdnn.engines.cuda.pointwise.pointwise import Chain
 from graphdnn.engines.cuda.reduction.row_threads import Division, Rows, Tile, divided, held, rows_of
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
@@ -37,7 +36,7 @@ _STATISTICS = (
     "inv_variance",
     *(f"{way}_running_{which}" for way in ("input", "output") for which in ("mean", "var")),
 )
-_FINISH = 128  # threads that join the parts of a row
+_FINISH = 128  # threads that combine the partial moments of a row
 
 
 def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -57,10 +56,10 @@ def generate_norm_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         rows, tile = fitting
         Forward(steps, operands, rows, (None, None)).hold(tile)
         return steps.kernel(_name(op, rows, tile.text()))
-    staying = resident(rows, operands.bytes, [anchor.x], device, is_plain=operands.is_plain)
-    if staying is not None:
-        rows, placed = staying
-        Forward(steps, operands, rows, (None, None)).reside(placed)
+    persistent_choice = choose_persistent_tile(rows, operands.bytes, [anchor.x], device, is_plain=operands.is_plain)
+    if persistent_choice is not None:
+        rows, placed = persistent_choice
+        Forward(steps, operands, rows, (None, None)).add_persistent(placed)
         return steps.kernel(_name(op, rows, placed.text()))
     known = _known(op)
     place(steps, known)
@@ -82,7 +81,7 @@ def _operands(op: FusedOp) -> Operands:
 
 @memoize
 def _known(op: FusedOp) -> Known:
-    """Mean and inverse deviation as the last kernel reads them."""
+    """The mean and the inverse standard deviation as the last kernel reads them."""
     operands, anchor = _operands(op), op.anchor
     assert isinstance(anchor, NormForward)
     if _is_given(anchor):
@@ -102,7 +101,7 @@ def _rows(op: FusedOp) -> Rows:
 
 @memoize_for_images
 def _rows_of_images(op: FusedOp) -> tuple[Rows, int | None]:
-    """Those of some number of images, and the axis that is longer where there are more of them."""
+    """The extents for another number of images, and the axis that changes with it."""
     rows = _find_rows(op)
     return rows, rows.axis_of_images(_operands(op).main)
 
@@ -130,7 +129,7 @@ def _planes(op: FusedOp, device: DeviceSpec) -> Planes | None:
     beside = [t for t in operands.epilogue() if not (t.is_by_value or t.is_constant)]
     stored, kept = [*operands.read, *beside], [anchor.x]
     if not are_channels(anchor):
-        return groups_of(operands, stored, kept, device)
+        return choose_group_tile(operands, stored, kept, device)
     if not all(_rows(op).is_of_row(t) for t in (anchor.scale, anchor.bias) if t is not None):
         return None
     return planes_of(operands, stored, kept, device)
@@ -141,7 +140,7 @@ def _name(op: FusedOp, rows: Rows, how: str) -> str:
 
 
 def _normalized(operands: Operands, known: Known, device: DeviceSpec, *, is_reversed: bool) -> DeviceKernel:
-    """y from x and known statistics, as a kernel."""
+    """y from x and existing statistics, in one kernel."""
     op, anchor = operands.op, operands.anchor
     assert isinstance(anchor, NormForward)
     statistics = {t.uid for port, t in anchor.tensors().items() if port in (*_STATISTICS, "epsilon", "momentum")}
@@ -157,7 +156,7 @@ def _normalized(operands: Operands, known: Known, device: DeviceSpec, *, is_reve
 
 
 def _normalize(operands: Operands, known: Known, program: Program) -> None:
-    """Each element by itself."""
+    """One pointwise kernel."""
     op, anchor, compute = operands.op, operands.anchor, operands.compute
     assert isinstance(anchor, NormForward)
     mean, inverse = known
@@ -180,7 +179,7 @@ def _normalize(operands: Operands, known: Known, program: Program) -> None:
 
 @memoize_for_images
 def _held_of_images(op: FusedOp, width: int) -> tuple[list[str], Parameters]:
-    """Functions of blocks that hold rows in packs of this width, and the fields that they read."""
+    """The functions of CTAs that hold rows in vectors of this width, and the fields that they read."""
     parameters = Parameters()
     return Functions(_operands(op), _rows(op).narrowed(width), (None, None)).held(parameters), parameters
 
@@ -210,8 +209,8 @@ class Forward(Functions):
         blocks = -(-self.rows.row_packs // tile.columns)
         self.steps.add_early(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
-    def reside(self, residence: Residence) -> None:
-        """In one pass, by blocks that wait for each other."""
+    def add_persistent(self, persistent: PersistentTile) -> None:
+        """One pass, by persistent CTAs that wait for each other."""
         steps, rows, operands = self.steps, self.rows, self.operands
         parameters = Parameters(steps.workspace_offsets)
         functions = [
@@ -220,7 +219,7 @@ class Forward(Functions):
             *self.epsilon(parameters),
             *self.application(parameters, is_streamed=True),
         ]
-        name = _name(steps.op, rows, residence.text())
+        name = _name(steps.op, rows, persistent.text())
         scale = operands.anchor.scale
         constants: dict[str, bool | str] = {
             "CENTERED": operands.centered,
@@ -228,10 +227,10 @@ class Forward(Functions):
             "PAST_L1": False,
             "Compute": operands.compute,
         }
-        residence.launch(steps, name, rows, parameters, functions, constants, is_backward=False)
+        persistent.launch(steps, name, rows, parameters, functions, constants, is_backward=False)
 
     def lie_in_planes(self, planes: Planes) -> None:
-        """By blocks that have neighbouring channels."""
+        """CTAs with adjacent channels."""
         operands, parameters = self.operands, Parameters(self.steps.workspace_offsets)
         whole = Forward(self.steps, operands, planes.channel_rows, (None, None))
         channel, body = whole.channel(parameters), self.streamed(parameters)
@@ -249,7 +248,7 @@ class Forward(Functions):
         planes.launch(self.steps, name, parameters, functions, constants, is_backward=False)
 
     def moments(self, division: Division) -> None:
-        """Find the statistics."""
+        """Computes the statistics."""
         steps, rows, operands = self.steps, self.rows, self.operands
         parameters = Parameters(steps.workspace_offsets)
         functions = [*self.element(parameters), self.finish(parameters), *self.epsilon(parameters)]
@@ -296,16 +295,18 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
         return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)
     if planes is not None or held(rows, operands.bytes) is not None:
         return memory_cost(task)
-    staying = resident(rows, operands.bytes, [anchor.x], task.device, is_plain=operands.is_plain)
-    if staying is not None:
-        return memory_cost(task, staying[1].read_twice, launches=2)
+    persistent_choice = choose_persistent_tile(
+        rows, operands.bytes, [anchor.x], task.device, is_plain=operands.is_plain
+    )
+    if persistent_choice is not None:
+        return memory_cost(task, persistent_choice[1].read_twice, launches=2)
     return memory_cost(task, sum(t.bytes for t in operands.read), launches=3)
 
 
 ENGINE = cuda_engine(
     id=34,
     name="cuda_norm_forward",
-    summary="normalizations forward, one read and one write where a row fits into a block, and their statistics",
+    summary="normalizations forward, one read and one write if a row fits into a CTA, and their statistics",
     needs=(needs_rule("cuda_norm_forward.operation", "norm"), direction("cuda_norm_forward", "norm_fwd")),
     cost=_cost,
     generate=lambda op, device, knobs: generate_norm_forward(op, device),

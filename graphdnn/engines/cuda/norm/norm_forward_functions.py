@@ -1,4 +1,4 @@
-"""The device functions of the kernels of a normalization forward: what they read, find of a row, and write."""
+"""The device functions of the forward kernels of a normalization: reads, statistics of a row, and stores."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from graphdnn.engines.cuda.reduction.row_threads import Rows, rows_text
 from graphdnn.operations import NormForward
 from graphdnn.tensors import TensorSpec
 
-Known = tuple[TensorSpec | None, TensorSpec | None]  # mean and inverse deviation in memory
+Known = tuple[TensorSpec | None, TensorSpec | None]  # mean and inverse standard deviation in memory
 
 
 class Functions:
-    """The functions of one normalization's kernels. ``known``: where the statistics are, or are to be, in memory."""
+    """The functions of one normalization. ``known``: the tensors in memory for the statistics."""
 
     def __init__(self, operands: Operands, rows: Rows, known: Known) -> None:
         self.operands, self.rows, self.known = operands, rows, known
 
     def held(self, parameters: Parameters) -> list[str]:
-        """Of blocks that hold their rows."""
+        """The functions of CTAs that hold their rows in registers."""
         return [
             *self.element(parameters),
             self._before(parameters),
@@ -31,17 +31,17 @@ class Functions:
         ]
 
     def element(self, parameters: Parameters, *, is_stored: bool = False) -> list[str]:
-        """x through the prologue, in the arithmetic's type or in its own. A prologue of the backward direction is one
-        of dy.
+        """Reads x through the prologue, in the compute type or in its own type. A prologue of the backward direction
+        computes dy.
         """
         if is_stored:
             return [*rows_text(), *self.stored(parameters, is_fetched=True)]
         program = self._taken(parameters)
         program.result("pack.x", self.operands.anchor.x, self.operands.compute)
-        return [*rows_text(), include("norm_forward.cuh"), program.function("take", "Elements& pack")]
+        return [*rows_text(), include("norm_forward.cuh"), program.function("load_elements", "Elements& pack")]
 
     def stored(self, parameters: Parameters, *, is_fetched: bool) -> list[str]:
-        """x as it is kept: in its own type."""
+        """Reads x in its own type, for the cache."""
         program, x = self._taken(parameters), self.operands.anchor.x
         program.hand("pack.x.data", x)
         files = [include(name) for name in ("norm_forward.cuh", "streaming.cuh", "packed_words.cuh")]
@@ -58,7 +58,7 @@ class Functions:
         return [self.operands.epsilon(parameters)]
 
     def _running(self) -> list[tuple[str, TensorSpec, TensorSpec]]:
-        """Running averages: which one, where it was and where it goes."""
+        """The running averages: kind, previous value and next value."""
         anchor = self.operands.anchor
         if not isinstance(anchor, NormForward) or anchor.momentum is None:
             return []
@@ -66,7 +66,7 @@ class Functions:
         return [(name, ports[f"input_running_{name}"], ports[f"output_running_{name}"]) for name in ("mean", "var")]
 
     def _before(self, parameters: Parameters) -> str:
-        """What the running averages of row ``i`` of a thread were."""
+        """Reads the previous running averages of row ``i`` of a thread."""
         program = Program(self.operands.op, parameters, self.rows.space, "b")
         for name, previous, _ in self._running():
             program.result(f"before.{name}", previous, self.operands.compute)
@@ -74,12 +74,12 @@ class Functions:
         return program.function("read_row", argument) + of_thread("read_before", "read_row", argument)
 
     def finish(self, parameters: Parameters, *, is_before_known: bool = False) -> str:
-        """The statistics of row ``i`` of a thread into memory; ``is_before_known``: running averages were read."""
+        """Stores the statistics of row ``i`` of a thread. ``is_before_known``: running averages were read."""
         text, arguments = self.finish_row(parameters, is_before_known=is_before_known)
         return text + of_thread("finish", "finish_row", arguments)
 
     def finish_row(self, parameters: Parameters, *, is_before_known: bool = False) -> tuple[str, str]:
-        """The statistics of a row into memory, and what the function takes."""
+        """Stores the statistics of a row. The pair also has the function's parameters."""
         operands, rows, anchor = self.operands, self.rows, self.operands.anchor
         program = Program(operands.op, parameters, rows.space, "s")
         program.note(anchor)
@@ -109,7 +109,7 @@ class Functions:
         return program.function("finish_row", arguments), arguments
 
     def channel(self, parameters: Parameters) -> str:
-        """What is known of a channel beforehand."""
+        """Loads the factors of a channel."""
         operands, anchor = self.operands, self.operands.anchor
         assert isinstance(anchor, NormForward)
         program = Program(operands.op, parameters, self.rows.space, "r")
@@ -121,7 +121,7 @@ class Functions:
         return program.function("of_channel", "Channel& channel")
 
     def streamed(self, parameters: Parameters) -> str:
-        """y from x and factors of each element, through the epilogue."""
+        """y from x and the factors of each element, through the epilogue."""
         op, rows, anchor = self.operands.op, self.rows, self.operands.anchor
         assert isinstance(anchor, NormForward)
         axis, stores = rows.vector_axis, "store_streaming"
@@ -133,7 +133,7 @@ class Functions:
         return body.function("epilogue", "const Elements& pack, const Row& row")
 
     def application(self, parameters: Parameters, *, is_streamed: bool = False) -> list[str]:
-        """What is the same for a row, and y from x through the epilogue."""
+        """Loads the factors of a row, and computes y from x through the epilogue."""
         operands, rows, anchor = self.operands, self.rows, self.operands.anchor
         assert isinstance(anchor, NormForward)
         compute = operands.compute
@@ -159,7 +159,8 @@ class Functions:
                 continue
             if rows.is_of_row(spec):
                 fixed.result(f"row.{field}", spec, compute)
-                if spec is not anchor.scale or not is_streamed:  # norm_persistent_forward.cuh has it in the inverse
+                # Norm_persistent_forward.cuh multiplies it into the inverse deviation
+                if spec is not anchor.scale or not is_streamed:
                     text += f"{sign}row.{field}[row_of(e)]"
             else:
                 text += f"{sign}widen<{compute}>({body.value(spec)}[e])"

@@ -22,121 +22,121 @@ struct Moments {
     Compute elements, mean[ROW_WIDTH], squares[ROW_WIDTH];
 };
 
-// The first elements of a thread's rows, where these are numbers.
-__device__ __forceinline__ void find_origin(const Params& p, int (&at)[RANK], Compute (&origin)[ROW_WIDTH]) {
+// The first elements of a thread's rows, or 0 if they are not finite.
+__device__ __forceinline__ void load_origin(const Params& p, int (&at)[RANK], Compute (&origin)[ROW_WIDTH]) {
     Elements first;
     locate_element(p, 0, at);
-    take(p, at, first);
+    load_elements(p, at, first);
     #pragma unroll
     for (int i = 0; i < ROW_WIDTH; ++i) {
-        const Compute nothing = first.x[i] - first.x[i];
-        origin[i] = nothing == (Compute)0 ? first.x[i] : (Compute)0;
+        const Compute zero = first.x[i] - first.x[i];
+        origin[i] = zero == (Compute)0 ? first.x[i] : (Compute)0;
     }
 }
 
-template <int N> __device__ __forceinline__ void count_from(const Compute (&origin)[ROW_WIDTH], Elements (&pack)[N]) {
+template <int N> __device__ __forceinline__ void subtract_origin(const Compute (&origin)[ROW_WIDTH], Elements (&pack)[N]) {
     #pragma unroll
     for (int s = 0; s < N; ++s)
         #pragma unroll
         for (int e = 0; e < VECTOR; ++e) pack[s].x[e] -= origin[row_of(e)];
 }
 
-template <int N> __device__ __forceinline__ void join(Moments& mine, const Elements (&pack)[N]) {
-    constexpr Compute more = (Compute)(N * (ALONG ? VECTOR : 1));
+template <int N> __device__ __forceinline__ void add_vectors(Moments& running, const Elements (&pack)[N]) {
+    constexpr Compute added = (Compute)(N * (ALONG ? VECTOR : 1));
     if constexpr (CENTERED) {
         Compute mean[ROW_WIDTH] = {};
-        add_up(pack, mean);
-        const Compute elements = mine.elements + more, share = more / elements;
+        add_to_rows(pack, mean);
+        const Compute elements = running.elements + added, fraction = added / elements;
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) {
-            mean[i] *= (Compute)1 / more;
-            const Compute apart = mean[i] - mine.mean[i];
-            mine.mean[i] += apart * share;
-            mine.squares[i] += apart * apart * (share * mine.elements);
+            mean[i] *= (Compute)1 / added;
+            const Compute delta = mean[i] - running.mean[i];
+            running.mean[i] += delta * fraction;
+            running.squares[i] += delta * delta * (fraction * running.elements);
         }
         #pragma unroll
         for (int s = 0; s < N; ++s)
             #pragma unroll
             for (int e = 0; e < VECTOR; ++e) {
                 const Compute deviation = pack[s].x[e] - mean[row_of(e)];
-                multiply_add(mine.squares[row_of(e)], deviation, deviation);
+                multiply_add(running.squares[row_of(e)], deviation, deviation);
             }
-        mine.elements = elements;
+        running.elements = elements;
     } else {
         #pragma unroll
         for (int s = 0; s < N; ++s)
             #pragma unroll
-            for (int e = 0; e < VECTOR; ++e) multiply_add(mine.squares[row_of(e)], pack[s].x[e], pack[s].x[e]);
+            for (int e = 0; e < VECTOR; ++e) multiply_add(running.squares[row_of(e)], pack[s].x[e], pack[s].x[e]);
     }
 }
 
 __device__ __forceinline__ Compute elements_of(const Params& p, Count split) {
-    const Count begin = split * (Count)p.per_split, rest = (Count)p.count - begin;
-    return (Compute)(rest < (Count)p.per_split ? rest : (Count)p.per_split) * (Compute)(ALONG ? VECTOR : 1);
+    const Count begin = split * (Count)p.per_split, remaining = (Count)p.count - begin;
+    return (Compute)(remaining < (Count)p.per_split ? remaining : (Count)p.per_split) * (Compute)(ALONG ? VECTOR : 1);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) moments(const __grid_constant__ Params p) {
-    const Place here = place_in(p, blockIdx.x);
+    const ThreadSlot slot = thread_slot(p, blockIdx.x);
     int at[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) at[j] = 0;
-    locate_row(p, here.row, at);
+    locate_row(p, slot.row, at);
     const Count begin = (Count)blockIdx.y * (Count)p.per_split;
     const Count limit = begin + (Count)p.per_split, end = limit < (Count)p.count ? limit : (Count)p.count;
     Compute origin[ROW_WIDTH];
-    if constexpr (CENTERED) find_origin(p, at, origin);
-    Moments mine = {};
-    Count i = begin + here.lane;
+    if constexpr (CENTERED) load_origin(p, at, origin);
+    Moments running = {};
+    Count i = begin + slot.lane;
     for (; i + (STEPS - 1) * LANES < end; i += STEPS * LANES) {
         Elements pack[STEPS];
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
             locate_element(p, i + s * LANES, at);
-            take(p, at, pack[s]);
+            load_elements(p, at, pack[s]);
         }
-        if constexpr (CENTERED) count_from(origin, pack);
-        join(mine, pack);
+        if constexpr (CENTERED) subtract_origin(origin, pack);
+        add_vectors(running, pack);
     }
     for (; i < end; i += LANES) {
         Elements pack[1];
         locate_element(p, i, at);
-        take(p, at, pack[0]);
-        if constexpr (CENTERED) count_from(origin, pack);
-        join(mine, pack);
+        load_elements(p, at, pack[0]);
+        if constexpr (CENTERED) subtract_origin(origin, pack);
+        add_vectors(running, pack);
     }
     Compute mean[ROW_WIDTH];
     if constexpr (CENTERED) {
-        const Compute all = elements_of(p, blockIdx.y);
+        const Compute split_elements = elements_of(p, blockIdx.y);
         #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) mean[i] = mine.elements * mine.mean[i];
-        over_row(mean, here, Sum());
+        for (int i = 0; i < ROW_WIDTH; ++i) mean[i] = running.elements * running.mean[i];
+        reduce_row(mean, slot, Sum());
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) {
-            mean[i] /= all;
-            const Compute apart = mine.mean[i] - mean[i];
-            mine.squares[i] += mine.elements * apart * apart;
+            mean[i] /= split_elements;
+            const Compute delta = running.mean[i] - mean[i];
+            running.squares[i] += running.elements * delta * delta;
         }
     }
-    over_row(mine.squares, here, Sum());
-    if (!here.is_live || here.lane != 0) return;
+    reduce_row(running.squares, slot, Sum());
+    if (!slot.is_live || slot.lane != 0) return;
     #pragma unroll
     for (int i = 0; i < ROW_WIDTH; ++i) {
         if constexpr (SPLIT) {
-            const long long place = (long long)blockIdx.y * p.rows * ROW_WIDTH + (long long)here.row * ROW_WIDTH + i;
-            if constexpr (CENTERED) p.partial_mean[place] = mean[i];
-            p.partial_squares[place] = mine.squares[i];
+            const long long index = (long long)blockIdx.y * p.rows * ROW_WIDTH + (long long)slot.row * ROW_WIDTH + i;
+            if constexpr (CENTERED) p.partial_mean[index] = mean[i];
+            p.partial_squares[index] = running.squares[i];
         } else {
-            const Compute variance = mine.squares[i] / (Compute)p.elements;
-            const Compute whole = CENTERED ? origin[i] + mean[i] : (Compute)0;
-            finish(p, at, i, whole, variance, inverse_deviation(variance, epsilon(p)));
+            const Compute variance = running.squares[i] / (Compute)p.elements;
+            const Compute full_mean = CENTERED ? origin[i] + mean[i] : (Compute)0;
+            finish(p, at, i, full_mean, variance, inverse_deviation(variance, epsilon(p)));
         }
     }
 }
 
-__device__ __forceinline__ Compute over_block(Compute value) {
+__device__ __forceinline__ Compute reduce_cta(Compute value) {
     __shared__ Compute shared[FINISH / 32];
     #pragma unroll
-    for (int by = 1; by < 32; by *= 2) value += __shfl_xor_sync(0xffffffffu, value, by);
+    for (int distance = 1; distance < 32; distance *= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
     if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
     __syncthreads();
     value = shared[0];
@@ -146,23 +146,23 @@ __device__ __forceinline__ Compute over_block(Compute value) {
     return value;
 }
 
-// One block for each row: the parts of a row become one, and what is made of them.
+// One CTA for each row combines its partial moments and computes the statistics.
 extern "C" __global__ void __launch_bounds__(FINISH, 1) finish_moments(const __grid_constant__ Params p) {
     const long long rows = p.rows * ROW_WIDTH, row = blockIdx.x;
     Compute mean = (Compute)0, squares = (Compute)0;
     if constexpr (CENTERED) {
         for (long long i = threadIdx.x; i < p.splits; i += FINISH)
             mean += elements_of(p, (Count)i) * p.partial_mean[i * rows + row];
-        mean = over_block(mean) / (Compute)p.elements;
+        mean = reduce_cta(mean) / (Compute)p.elements;
     }
     for (long long i = threadIdx.x; i < p.splits; i += FINISH) {
         squares += p.partial_squares[i * rows + row];
         if constexpr (CENTERED) {
-            const Compute apart = p.partial_mean[i * rows + row] - mean;
-            squares += elements_of(p, (Count)i) * apart * apart;
+            const Compute delta = p.partial_mean[i * rows + row] - mean;
+            squares += elements_of(p, (Count)i) * delta * delta;
         }
     }
-    squares = over_block(squares);
+    squares = reduce_cta(squares);
     if (threadIdx.x != 0) return;
     int at[RANK];
     #pragma unroll
@@ -172,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(FINISH, 1) finish_moments(const __g
     const int i = (int)(row % ROW_WIDTH);
     if constexpr (CENTERED) {
         Compute origin[ROW_WIDTH];
-        find_origin(p, at, origin);
+        load_origin(p, at, origin);
         #pragma unroll
         for (int e = 0; e < ROW_WIDTH; ++e)
             if (e == i) mean += origin[e];

@@ -24,8 +24,8 @@ from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
 class Operands:
     op: FusedOp
     anchor: NormForward | NormBackward
-    read: tuple[TensorSpec, ...]  # what the anchor's streamed operands are computed from, in memory
-    main: TensorSpec  # the largest of them
+    read: tuple[TensorSpec, ...]  # tensors in memory from which the anchor's streamed operands are computed
+    main: TensorSpec  # the largest of these tensors
 
     @classmethod
     def of(cls, op: FusedOp, anchor: NormForward | NormBackward) -> Operands:
@@ -40,7 +40,7 @@ class Operands:
 
     @property
     def compute_type(self) -> DataType:
-        """As the type of a tensor."""
+        """The compute type as the type of a tensor."""
         return DataType.DOUBLE if self.compute == "double" else DataType.FLOAT
 
     @property
@@ -53,7 +53,7 @@ class Operands:
 
     @property
     def is_plain(self) -> bool:
-        """Nothing is fused, and single precision."""
+        """Whether nothing is fused and arithmetic is single precision."""
         return not self.op.prologue and not self.op.epilogue and self.compute == "float"
 
     @property
@@ -75,7 +75,7 @@ class Operands:
         return tuple(1 if a in axes else extent for a, extent in enumerate(self.anchor.x.extents))
 
     def scalar(self, spec: TensorSpec) -> TensorSpec:
-        """A tensor of one element, whose rank may be another than that of x."""
+        """Whether a tensor has one element; its rank may differ from the rank of x."""
         ones = (1,) * self.anchor.x.rank
         return spec.model_copy(update={"dims": ones, "strides": ones})
 
@@ -90,30 +90,30 @@ class Operands:
 
 
 def of_rows(operands: Operands, number: int, extents: Sequence[int]) -> TensorSpec:
-    """A tensor with one element for each row, in the arithmetic's type; number 0, 1, ... of the kernel's own."""
+    """A tensor with one element for each row, in the compute type; ``number`` counts the kernel's own tensors."""
     op, main = operands.op, operands.main
     uid = min(0, *(t.uid for t in (*op.inputs, *op.outputs, *op.internal))) - 1 - number
     strides = ordered_strides(extents, stride_order(main.dims, main.strides))
-    # It cannot be wrong, and checking that takes longer than all else here, as looking for defaults does.
+    # The values are valid by construction, and validation would take longer than the rest of this module.
     own = {"uid": uid, "data_type": operands.compute_type, "dims": tuple(extents), "strides": strides}
     return TensorSpec.model_construct(**{**_plain(), **own})
 
 
 @cache
 def _plain() -> dict[str, Any]:
-    """What a tensor is that nobody said anything of."""
+    """Default fields of a tensor."""
     return {name: field.default for name, field in TensorSpec.model_fields.items() if not field.is_required()}
 
 
 def place(steps: LaunchSequence, specs: Sequence[TensorSpec | None]) -> None:
-    """Give the kernel's own tensors their scratch memory."""
+    """Allocates scratch memory for the kernel's own tensors."""
     for spec in specs:
         if spec is not None:
             steps.workspace_offsets[spec.uid] = steps.allocate(spec.bytes)
 
 
 def direction(engine: str, tag: str) -> Constraint:
-    """Forward and backward are one fusion rule and two engines."""
+    """A need: both directions share one fusion rule, and each has its own engine."""
     return kind_need(
         f"{engine}.direction",
         "operation",
@@ -131,6 +131,6 @@ def of_thread(name: str, of_row: str, arguments: str) -> str:
     names = ", ".join(argument.split()[-1] for argument in arguments.split(","))
     return (
         f"__device__ __forceinline__ void {name}(const Params& p, const int (&at)[RANK], int i, {arguments}) {{\n"
-        "    int here[RANK];\n    #pragma unroll\n    for (int j = 0; j < RANK; ++j) here[j] = at[j];\n"
-        f"    here[KEPT - 1] += i;\n    {of_row}(p, here, {names});\n}}\n"
+        "    int row_at[RANK];\n    #pragma unroll\n    for (int j = 0; j < RANK; ++j) row_at[j] = at[j];\n"
+        f"    row_at[KEPT - 1] += i;\n    {of_row}(p, row_at, {names});\n}}\n"
     )

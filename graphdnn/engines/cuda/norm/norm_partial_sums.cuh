@@ -1,5 +1,5 @@
-// Sums of rows, of the gradient and of its product with the normalized x, as parts of those for scale and bias.
-__device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
+// Adds the sums of rows, of the gradient and of its product with the normalized x, to the sums for scale and bias.
+__device__ __forceinline__ void accumulate(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
     #pragma unroll
     for (int part = 0; part < PARTS; ++part)
         #pragma unroll

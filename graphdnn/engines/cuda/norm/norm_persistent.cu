@@ -29,18 +29,18 @@ struct Group {
     Stored pack[STEPS];
 
     __device__ __forceinline__ void read_one(
-        const Params& p, int (&at)[RANK], const Span& mine, Count round, int s, Policy policy
+        const Params& p, int (&at)[RANK], const Span& span, Count round, int s, Policy policy
     ) {
-        locate_element(p, mine.some(round + s), at);
-        take(p, at, pack[s], policy);
+        locate_element(p, span.clamped(round + s), at);
+        load_elements(p, at, pack[s], policy);
     }
 
-    __device__ __forceinline__ void read(const Params& p, int (&at)[RANK], const Span& mine, Count round, Policy policy) {
+    __device__ __forceinline__ void read(const Params& p, int (&at)[RANK], const Span& span, Count round, Policy policy) {
         #pragma unroll
-        for (int s = 0; s < STEPS; ++s) read_one(p, at, mine, round, s, policy);
+        for (int s = 0; s < STEPS; ++s) read_one(p, at, span, round, s, policy);
     }
 
-    // As many as there is room for.
+    // Keeps the vectors that fit into the cache.
     __device__ __forceinline__ void keep(const Kept& kept, Count round, Count end) const {
         #pragma unroll
         for (int s = 0; s < STEPS; ++s)
@@ -48,36 +48,36 @@ struct Group {
     }
 
     __device__ __forceinline__ void read_back(
-        const Params& p, int (&at)[RANK], const Span& mine, const Kept& kept, Count round, Count end, Policy policy
+        const Params& p, int (&at)[RANK], const Span& span, const Kept& kept, Count round, Count end, Policy policy
     ) {
         if (round >= end) {
-            read(p, at, mine, round, policy);
+            read(p, at, span, round, policy);
         } else {
             #pragma unroll
             for (int s = 0; s < STEPS; ++s)
                 if (round + s < end) pack[s] = kept.get(round - EARLY + s);
-                else read_one(p, at, mine, round, s, policy);
+                else read_one(p, at, span, round, s, policy);
         }
     }
 
-    __device__ __forceinline__ void add_to(Running& running, const Span& mine, Count round, const Row& row) const {
-        if (mine.has(round + STEPS - 1)) {
+    __device__ __forceinline__ void add_to(Running& running, const Span& span, Count round, const Row& row) const {
+        if (span.has(round + STEPS - 1)) {
             #pragma unroll
             for (int s = 0; s < STEPS; ++s) running.add(pack[s], row);
         } else {
             #pragma unroll
             for (int s = 0; s < STEPS - 1; ++s)
-                if (mine.has(round + s)) running.add(pack[s], row);
+                if (span.has(round + s)) running.add(pack[s], row);
         }
     }
 
     __device__ __forceinline__ void write(
-        const Params& p, int (&at)[RANK], const Span& mine, Count round, const Row& row
+        const Params& p, int (&at)[RANK], const Span& span, Count round, const Row& row
     ) const {
         #pragma unroll
         for (int s = 0; s < STEPS; ++s)
-            if (mine.has(round + s)) {
-                locate_element(p, mine.pack(round + s), at);
+            if (span.has(round + s)) {
+                locate_element(p, span.pack(round + s), at);
                 epilogue(p, at, widened(pack[s]), row);
             }
     }
@@ -89,18 +89,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) init_persistent(co
     for (long long i = threadIdx.x; i < p.tiles; i += THREADS) p.arrived[i] = 0;
 }
 
-// A tile of rows.
-__device__ __forceinline__ void serve(const Params& p, Count tile, const Kept& kept, Policy once, Policy again) {
-    const Place here = place_in(p, tile);
+// Normalizes one tile of rows.
+__device__ __forceinline__ void normalize_tile(const Params& p, Count tile, const Kept& kept, Policy once, Policy again) {
+    const ThreadSlot slot = thread_slot(p, tile);
     int at[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) at[j] = 0;
-    locate_row(p, here.row, at);
+    locate_row(p, slot.row, at);
     int split = (int)blockIdx.y, splits = (int)gridDim.y;
 #ifdef __CUDA_ARCH__
-    asm volatile("" : "+r"(split), "+r"(splits));  // worked out for each tile: no register keeps it for the next one
+    asm volatile("" : "+r"(split), "+r"(splits));  // recomputed for each tile, so that no register holds it across tiles
 #endif
-    const Span mine = span_of(p, (Count)split, (Count)splits, here.lane);
+    const Span span = span_of(p, (Count)split, (Count)splits, slot.lane);
     const Count kept_end = EARLY + (Count)p.kept, end = EARLY + (Count)p.groups * STEPS;
 
     Row row;
@@ -108,16 +108,16 @@ __device__ __forceinline__ void serve(const Params& p, Count tile, const Kept& k
     Stored early[EARLY > 0 ? EARLY : 1];
     Group one, other;
     const auto read = [&](Group& group, Count round) {
-        group.read(p, at, mine, round, round + STEPS > kept_end && round + 2 * STEPS < end ? again : once);
+        group.read(p, at, span, round, round + STEPS > kept_end && round + 2 * STEPS < end ? again : once);
     };
-    const auto find = [&](const Group& group, Count round) {
+    const auto accumulate_group = [&](const Group& group, Count round) {
         if (round < kept_end) group.keep(kept, round, kept_end);
-        group.add_to(running, mine, round, row);
+        group.add_to(running, span, round, row);
     };
     #pragma unroll
     for (int i = 0; i < EARLY; ++i) {
-        locate_element(p, mine.some(i), at);
-        take(p, at, early[i], once);
+        locate_element(p, span.clamped(i), at);
+        load_elements(p, at, early[i], once);
     }
     read(one, EARLY);
     running.prepare(p, at, row);
@@ -125,43 +125,43 @@ __device__ __forceinline__ void serve(const Params& p, Count tile, const Kept& k
     running.begin(EARLY > 0 ? early[0] : one.pack[0]);
     #pragma unroll
     for (int i = 0; i < EARLY; ++i)
-        if (mine.has(i)) running.add(early[i], row);
+        if (span.has(i)) running.add(early[i], row);
     for (Count round = EARLY;; round += 2 * STEPS) {
-        find(one, round);
-        const bool goes_on = round + 2 * STEPS < end;
-        if (goes_on) read(one, round + 2 * STEPS);
-        find(other, round + STEPS);
-        if (!goes_on) break;
+        accumulate_group(one, round);
+        const bool has_next = round + 2 * STEPS < end;
+        if (has_next) read(one, round + 2 * STEPS);
+        accumulate_group(other, round + STEPS);
+        if (!has_next) break;
         read(other, round + 3 * STEPS);
     }
 
-    Part<ROW_WIDTH> part = running.part(p, mine.count());
-    join_all(p, tile, here, mine, part, running, at, row);
+    Part<ROW_WIDTH> part = running.part(p, span.count());
+    combine_all(p, tile, slot, span, part, running, at, row);
     if (!ROUNDS || tile + gridDim.x >= (Count)p.tiles) pdl_trigger();
-    if (!here.is_live) return;
+    if (!slot.is_live) return;
 
     for (Count round = end - 2 * STEPS;; round -= 2 * STEPS) {
-        other.write(p, at, mine, round + STEPS, row);
-        const bool goes_on = round != EARLY;
-        if (goes_on) other.read_back(p, at, mine, kept, round - STEPS, kept_end, once);
-        one.write(p, at, mine, round, row);
-        if (!goes_on) break;
-        one.read_back(p, at, mine, kept, round - 2 * STEPS, kept_end, once);
+        other.write(p, at, span, round + STEPS, row);
+        const bool has_next = round != EARLY;
+        if (has_next) other.read_back(p, at, span, kept, round - STEPS, kept_end, once);
+        one.write(p, at, span, round, row);
+        if (!has_next) break;
+        one.read_back(p, at, span, kept, round - 2 * STEPS, kept_end, once);
     }
     #pragma unroll
     for (int i = 0; i < EARLY; ++i)
-        if (mine.has(i)) {
-            locate_element(p, mine.pack(i), at);
+        if (span.has(i)) {
+            locate_element(p, span.pack(i), at);
             epilogue(p, at, widened(early[i]), row);
         }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_persistent(const __grid_constant__ Params p) {
-    extern __shared__ uint4 kept_words[];
+    extern __shared__ uint4 cache_words[];
     pdl_wait();
-    const Kept kept((unsigned char*)kept_words, (int)p.kept);
+    const Kept kept((unsigned char*)cache_words, (int)p.kept);
     const Policy once = read_once(), again = read_again();
     Count tile = blockIdx.x;
-    do serve(p, tile, kept, once, again);
+    do normalize_tile(p, tile, kept, once, again);
     while (ROUNDS && (tile += gridDim.x) < (Count)p.tiles);
 }

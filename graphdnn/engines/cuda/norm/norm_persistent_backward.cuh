@@ -1,21 +1,21 @@
-// What blocks that stay find of x and the gradient.
+// Partial results of persistent CTAs in the backward direction.
 
-// Sums of parts of rows, N at once: of the gradient, and of its product with x from its mean.
+// Partial sums of N rows: of the gradient, and of its product with x minus the mean.
 template <int N> struct Part {
     Compute elements, first[N], second[N];
 
-    __device__ __forceinline__ void join(const Part& other) {
+    __device__ __forceinline__ void combine(const Part& other) {
         #pragma unroll
         for (int i = 0; i < N; ++i) first[i] += other.first[i], second[i] += other.second[i];
     }
 };
 
-// All parts of a row at once.
-template <int COUNT> __device__ __forceinline__ Part<1> together(const Part<1> (&part)[COUNT]) {
-    Part<1> all = part[COUNT - 1];  // what was found before the others
+// Combines the partial sums of a row.
+template <int COUNT> __device__ __forceinline__ Part<1> combine_parts(const Part<1> (&part)[COUNT]) {
+    Part<1> total = part[COUNT - 1];  // the result of the previous batch
     #pragma unroll
-    for (int i = 0; i < COUNT - 1; ++i) all.join(part[i]);
-    return all;
+    for (int i = 0; i < COUNT - 1; ++i) total.combine(part[i]);
+    return total;
 }
 
 __device__ __forceinline__ Part<1> part_of(const Params&, int, Compute sum, Compute dot) {
@@ -33,42 +33,41 @@ struct Running {
     }
 
     __device__ __forceinline__ void add(const Stored& pack, const Row& row) {
-        const Elements more = widened(pack);
+        const Elements elements = widened(pack);
         #pragma unroll
         for (int e = 0; e < VECTOR; ++e) {
-            sum[row_of(e)] += more.g[e];
-            multiply_add(dot[row_of(e)], more.g[e], centered(more, row, e));
+            sum[row_of(e)] += elements.g[e];
+            multiply_add(dot[row_of(e)], elements.g[e], centered(elements, row, e));
         }
     }
 
     __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count) const {
-        Part<ROW_WIDTH> found;
-        found.elements = (Compute)0;
+        Part<ROW_WIDTH> partial;
+        partial.elements = (Compute)0;
         #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) found.first[i] = sum[i], found.second[i] = dot[i];
-        return found;
+        for (int i = 0; i < ROW_WIDTH; ++i) partial.first[i] = sum[i], partial.second[i] = dot[i];
+        return partial;
     }
 
-    // All that is known of the rows, read again while the block waits: most of it was not needed before, and no register
-    // has kept it since.
-    __device__ __forceinline__ void prepare_end(const Params& p, const int (&at)[RANK], Row& row) const {
-        int again[RANK];
+    // Loads all factors of the rows again while the CTA waits. Most of them were not needed before, so no register held them.
+    __device__ __forceinline__ void load_factors(const Params& p, const int (&at)[RANK], Row& row) const {
+        int row_at[RANK];
         #pragma unroll
-        for (int j = 0; j < RANK; ++j) again[j] = at[j];
+        for (int j = 0; j < RANK; ++j) row_at[j] = at[j];
 #ifdef __CUDA_ARCH__
-        asm volatile("" : "+r"(again[KEPT - 1]));
+        asm volatile("" : "+r"(row_at[KEPT - 1]));
 #endif
-        of_row(p, again, row);
+        of_row(p, row_at, row);
     }
 
-    __device__ __forceinline__ void conclude(const Vec<Compute, 2>& needed, int i, Row& row) const {
+    __device__ __forceinline__ void set_factors(const Vec<Compute, 2>& factors, int i, Row& row) const {
         const Compute scale = row.scale[i] * row.inverse[i];
-        row.sum[i] = CENTERED ? -scale * needed.data[0] : (Compute)0;
-        row.dot[i] = -scale * (needed.data[1] * row.inverse[i]) * row.inverse[i];
+        row.sum[i] = CENTERED ? -scale * factors.data[0] : (Compute)0;
+        row.dot[i] = -scale * (factors.data[1] * row.inverse[i]) * row.inverse[i];
         row.scale[i] = scale;
     }
 
-    // Row i of the thread, to memory.
+    // Stores row i of the thread.
     __device__ __forceinline__ void store(
         const Params& p, const int (&at)[RANK], int i, const Vec<Compute, 2>& stored, const Row& row
     ) const {
@@ -80,12 +79,12 @@ struct Running {
     }
 };
 
-// What each thread of a row needs: means over the row.
-__device__ __forceinline__ Vec<Compute, 2> needed_of(const Params& p, const Part<1>& row) {
+// The factors that each thread of a row needs: means over the row.
+__device__ __forceinline__ Vec<Compute, 2> factors_of(const Params& p, const Part<1>& row) {
     return {row.first[0] / (Compute)p.elements, row.second[0] / (Compute)p.elements};
 }
 
-// What is stored: the sums.
-__device__ __forceinline__ Vec<Compute, 2> stored_of(const Params&, const Part<1>& row) {
+// The stored results: the sums.
+__device__ __forceinline__ Vec<Compute, 2> results_of(const Params&, const Part<1>& row) {
     return {row.first[0], row.second[0]};
 }

@@ -1,4 +1,4 @@
-// What blocks that stay find of x. They keep it in the type that the graph gives it: widening changes nothing.
+// Partial results of persistent CTAs in the forward direction. x stays in the type of the graph: the conversion is exact.
 
 __device__ __forceinline__ Elements widened(const Stored& pack) {
     Elements elements;
@@ -6,80 +6,79 @@ __device__ __forceinline__ Elements widened(const Stored& pack) {
     return elements;
 }
 
-// A number, or 0: nothing can count from what is none.
+// The value, or 0 if it is not finite: such a value cannot be the origin of deviations.
 __device__ __forceinline__ Compute finite(Compute x) { return x - x == (Compute)0 ? x : (Compute)0; }
 
-// Elements of a row in a split: LANES packs a turn, but for the row's last ones.
+// Elements of a row in a split: LANES vectors in each turn, except for the end of the row.
 __device__ __forceinline__ Compute elements_of(const Params& p, int split) {
     const int turns = (int)p.turns + (split < (int)p.longer);
     const int packs = turns * LANES - (split == (int)p.last ? (int)p.missing : 0);
     return (Compute)packs * (Compute)(ALONG ? VECTOR : 1);
 }
 
-// Moments of parts of rows, N at once: mean and sum of squared deviations. They join by the formula of Chan, Golub and
-// LeVeque.
+// Partial moments of N rows: mean and sum of squared deviations. They are combined by the formula of Chan, Golub and LeVeque.
 template <int N> struct Part {
     Compute elements, first[N], second[N];
 
-    __device__ __forceinline__ void join(const Part& other) {
-        const Compute both = elements + other.elements;
-        const Compute share = both == (Compute)0 ? (Compute)0 : other.elements / both, weight = share * elements;
+    __device__ __forceinline__ void combine(const Part& other) {
+        const Compute total = elements + other.elements;
+        const Compute fraction = total == (Compute)0 ? (Compute)0 : other.elements / total, weight = fraction * elements;
         #pragma unroll
         for (int i = 0; i < N; ++i) {
-            const Compute apart = other.first[i] - first[i];
-            first[i] += apart * share;
-            second[i] += other.second[i] + apart * apart * weight;
+            const Compute delta = other.first[i] - first[i];
+            first[i] += delta * fraction;
+            second[i] += other.second[i] + delta * delta * weight;
         }
-        elements = both;
+        elements = total;
     }
 };
 
-// All parts of a row at once, with weights that add up to 1.
-template <int COUNT> __device__ __forceinline__ Part<1> together(const Part<1> (&part)[COUNT]) {
-    Part<1> all = {};
+// Combines the partial moments of a row, with weights that add up to 1.
+template <int COUNT> __device__ __forceinline__ Part<1> combine_parts(const Part<1> (&part)[COUNT]) {
+    Part<1> total = {};
     #pragma unroll
-    for (int i = 0; i < COUNT; ++i) all.elements += part[i].elements;
-    const Compute share = all.elements == (Compute)0 ? (Compute)0 : (Compute)1 / all.elements;
+    for (int i = 0; i < COUNT; ++i) total.elements += part[i].elements;
+    const Compute fraction = total.elements == (Compute)0 ? (Compute)0 : (Compute)1 / total.elements;
     #pragma unroll
-    for (int i = 0; i < COUNT; ++i) multiply_add(all.first[0], part[i].elements * share, part[i].first[0]);
+    for (int i = 0; i < COUNT; ++i) multiply_add(total.first[0], part[i].elements * fraction, part[i].first[0]);
     #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
-        const Compute apart = part[i].first[0] - all.first[0];
-        all.second[0] += part[i].second[0] + apart * apart * part[i].elements;
+        const Compute delta = part[i].first[0] - total.first[0];
+        total.second[0] += part[i].second[0] + delta * delta * part[i].elements;
     }
-    return all;
+    return total;
 }
 
 __device__ __forceinline__ Part<1> part_of(const Params& p, int split, Compute mean, Compute squares) {
     return {elements_of(p, split), {mean}, {squares}};
 }
 
-// Moments of a thread count from an element of its own, which bounds what cancels by the number of its elements. Means
-// count from the first element of the row, so that one far from zero costs no digits.
+// A thread measures deviations from its own first element, which bounds the cancellation by the number of its elements. Means
+// are relative to the first element of the row, so that a large mean costs no digits.
 struct Running {
     Compute start[ROW_WIDTH], sum[ROW_WIDTH], squares[ROW_WIDTH];
     Taken first;
 
     __device__ __forceinline__ void prepare(const Params& p, int (&at)[RANK], Row&) {
         locate_element(p, 0, at);
-        take(p, at, first, read_again());
+        load_elements(p, at, first, read_again());
     }
 
     __device__ __forceinline__ void begin(const Stored& pack) {
-        const Elements mine = widened(pack);
+        const Elements elements_x = widened(pack);
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) {
-            start[i] = CENTERED ? finite(mine.x[i]) : (Compute)0;
+            start[i] = CENTERED ? finite(elements_x.x[i]) : (Compute)0;
             sum[i] = squares[i] = (Compute)0;
         }
     }
 
     __device__ __forceinline__ void add(const Stored& pack, const Row&) {
-        const Elements more = widened(pack);
+        const Elements elements_x = widened(pack);
         #pragma unroll
         for (int e = 0; e < VECTOR; ++e) {
             const int i = row_of(e);
-            const Compute deviation = CENTERED ? more.x[e] - start[i] : more.x[e];
+            const Compute deviation = CENTERED ? elements_x.x[e] - start[i] : elements_x.x[e];
             if (CENTERED) sum[i] += deviation;
             multiply_add(squares[i], deviation, deviation);
         }
@@ -90,47 +89,47 @@ struct Running {
     }
 
     __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count packs) const {
-        Part<ROW_WIDTH> found;
-        found.elements = (Compute)packs * (Compute)(ALONG ? VECTOR : 1);
-        const Compute share = packs == 0 ? (Compute)0 : (Compute)1 / found.elements;
+        Part<ROW_WIDTH> partial;
+        partial.elements = (Compute)packs * (Compute)(ALONG ? VECTOR : 1);
+        const Compute fraction = packs == 0 ? (Compute)0 : (Compute)1 / partial.elements;
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) {
-            const Compute from_start = sum[i] * share, rest = squares[i] - sum[i] * from_start;
-            found.first[i] = CENTERED && packs != 0 ? start[i] - origin(i) + from_start : (Compute)0;
-            found.second[i] = CENTERED && rest < (Compute)0 ? (Compute)0 : rest;
+            const Compute from_start = sum[i] * fraction, squared_deviations = squares[i] - sum[i] * from_start;
+            partial.first[i] = CENTERED && packs != 0 ? start[i] - origin(i) + from_start : (Compute)0;
+            partial.second[i] = CENTERED && squared_deviations < (Compute)0 ? (Compute)0 : squared_deviations;
         }
-        return found;
+        return partial;
     }
 
-    // What is known of the rows beforehand, read while the block waits.
-    __device__ __forceinline__ void prepare_end(const Params& p, const int (&at)[RANK], Row& row) const {
+    // Loads the factors of the rows while the CTA waits.
+    __device__ __forceinline__ void load_factors(const Params& p, const int (&at)[RANK], Row& row) const {
         of_row(p, at, row);
     }
 
-    __device__ __forceinline__ void conclude(const Vec<Compute, 2>& needed, int i, Row& row) const {
-        row.mean[i] = origin(i) + needed.data[0];
-        row.inverse[i] = SCALED ? needed.data[1] * row.scale[i] : needed.data[1];  // one factor for each element
+    __device__ __forceinline__ void set_factors(const Vec<Compute, 2>& factors, int i, Row& row) const {
+        row.mean[i] = origin(i) + factors.data[0];
+        row.inverse[i] = SCALED ? factors.data[1] * row.scale[i] : factors.data[1];  // one factor for each element
     }
 
-    // Row i of the thread, to memory.
+    // Stores row i of the thread.
     __device__ __forceinline__ void store(
         const Params& p, const int (&at)[RANK], int i, const Vec<Compute, 2>& stored, const Row& row
     ) const {
-        Compute whole = (Compute)0;
+        Compute mean = (Compute)0;
         #pragma unroll
         for (int j = 0; j < ROW_WIDTH; ++j)
-            if (i == j) whole = CENTERED ? row.mean[j] : (Compute)0;
-        finish(p, at, i, whole, stored.data[0], stored.data[1]);
+            if (i == j) mean = CENTERED ? row.mean[j] : (Compute)0;
+        finish(p, at, i, mean, stored.data[0], stored.data[1]);
     }
 };
 
-// What each thread of a row needs: the mean, from the row's first element, and the inverse deviation.
-__device__ __forceinline__ Vec<Compute, 2> needed_of(const Params& p, const Part<1>& row) {
+// The factors that each thread of a row needs: the mean, relative to the row's first element, and the inverse deviation.
+__device__ __forceinline__ Vec<Compute, 2> factors_of(const Params& p, const Part<1>& row) {
     return {row.first[0], inverse_deviation(row.second[0] / (Compute)p.elements, epsilon(p))};
 }
 
-// What is stored besides the mean: variance and inverse deviation.
-__device__ __forceinline__ Vec<Compute, 2> stored_of(const Params& p, const Part<1>& row) {
+// The stored results besides the mean: variance and inverse deviation.
+__device__ __forceinline__ Vec<Compute, 2> results_of(const Params& p, const Part<1>& row) {
     const Compute variance = row.second[0] / (Compute)p.elements;
     return {variance, inverse_deviation(variance, epsilon(p))};
 }

@@ -14,53 +14,54 @@
 //   ALONG: 1 if a vector lies along a row; 0 if a vector spans VECTOR adjacent rows.
 //   BLOCKS: CTAs that must fit on an SM, 1 or more; it bounds the registers of a thread.
 //   EXACT: 1 if LANES * STEPS vectors are a whole row, so that no bound is checked.
-//   COLUMNS: rows of a tile, a power of two. JOINERS: threads of a CTA of norm_parameters.
+//   COLUMNS: rows of a tile, a power of two. COMBINERS: threads of a CTA of norm_parameters.
 
 #include "pdl.cuh"
 
-constexpr int PARTS = LANES > 32 ? LANES / 32 : 1;  // of a row, by warps
-constexpr int JOINED = PARTS > 16 ? 32 : PARTS > 8 ? 16 : PARTS > 4 ? 8 : PARTS > 2 ? 4 : PARTS;  // a power of two
-constexpr int SUMS = 2;                             // those of the bias and of the scale
+constexpr int ROW_WARPS = LANES > 32 ? LANES / 32 : 1;  // warps of a row
+// ROW_WARPS rounded up to a power of two
+constexpr int COMBINED_WARPS = ROW_WARPS > 16 ? 32 : ROW_WARPS > 8 ? 16 : ROW_WARPS > 4 ? 8 : ROW_WARPS > 2 ? 4 : ROW_WARPS;
+constexpr int SUMS = 2;  // of dbias and of dscale
 
-// A tile's packs as they lie in memory, and what is known of its rows.
+// The vectors of a tile, in the types of the graph, and the factors of its rows.
 struct Tile {
     Stored pack[STEPS];
     Row row;
 
     __device__ __forceinline__ void read(const Params& p, Count tile, int (&at)[RANK]) {
         const Policy once = read_once();
-        const Place here = place_in(p, tile);
-        locate_row(p, here.row, at);
+        const ThreadSlot slot = thread_slot(p, tile);
+        locate_row(p, slot.row, at);
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
-            const Count i = (Count)(here.lane + s * LANES);
+            const Count i = (Count)(slot.lane + s * LANES);
             locate_element(p, EXACT || i < (Count)p.count ? i : (Count)p.count - 1, at);
-            take(p, at, pack[s], once);
+            load_elements(p, at, pack[s], once);
         }
         of_row(p, at, row);
     }
 };
 
-// Both sums of a row, the same in each of its threads. One barrier: the next tile's parts have another place.
-__device__ __forceinline__ void over_rows(const Place& here, int turn, Row& row) {
-    constexpr int in_warp = LANES < 32 ? LANES : 32;
+// Both sums of a row, in each of its threads. One barrier is enough: the next tile uses the other buffer.
+__device__ __forceinline__ void reduce_rows(const ThreadSlot& slot, int buffer, Row& row) {
+    constexpr int warp_lanes = LANES < 32 ? LANES : 32;
     #pragma unroll
-    for (int by = 1; by < in_warp; by *= 2) {
-        row.sum[0] += __shfl_xor_sync(0xffffffffu, row.sum[0], by);
-        row.dot[0] += __shfl_xor_sync(0xffffffffu, row.dot[0], by);
+    for (int distance = 1; distance < warp_lanes; distance *= 2) {
+        row.sum[0] += __shfl_xor_sync(0xffffffffu, row.sum[0], distance);
+        row.dot[0] += __shfl_xor_sync(0xffffffffu, row.dot[0], distance);
     }
-    if constexpr (PARTS > 1) {
-        __shared__ Vec<Compute, 2> parts[2][COLUMNS][PARTS];
-        if (here.lane % 32 == 0) parts[turn][here.column][here.lane / 32] = {row.sum[0], row.dot[0]};
+    if constexpr (ROW_WARPS > 1) {
+        __shared__ Vec<Compute, 2> parts[2][COLUMNS][ROW_WARPS];
+        if (slot.lane % 32 == 0) parts[buffer][slot.column][slot.lane / 32] = {row.sum[0], row.dot[0]};
         __syncthreads();
-        const int part = here.lane % JOINED;
+        const int part = slot.lane % COMBINED_WARPS;
         Vec<Compute, 2> mine = {};
-        if (PARTS == JOINED || part < PARTS) mine = parts[turn][here.column][part];
+        if (ROW_WARPS == COMBINED_WARPS || part < ROW_WARPS) mine = parts[buffer][slot.column][part];
         row.sum[0] = mine.data[0], row.dot[0] = mine.data[1];
         #pragma unroll
-        for (int by = 1; by < JOINED; by *= 2) {
-            row.sum[0] += __shfl_xor_sync(0xffffffffu, row.sum[0], by);
-            row.dot[0] += __shfl_xor_sync(0xffffffffu, row.dot[0], by);
+        for (int distance = 1; distance < COMBINED_WARPS; distance *= 2) {
+            row.sum[0] += __shfl_xor_sync(0xffffffffu, row.sum[0], distance);
+            row.dot[0] += __shfl_xor_sync(0xffffffffu, row.dot[0], distance);
         }
     }
 }
@@ -70,63 +71,63 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(
     int at[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) at[j] = 0;
-    Compute found[SUMS][STEPS][VECTOR] = {};
+    Compute param_sums[SUMS][STEPS][VECTOR] = {};
     Tile next;
     next.read(p, blockIdx.x, at);
-    int turn = 0;
+    int buffer = 0;
     #pragma unroll 1
-    for (Count tile = blockIdx.x; tile < (Count)p.tiles; tile += gridDim.x, turn ^= 1) {
-        Tile now = next;
+    for (Count tile = blockIdx.x; tile < (Count)p.tiles; tile += gridDim.x, buffer ^= 1) {
+        Tile current = next;
         if (tile + gridDim.x < (Count)p.tiles) next.read(p, tile + gridDim.x, at);
-        const Place place = place_in(p, tile);
-        now.row.sum[0] = now.row.dot[0] = (Compute)0;
+        const ThreadSlot slot = thread_slot(p, tile);
+        current.row.sum[0] = current.row.dot[0] = (Compute)0;
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
-            const Count i = (Count)(place.lane + s * LANES);
+            const Count i = (Count)(slot.lane + s * LANES);
             if (EXACT || i < (Count)p.count) {
-                const Elements pack = widened(now.pack[s]);
+                const Elements pack = widened(current.pack[s]);
                 Compute scale[VECTOR];
                 locate_element(p, i, at);
                 scale_at(p, at, scale);
                 #pragma unroll
                 for (int e = 0; e < VECTOR; ++e) {
-                    const Compute normal = normalized(pack, now.row, e), g = pack.g[e] * scale[e];
-                    now.row.sum[0] += g;
-                    multiply_add(now.row.dot[0], g, normal);
-                    if (place.is_live) {
-                        found[0][s][e] += pack.g[e];
-                        multiply_add(found[1][s][e], pack.g[e], normal);
+                    const Compute normal = normalized(pack, current.row, e), g = pack.g[e] * scale[e];
+                    current.row.sum[0] += g;
+                    multiply_add(current.row.dot[0], g, normal);
+                    if (slot.is_live) {
+                        param_sums[0][s][e] += pack.g[e];
+                        multiply_add(param_sums[1][s][e], pack.g[e], normal);
                     }
                 }
             }
         }
-        over_rows(place, turn, now.row);
-        // What concluded_gradient() makes of g, which has the scale already.
-        now.row.scale[0] = now.row.inverse[0];
-        const Compute factor = -now.row.inverse[0] / (Compute)p.elements;
-        now.row.sum[0] *= factor;
-        now.row.dot[0] *= factor * now.row.inverse[0];
-        if (!place.is_live) continue;
-        locate_row(p, place.row, at);
+        reduce_rows(slot, buffer, current.row);
+        // The same as concluded_gradient(), but g already contains the scale.
+        current.row.scale[0] = current.row.inverse[0];
+        const Compute factor = -current.row.inverse[0] / (Compute)p.elements;
+        current.row.sum[0] *= factor;
+        current.row.dot[0] *= factor * current.row.inverse[0];
+        if (!slot.is_live) continue;
+        locate_row(p, slot.row, at);
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
-            const Count i = (Count)(place.lane + s * LANES);
+            const Count i = (Count)(slot.lane + s * LANES);
             if (EXACT || i < (Count)p.count) {
-                Elements pack = widened(now.pack[s]);
+                Elements pack = widened(current.pack[s]);
                 Compute scale[VECTOR];
                 locate_element(p, i, at);
                 scale_at(p, at, scale);
                 #pragma unroll
                 for (int e = 0; e < VECTOR; ++e) pack.g[e] *= scale[e];
-                epilogue(p, at, pack, now.row);
+                epilogue(p, at, pack, current.row);
             }
         }
     }
     pdl_trigger();
-    // A row's places, in the order of its elements: the block's columns become one.
-    constexpr int ROOM = LANES * STEPS * VECTOR;
-    __shared__ Compute columns[COLUMNS > 1 ? COLUMNS : 1][COLUMNS > 1 ? ROOM : 1];
-    const Place mine = place_in(p, blockIdx.x);
+    // Adds the sums of the rows that the CTA has side by side, in order.
+    constexpr int ROW_ELEMENTS = LANES * STEPS * VECTOR;
+    __shared__ Compute columns[COLUMNS > 1 ? COLUMNS : 1][COLUMNS > 1 ? ROW_ELEMENTS : 1];
+    const ThreadSlot mine = thread_slot(p, blockIdx.x);
     const long long elements = p.elements;
     #pragma unroll
     for (int sum = 0; sum < SUMS; ++sum) {
@@ -137,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(
             for (int s = 0; s < STEPS; ++s)
                 #pragma unroll
                 for (int e = 0; e < VECTOR; ++e)
-                    columns[mine.column][(mine.lane + s * LANES) * VECTOR + e] = found[sum][s][e];
+                    columns[mine.column][(mine.lane + s * LANES) * VECTOR + e] = param_sums[sum][s][e];
             __syncthreads();
             for (int i = threadIdx.x; i < (int)elements; i += THREADS) {
                 Compute total = columns[0][i];
@@ -149,40 +150,40 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(
             #pragma unroll
             for (int s = 0; s < STEPS; ++s) {
                 const int i = mine.lane + s * LANES;
-                if (EXACT || i < (int)p.count) store<VECTOR>(to + i * VECTOR, Packed(), found[sum][s]);
+                if (EXACT || i < (int)p.count) store<VECTOR>(to + i * VECTOR, Packed(), param_sums[sum][s]);
             }
         }
     }
 }
 
-// The blocks' sums of 32 neighbouring places become one, in a fixed order: a warp has every WARPS-th of them.
-extern "C" __global__ void __launch_bounds__(JOINERS, 1) norm_parameters(const __grid_constant__ Params p) {
-    constexpr int WARPS = JOINERS / 32, TOGETHER = 8;
+// Adds the CTAs' sums for 32 adjacent elements, in a fixed order: each warp adds every WARPS-th CTA.
+extern "C" __global__ void __launch_bounds__(COMBINERS, 1) norm_parameters(const __grid_constant__ Params p) {
+    constexpr int WARPS = COMBINERS / 32, BATCH = 8;
     __shared__ Compute parts[SUMS][WARPS][32];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, i = (int)blockIdx.x * 32 + lane;
-    const bool is_one = i < (int)p.elements;
-    const Compute* const from = p.partial + (is_one ? i : 0);
+    const bool is_live = i < (int)p.elements;
+    const Compute* const from = p.partial + (is_live ? i : 0);
     const int blocks = (int)p.blocks;
     Compute sum[SUMS] = {};
     pdl_wait();
-    for (int block = warp; block < blocks; block += WARPS * TOGETHER) {
-        Compute some[TOGETHER][SUMS];
+    for (int block = warp; block < blocks; block += WARPS * BATCH) {
+        Compute batch[BATCH][SUMS];
         #pragma unroll
-        for (int k = 0; k < TOGETHER; ++k)
+        for (int k = 0; k < BATCH; ++k)
             #pragma unroll
             for (int j = 0; j < SUMS; ++j) {
-                some[k][j] = (Compute)0;
-                if (block + k * WARPS < blocks) some[k][j] = from[((long long)(block + k * WARPS) * SUMS + j) * p.elements];
+                batch[k][j] = (Compute)0;
+                if (block + k * WARPS < blocks) batch[k][j] = from[((long long)(block + k * WARPS) * SUMS + j) * p.elements];
             }
         #pragma unroll
-        for (int k = 0; k < TOGETHER; ++k)
+        for (int k = 0; k < BATCH; ++k)
             #pragma unroll
-            for (int j = 0; j < SUMS; ++j) sum[j] += some[k][j];
+            for (int j = 0; j < SUMS; ++j) sum[j] += batch[k][j];
     }
     #pragma unroll
     for (int j = 0; j < SUMS; ++j) parts[j][warp][lane] = sum[j];
     __syncthreads();
-    if (warp != 0 || !is_one) return;
+    if (warp != 0 || !is_live) return;
     #pragma unroll
     for (int j = 0; j < SUMS; ++j) {
         sum[j] = parts[j][0][lane];

@@ -17,56 +17,56 @@
 #include "pdl.cuh"
 #include "norm_register_rows.cuh"
 
-constexpr int SHARE = (ROW_WIDTH + LANES - 1) / LANES;  // rows whose statistics a thread stores
+constexpr int ROWS_PER_THREAD = (ROW_WIDTH + LANES - 1) / LANES;  // rows whose statistics a thread stores
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_rows(const __grid_constant__ Params p) {
     pdl_trigger();
     pdl_wait();
-    const Place here = place_in(p, blockIdx.x);
+    const ThreadSlot slot = thread_slot(p, blockIdx.x);
     int at[RANK];
     Elements pack[STEPS];
-    take_row(p, here, at, pack);
+    load_row_vectors(p, slot, at, pack);
     Row row;
     of_row(p, at, row);
-    Before before[SHARE];  // on its way while threads wait for each other
+    Before before[ROWS_PER_THREAD];  // these loads overlap the wait of the reduction
     #pragma unroll
-    for (int i = 0; i < SHARE; ++i)
-        if (here.lane + i * LANES < ROW_WIDTH) read_before(p, at, here.lane + i * LANES, before[i]);
+    for (int i = 0; i < ROWS_PER_THREAD; ++i)
+        if (slot.lane + i * LANES < ROW_WIDTH) read_before(p, at, slot.lane + i * LANES, before[i]);
     const Compute elements = (Compute)p.elements;
     if constexpr (CENTERED) {
         Compute sum[ROW_WIDTH] = {};
-        add_up(pack, sum);
-        over_row(sum, here, Sum());
+        add_to_rows(pack, sum);
+        reduce_row(sum, slot, Sum());
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) row.mean[i] = sum[i] / elements;
     }
     Compute squares[ROW_WIDTH] = {};
     #pragma unroll
     for (int s = 0; s < STEPS; ++s)
-        if (EXACT || (Count)(here.lane + s * LANES) < (Count)p.count)
+        if (EXACT || (Count)(slot.lane + s * LANES) < (Count)p.count)
             #pragma unroll
             for (int e = 0; e < VECTOR; ++e) {
                 const Compute deviation = CENTERED ? pack[s].x[e] - row.mean[row_of(e)] : pack[s].x[e];
                 multiply_add(squares[row_of(e)], deviation, deviation);
             }
-    over_row(squares, here, Sum());
+    reduce_row(squares, slot, Sum());
     #pragma unroll
     for (int i = 0; i < ROW_WIDTH; ++i) {
         squares[i] /= elements;
         row.inverse[i] = inverse_deviation(squares[i], epsilon(p));
     }
     #pragma unroll
-    for (int share = 0; share < SHARE; ++share) {  // statistics of each row by a lane: they wait together
-        const int mine = share * LANES + here.lane;
+    for (int turn = 0; turn < ROWS_PER_THREAD; ++turn) {  // threads store the statistics of different rows in parallel
+        const int row_index = turn * LANES + slot.lane;
         Compute mean = (Compute)0, variance = squares[0], inverse = row.inverse[0];
         #pragma unroll
         for (int i = 0; i < ROW_WIDTH; ++i) {
-            if (CENTERED && mine == i) mean = row.mean[i];
-            variance = mine == i ? squares[i] : variance;
-            inverse = mine == i ? row.inverse[i] : inverse;
+            if (CENTERED && row_index == i) mean = row.mean[i];
+            variance = row_index == i ? squares[i] : variance;
+            inverse = row_index == i ? row.inverse[i] : inverse;
         }
-        if (here.is_live && mine < ROW_WIDTH) finish(p, at, mine, mean, variance, inverse, before[share]);
+        if (slot.is_live && row_index < ROW_WIDTH) finish(p, at, row_index, mean, variance, inverse, before[turn]);
     }
-    if (!here.is_live) return;
-    give_row(p, here, at, pack, row);
+    if (!slot.is_live) return;
+    store_row_vectors(p, slot, at, pack, row);
 }

@@ -1,6 +1,6 @@
 // Sums of the gradient and of its product with the normalized x. Rows of value: x, gradient, inverse deviation, mean
 // if CENTERED, scale if SCALED.
-__device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
+__device__ __forceinline__ void accumulate(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
     #pragma unroll
     for (int e = 0; e < WIDTH; ++e) {
         const Compute deviation = CENTERED ? value[0][e] - value[CENTERED ? 3 : 0][e] : value[0][e];

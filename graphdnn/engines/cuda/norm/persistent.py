@@ -1,10 +1,9 @@
-"""Residence: long rows divided among blocks that all run at the same time and keep what they read.
+"""Persistent CTAs: long rows are divided among CTAs that run at the same time and cache the elements they read.
 
-A row that no block holds in registers has to be read twice, once for its statistics
-and once to be normalized. Blocks that stay can keep a part of it: in shared memory,
-in registers, and what they read last may be in the second level of cache. They wait for
-each other in between, which is what a cooperative launch is for. Where all rows together
-are more than that, the device goes through some of them after the others, in rounds.
+A row that does not fit into a CTA's registers is read twice: for its statistics and for its normalization. Persistent
+CTAs cache a part of the row in shared memory and registers, and the elements they read last may still be in L2. The
+CTAs wait for each other in between, which needs a cooperative launch. If the rows do not fit together, the device
+serves them in rounds.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.reduction.row_threads import Rows, Tile
 from graphdnn.tensors import TensorSpec
 
-_AHEAD = 128  # bytes of a thread, of the next round, that are asked for while blocks wait
+_AHEAD = 128  # bytes of a thread that it prefetches for the next round while CTAs wait
 
 
 def stored_text(fields: Mapping[str, TensorSpec], width: int) -> str:
-    """What a block reads of a pack (``Taken``), what it keeps of it, and where: the packs of a thread stand THREADS
-    apart.
+    """One vector as a CTA reads it (``Taken``) and caches it. The vectors of a thread have a stride of THREADS in the
+    cache.
     """
     packs = {name: _stored(spec, width) for name, spec in fields.items()}
     taken = "".join(f"    Vec<{STORAGE[spec.data_type]}, VECTOR> {name};\n" for name, spec in fields.items())
@@ -47,7 +46,7 @@ def stored_text(fields: Mapping[str, TensorSpec], width: int) -> str:
 
 
 def _stored(spec: TensorSpec, width: int) -> str:
-    """The type of a pack: words, where elements are narrower."""
+    """The type of a vector: words, if elements are narrower."""
     element = ELEMENTS[spec.data_type]
     is_narrow = element.kind == "float" and element.bytes < 4
     kind = "Words" if is_narrow and width * element.bytes % 4 == 0 else "Vec"
@@ -55,12 +54,12 @@ def _stored(spec: TensorSpec, width: int) -> str:
 
 
 def pack_sizes(width: int, kept: Sequence[TensorSpec]) -> list[int]:
-    """Bytes of the packs in ``Stored``."""
+    """Bytes of the vectors in ``Stored``."""
     return [width * ELEMENTS[spec.data_type].bytes for spec in kept]
 
 
 def stored_bytes(packs: Sequence[int]) -> int:
-    """The size of ``Stored``: each of its packs is aligned to its own, 16 bytes at most."""
+    """The size of ``Stored``: each vector is aligned to its own size, at most 16 bytes."""
     size = 0
     for pack in packs:
         alignment = min(pack, 16)
@@ -70,25 +69,26 @@ def stored_bytes(packs: Sequence[int]) -> int:
 
 
 def take_text(program: Program, names: Sequence[str], *, is_fetched: bool = True) -> str:
-    """What reads a pack, with word of whether it will be read again (text/streaming.cuh); ``is_fetched``: and what asks
-    for its lines of memory ahead.
+    """The function that reads a vector, with a cache policy (streaming.cuh). ``is_fetched``: also the function that
+    prefetches its cache lines.
     """
     kept = "".join(f"    keep_pack(taken.{name}, pack.{name});\n" for name in names)
-    taken = program.function("take", "Taken& pack, Policy policy").replace(" load<", " policy.load<")
-    of_line = max(1, program.fetched // program.width)  # packs
+    taken = program.function("load_elements", "Taken& pack, Policy policy").replace(" load<", " policy.load<")
+    of_line = max(1, program.fetched // program.width)  # vectors
     fetched = f"constexpr int OF_LINE = {of_line};\n{program.fetching('fetch')}"
     kept_pack = (
-        "__device__ __forceinline__ void take(const Params& p, const int (&at)[RANK], Stored& pack, Policy policy) {\n"
-        f"    Taken taken;\n    take(p, at, taken, policy);\n{kept}}}\n"
+        "__device__ __forceinline__ void load_elements(\n"
+        "    const Params& p, const int (&at)[RANK], Stored& pack, Policy policy) {\n"
+        f"    Taken taken;\n    load_elements(p, at, taken, policy);\n{kept}}}\n"
     )
     return taken + (fetched if is_fetched else "") + kept_pack
 
 
 @dataclass(frozen=True, slots=True)
-class Residence:
-    """``splits`` blocks share a tile of rows, ``at_once`` of the ``tiles`` are served at the same time. Of a tile a
-    thread reads ``early`` packs and ``groups`` of the tile's steps: the early ones and the last two groups stay in its
-    registers, ``kept`` packs in shared memory.
+class PersistentTile:
+    """``splits`` CTAs share a tile of rows, and the device serves ``at_once`` of the ``tiles`` at the same time. A
+    thread reads ``early`` vectors and ``groups`` of the tile's steps. The early vectors and the last two groups stay in
+    its registers, and ``kept`` vectors in shared memory.
     """
 
     tile: Tile
@@ -124,14 +124,14 @@ class Residence:
         *,
         is_backward: bool,
     ) -> None:
-        """Add the launch. ``is_backward``: a gradient."""
+        """Adds the launch. ``is_backward``: a gradient."""
         is_split = self.splits > 1
         rows.parameters(parameters)
         turns, longer = divmod(-(-rows.packs // self.tile.lanes), self.splits)
         counts = {
-            "turns": turns,  # of a split at least
-            "longer": longer,  # splits with one more
-            "last": (longer - 1) % self.splits,  # the split with the row's last packs
+            "turns": turns,  # of each split, at least
+            "longer": longer,  # splits with one more turn
+            "last": (longer - 1) % self.splits,  # the split with the row's last vectors
             "missing": -rows.packs % self.tile.lanes,
         }
         for field, count in counts.items():

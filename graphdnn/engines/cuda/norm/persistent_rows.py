@@ -1,7 +1,7 @@
-"""Rounds: how the rows of a normalization are divided among blocks that stay (norm_persistent).
+"""The division of a normalization's rows among persistent CTAs (norm_persistent).
 
-All rows at once, or so many after the others that what is read of them is kept: a round costs a wait of blocks
-for each other, what is not kept is read again from the cache or from memory.
+The device serves all rows at once, or in rounds that are small enough for the cache. Each round costs one wait of the
+CTAs for each other. Elements that do not fit into the cache are read again from L2 or from memory.
 """
 
 from __future__ import annotations
@@ -9,54 +9,54 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.norm.persistent import Residence, pack_sizes, stored_bytes
+from graphdnn.engines.cuda.norm.persistent import PersistentTile, pack_sizes, stored_bytes
 from graphdnn.engines.cuda.reduction.row_threads import Rows, Tile, power_above
 from graphdnn.tensors import TensorSpec
 
 _THREADS = 512
-_ROWS = 64  # of a block, where neighbours in memory belong to different ones
-_IN_FLIGHT = 128  # bytes of a thread that are on their way, where nothing else was measured
-_MOST_STEPS = 8  # packs
-_LEAST_PACKS = 2  # of a thread
-_FEW = 4  # packs of a thread that are asked for one by one
-_MOST_VAIN = 1.34  # loads of a thread for each of its packs
-_FEW_PACKS = 6  # of a thread, forward: half as many threads have less to join
-_ROW_WIDTH = 32  # bytes of each value that a thread knows of its rows
-_SYSTEM = 1024 + 64  # bytes of shared memory that a block cannot have, and what alignment takes
-_LEAST_SHARE = 0.8  # of the multiprocessors
-_TIMES = (1, 2, 3, 4, 5, 6, 8)  # rounds, as multiples of those that must be
-_SHORTEST = 64  # bytes of memory side by side
-_OF_LINE = {64: 0.6, 128: 0.92}  # of memory's pace, by bytes side by side
-_CACHED = 0.7  # of the last level of cache: what it still has of what was read last
-_SMALL = 0.4  # of it: the cache has everything the second time
-_CACHE = 1.6  # its pace, as a multiple of memory's
-_VAIN = 0.4  # of what a load costs that reads what is known
+_ROWS = 64  # of a CTA, if adjacent elements belong to different rows
+_IN_FLIGHT = 128  # bytes of a thread in flight, if no other number was measured
+_MOST_STEPS = 8  # vectors
+_LEAST_PACKS = 2  # vectors of a thread
+_FEW = 4  # vectors of a thread that are loaded one by one
+_MOST_VAIN = 1.34  # loads of a thread for each of its vectors
+_FEW_PACKS = 6  # vectors of a thread, forward: half of the threads have less to combine
+_ROW_WIDTH = 32  # bytes of each factor that a thread has of its rows
+_SYSTEM = 1024 + 64  # bytes of shared memory that the system and alignment take
+_LEAST_SHARE = 0.8  # share of the multiprocessors
+_TIMES = (1, 2, 3, 4, 5, 6, 8)  # multiples of the least number of rounds
+_SHORTEST = 64  # contiguous bytes
+_OF_LINE = {64: 0.6, 128: 0.92}  # share of the bandwidth, by contiguous bytes
+_CACHED = 0.7  # share of L2 that still holds the elements read last
+_SMALL = 0.4  # share of L2 up to which the second read hits
+_CACHE = 1.6  # L2 bandwidth as a multiple of memory bandwidth
+_VAIN = 0.4  # cost of a redundant load, as a share of a useful one
 _BETWEEN_ROUNDS = 4e-6  # seconds
-_LOOP = 32  # bytes of a thread that going through rounds takes from its registers
+_LOOP = 32  # bytes of a thread's registers that the loop over rounds takes
 
 
-def resident(
+def choose_persistent_tile(
     rows: Rows, compute_bytes: int, kept_operands: Sequence[TensorSpec], device: DeviceSpec, *, is_plain: bool
-) -> tuple[Rows, Residence] | None:
-    """``is_plain``: nothing is fused. None where such blocks would not fill the device."""
+) -> tuple[Rows, PersistentTile] | None:
+    """``is_plain``: nothing is fused. None if such CTAs would not fill the device."""
     if not rows.along:
         rows = rows.narrowed(_ROW_WIDTH // compute_bytes)
     packs = pack_sizes(rows.width, kept_operands)
     room = _room(rows, len(packs), device) if is_plain else (_IN_FLIGHT, 0)
-    best: tuple[float, Residence] | None = None
+    best: tuple[float, PersistentTile] | None = None
     for columns in _columns(rows):
         for at_once in _at_once(-(-rows.row_packs // columns), device.sm_count):
-            found = _residence(rows, compute_bytes, packs, room, columns, at_once, device)
-            if found is None:
+            candidate = _persistent_tile(rows, compute_bytes, packs, room, columns, at_once, device)
+            if candidate is None:
                 continue
-            best = found if best is None or found[0] < best[0] else best
-            if found[1].keeps_all:  # more rounds have nothing to give
+            best = candidate if best is None or candidate[0] < best[0] else best
+            if candidate[1].keeps_all:  # more rounds gain nothing
                 break
     return None if best is None else (rows, best[1])
 
 
 def _columns(rows: Rows) -> list[int]:
-    """Threads beside each other: half of them make lines of memory shorter and rounds more."""
+    """Candidates for threads side by side: fewer of them shorten the contiguous accesses and increase the rounds."""
     if rows.along:
         return [1]
     most = min(32, power_above(rows.row_packs), max(1, _ROWS // rows.width))
@@ -65,12 +65,12 @@ def _columns(rows: Rows) -> list[int]:
 
 
 def _at_once(tiles: int, sm_count: int) -> list[int]:
-    """How many tiles, where there are more rounds than need be."""
+    """Candidates for the number of concurrent tiles, with at least the necessary rounds."""
     least = -(-tiles // sm_count)
     return list(dict.fromkeys(-(-tiles // (least * times)) for times in _TIMES if least * times <= tiles))
 
 
-def _residence(
+def _persistent_tile(
     rows: Rows,
     compute_bytes: int,
     packs: Sequence[int],
@@ -78,8 +78,8 @@ def _residence(
     columns: int,
     at_once: int,
     device: DeviceSpec,
-) -> tuple[float, Residence] | None:
-    """With the seconds that it takes."""
+) -> tuple[float, PersistentTile] | None:
+    """The division, with its predicted seconds."""
     in_flight, early_bytes = room
     pack_bytes = stored_bytes(packs)
     tiles = -(-rows.row_packs // columns)
@@ -90,9 +90,9 @@ def _residence(
         lanes //= 2
     turns = -(-rows.packs // lanes)
     splits = min(device.sm_count // at_once, turns)
-    count = -(-turns // splits)  # packs of a thread
+    count = -(-turns // splits)  # vectors of a thread
     tile = Tile(lanes, columns, _steps(count - early, max(1, min(_MOST_STEPS, in_flight // 2 // pack_bytes))))
-    # Few rows of many blocks would leave multiprocessors idle, and short ones have nothing to keep.
+    # Few rows with many CTAs would leave multiprocessors idle, and short rows gain nothing from the cache.
     share = tiles * splits / (rounds * device.sm_count)
     elements = rows.count * rows.length // rows.width
     if rounds > -(-tiles // device.sm_count) and elements * sum(packs) < _SMALL * device.cache_bytes:
@@ -100,11 +100,12 @@ def _residence(
     if share < _LEAST_SHARE or tile.lanes < rows.row_width or rows.packs < _LEAST_PACKS * splits * tile.lanes:
         return None
     groups = 2 * max(1, -(-(count - early) // (2 * tile.steps)))
-    joined = compute_bytes * tile.threads // 32 * (2 * columns * rows.row_width + 1)  # by threads, in shared memory
+    # Bytes of the reduction in shared memory
+    joined = compute_bytes * tile.threads // 32 * (2 * columns * rows.row_width + 1)
     round_bytes = tile.threads * sum(packs)
     kept = min((groups - 2) * tile.steps, (device.shared_memory - _SYSTEM - joined) // round_bytes)
-    again = ((groups - 2) * tile.steps - kept) * round_bytes * at_once * splits  # of a round
-    residence = Residence(
+    again = ((groups - 2) * tile.steps - kept) * round_bytes * at_once * splits  # bytes that a round reads again
+    persistent = PersistentTile(
         tile=tile,
         tiles=tiles,
         at_once=at_once,
@@ -117,13 +118,13 @@ def _residence(
         read_twice=rounds * max(0, again - int(_CACHED * device.cache_bytes)),
     )
     line = 1.0 if rows.along else _OF_LINE.get(columns * rows.width * rows.main_bytes, 1.0)
-    vain = (early + groups * tile.steps) / count - 1  # loads that read nothing new
-    memory = elements * (sum(packs) * (1 + _VAIN * vain) + packs[0]) / (line * share) + residence.read_twice
-    return memory / device.bandwidth + rounds * (again / (_CACHE * device.bandwidth) + _BETWEEN_ROUNDS), residence
+    vain = (early + groups * tile.steps) / count - 1  # redundant loads
+    memory = elements * (sum(packs) * (1 + _VAIN * vain) + packs[0]) / (line * share) + persistent.read_twice
+    return memory / device.bandwidth + rounds * (again / (_CACHE * device.bandwidth) + _BETWEEN_ROUNDS), persistent
 
 
 def _steps(count: int, most: int) -> int:
-    """Packs of a group: as many as can be, unless too many loads would be for nothing; then so many that few are."""
+    """Vectors of a group: the most, or, if too many loads would be redundant, the number with the fewest of them."""
 
     def loads(steps: int) -> int:
         return 2 * max(1, -(-count // (2 * steps))) * steps
@@ -133,8 +134,8 @@ def _steps(count: int, most: int) -> int:
 
 
 def _room(rows: Rows, values: int, device: DeviceSpec) -> tuple[int, int]:
-    """Bytes of a thread that are on their way, and those that its registers keep all the time: the fewer the more rows
-    it knows. From compute capability 9.0 on the fastest of those tried on an H200 (64 images of 56 x 56, 128 channels).
+    """Bytes of a thread in flight, and bytes that its registers hold throughout. A thread with more rows has less room.
+    For compute capability 9.0: the fastest candidates on an H200 (64 images of 56 x 56, 128 channels).
     """
     is_tried, is_narrow = device.compute_capability >= (9, 0), rows.main_bytes < 4
     if rows.along:

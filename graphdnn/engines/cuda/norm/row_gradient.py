@@ -1,7 +1,7 @@
-"""Row walk: gradients of norms whose scale changes along rows, all in one read (norm_row_walk).
+"""Gradients of norms whose scale changes along rows, in one read (norm_row_gradient).
 
-Each block goes through rows and adds up what they contribute to the gradients of scale and bias; a second launch joins
-the sums of the blocks. None where a row is longer than what a block's registers hold, or the sums are of other axes.
+Each CTA loops over rows and adds their contributions to the gradients of scale and bias. A second launch adds the sums
+of the CTAs. None if a row exceeds a CTA's registers, or if scale and bias have other axes.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from graphdnn.engines.cuda.norm.norm_operands import Operands
 from graphdnn.engines.cuda.reduction.row_threads import Rows, Tile, power_above
 from graphdnn.operations import NormBackward
 
-_THREADS, _FEWER_THREADS, _MOST_THREADS = 512, 256, 1024  # of a block; where many rows are narrow; and of a row
-_MANY = 2**24  # bytes of x, beside which the sums that more blocks leave are few
-_WORTH_STEPS = 1.5  # times as many rows at once, for which a thread has more elements of each
-_ELEMENTS = 8  # of a thread; more, where a row would not fit into a block
-_KEPT = 4  # 32-bit registers that an element of two bytes takes: two sums, and x and dy of two tiles
-_OTHER = 30  # registers of a thread that have nothing to do with how many elements it has
+_THREADS, _FEWER_THREADS, _MOST_THREADS = 512, 256, 1024  # of a CTA; for many narrow rows; of a row
+_MANY = 2**24  # bytes of x from which on the partial sums of more CTAs are negligible
+_WORTH_STEPS = 1.5  # a thread has more elements if that multiplies the concurrent rows by this factor
+_ELEMENTS = 8  # of a thread, unless a row needs more to fit into a CTA
+_KEPT = 4  # 32-bit registers of a two-byte element: two sums, and x and dy of two tiles
+_OTHER = 30  # registers of a thread besides its elements
 _REGISTERS = 2**16  # of a multiprocessor
-_MOST_STEPS = 16  # packs of a thread
-_MOST_REGISTERS = 120  # more, and the compiler has been seen to spill
-_COLUMN_BYTES = 32 * 1024  # of shared memory, where columns become one
-_JOINERS = 1024  # threads of a block that joins the blocks' sums of 32 places
+_MOST_STEPS = 16  # vectors of a thread
+_MOST_REGISTERS = 120  # with more registers the compiler was seen to spill
+_COLUMN_BYTES = 32 * 1024  # of shared memory, for the reduction over rows side by side
+_COMBINERS = 1024  # threads of a CTA that adds the CTAs' sums of 32 elements
 _PLACES = _WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
-class RowWalk:
-    """``blocks`` of a tile's rows each go through ``tiles``."""
+class RowGradient:
+    """``blocks`` CTAs loop over ``tiles`` of rows."""
 
     rows: Rows
     tile: Tile
@@ -69,22 +69,22 @@ class RowWalk:
                 **tile.constants(),
                 **tile.bounds(),
                 "EXACT": tile.lanes * tile.steps == rows.packs,
-                "JOINERS": _JOINERS,
+                "COMBINERS": _COMBINERS,
                 "PAST_L1": True,
                 **constants,
             },
         )
         packed = parameters.pack()
         steps.add_early(Launch(text, "norm_row_gradient", (self.blocks, 1, 1), tile.threads, packed))
-        steps.add_early(Launch(text, "norm_parameters", (-(-rows.length // _PLACES), 1, 1), _JOINERS, packed))
+        steps.add_early(Launch(text, "norm_parameters", (-(-rows.length // _PLACES), 1, 1), _COMBINERS, packed))
 
     @property
     def partial_bytes(self) -> int:
-        """What the blocks leave of two sums in single precision."""
+        """Bytes of two single-precision sums for each CTA and element of a row."""
         return 2 * 4 * self.blocks * self.rows.length
 
 
-def row_walk_of(rows: Rows, operands: Operands, device: DeviceSpec) -> RowWalk | None:
+def row_gradient_of(rows: Rows, operands: Operands, device: DeviceSpec) -> RowGradient | None:
     anchor = operands.anchor
     assert isinstance(anchor, NormBackward)
     x, scale = anchor.x.extents, anchor.scale.extents
@@ -96,12 +96,12 @@ def row_walk_of(rows: Rows, operands: Operands, device: DeviceSpec) -> RowWalk |
         return None
     tiles = -(-rows.row_packs // tile.columns)
     turns = -(-tiles // (tile.blocks * device.sm_count))
-    return RowWalk(rows, tile, -(-tiles // turns))
+    return RowGradient(rows, tile, -(-tiles // turns))
 
 
 def _tile(rows: Rows) -> Tile | None:
-    """Few elements of a thread, so that registers are left for many of them; more where that is more rows at once, as
-    blocks of whole warps divide the registers unevenly.
+    """The tile with the most concurrent rows. A thread has few elements, because their sums take registers; it has more
+    if that increases the concurrent rows, because CTAs of whole warps divide the registers unevenly.
     """
     is_large = rows.main_bytes <= 2 and rows.count * rows.length * rows.main_bytes >= _MANY
     threads = _FEWER_THREADS if is_large else _THREADS
@@ -121,5 +121,5 @@ def _tile(rows: Rows) -> Tile | None:
 
 
 def _lanes(count: int) -> int:
-    """Threads of a row: a part of a warp that divides it, or whole warps."""
+    """Threads of a row: a power of two within a warp, or whole warps."""
     return power_above(count) if count <= _WARP else -(-count // _WARP) * _WARP

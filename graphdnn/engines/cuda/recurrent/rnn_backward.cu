@@ -3,13 +3,13 @@
 // One more iteration after the last step computes the gradients of the initial states.
 //
 // Tile:    TILE sequences x TILE units for a CTA. CTAs are persistent.
-// Memory:  `found` receives the gate gradients; KEPT_THERE: the CTA's part of W_h stays in shared memory for all steps.
+// Memory:  `dgates` receives the gate gradients; WEIGHTS_STATIONARY: the CTA's part of W_h stays in shared memory for all steps.
 // Threads: THREADS = TILE * TILE, one (sequence, unit) for each thread in the epilogue. A grid barrier ends every step.
 //
 // Required constants (from the generator):
 //   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; KEPT: values of a unit in the reserve space.
 //   KEPT_GRADIENTS: gate gradients of a unit: GATES, or 4 for a GRU.
-//   THREADS: threads of a CTA; TILE: extent of a tile; DEPTH: elements of a K chunk; KEPT_THERE: flag, see above.
+//   THREADS: threads of a CTA; TILE: extent of a tile; DEPTH: elements of a K chunk; WEIGHTS_STATIONARY: flag, see above.
 
 #include "grid_barrier.cuh"
 #include "rnn_rows.cuh"
@@ -17,13 +17,13 @@
 #include "rnn_cells.cuh"
 #include "rnn_tile.cuh"
 
-// Where the product for a sequence reads in turn s: the row that was done before, -1 for none.
+// The row that time step s reads: the row of the same sequence in the step before it in this direction, or -1.
 __device__ __forceinline__ int row_done(const Params& p, int s, int t, int b, bool back) {
     if (s < (int)p.steps) return row_before(p, t, b, !back);
     return back ? last_row(p, b) : b;
 }
 
-// Gates in the order in which the state's matrix has them: the third gate of a GRU has a gradient of its own there.
+// The gates in the order of the recurrent matrix: the third gate of a GRU has its own gradient there.
 __device__ __forceinline__ int of_state(int gate) { return CELL == GRU && gate == 2 ? 3 : gate; }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __grid_constant__ Params p) {
@@ -32,11 +32,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
     const bool back = direction == 1;
     const long long pseudo = p.pseudo + direction;
     const Weight* state_matrix = p.w + p.matrix_at[direction] * p.w_step;
-    Compute* found = p.found + pseudo * p.rows * KEPT_GRADIENTS * p.hidden * p.found_step;
+    Compute* dgates = p.dgates + pseudo * p.rows * KEPT_GRADIENTS * p.hidden * p.dgates_step;
     const Compute* saved = KEPT > 0 ? p.kept + pseudo * p.rows * KEPT * p.hidden * p.kept_step : p.kept;
     const int across = (hidden + TILE - 1) / TILE, tiles = across * (((int)p.batch + TILE - 1) / TILE);
     const int mine_b = (int)threadIdx.x / TILE, mine_u = (int)threadIdx.x % TILE;
-    const int of_gate = (hidden + DEPTH - 1) / DEPTH * DEPTH, depth = GATES * of_gate;  // every gate in whole chunks
+    const int of_gate = (hidden + DEPTH - 1) / DEPTH * DEPTH, depth = GATES * of_gate;  // each gate in whole chunks
     const Tile<1> product((unsigned char*)words, depth);
     const auto fill = [&](int first_u, int chunk) {
         const int g = chunk / of_gate, k0 = chunk - g * of_gate;
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
                 ? widen<Compute>(state_matrix[((long long)(g * hidden + k) * hidden + column) * p.w_step]) : Compute(0);
         }
     };
-    if (KEPT_THERE && (int)blockIdx.x < tiles)
+    if (WEIGHTS_STATIONARY && (int)blockIdx.x < tiles)
         for (int chunk = 0; chunk < depth; chunk += DEPTH) fill((int)blockIdx.x % across * TILE, chunk);
     for (int s = 0; s <= steps; ++s) {
         const int t = back ? s : steps - 1 - s;
@@ -57,23 +57,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
             if (first_b >= batch) break;
             const int b = first_b + mine_b, u = first_u + mine_u;
             const bool is_mine = b < batch && u < hidden;
-            const int done = b < batch ? row_done(p, s, t, b, back) : -1;
-            const Compute* const gradients = found + (long long)done * KEPT_GRADIENTS * hidden * p.found_step;
+            const int previous_row = b < batch ? row_done(p, s, t, b, back) : -1;
+            const Compute* const gradients = dgates + (long long)previous_row * KEPT_GRADIENTS * hidden * p.dgates_step;
             Compute sums[1];
             product.product(
                 depth,
                 [&](int chunk, int k) {
                     const int g = chunk / of_gate, at = chunk - g * of_gate + k;
-                    return done >= 0 && at < hidden ? gradients[((long long)of_state(g) * hidden + at) * p.found_step] : Compute(0);
+                    if (previous_row < 0 || at >= hidden) return Compute(0);
+                    return gradients[((long long)of_state(g) * hidden + at) * p.dgates_step];
                 },
                 [&](int chunk) { fill(first_u, chunk); }, sums
             );
             Compute sum = sums[0];
             if (!is_mine) continue;
             const long long place = (direction * p.batch + b) * p.hidden + u;
-            const bool begins = done < 0;
+            const bool begins = previous_row < 0;
             if (begins) sum = p.dhy ? widen<Compute>(state_of(p.dhy, p.dhy_stride, pseudo, b, u)) : Compute(0);
-            else if (CELL == GRU) sum += p.past[place];
+            else if (CELL == GRU) sum += p.bypass[place];
             if (s == steps) {
                 state_of(p.dhx, p.dhx_stride, pseudo, b, u) = narrow<StateOut>(sum);
                 continue;
@@ -97,12 +98,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
             #pragma unroll
             for (int i = 0; i < KEPT; ++i) kept[i] = saved[((row * KEPT + i) * hidden + u) * p.kept_step];
             Compute gradient[KEPT_GRADIENTS];
-            const Compute past = cell_gradient(sum, dc, output, h, c, kept, gradient);
-            if constexpr (CELL == GRU) p.past[place] = past;
+            const Compute bypass = cell_gradient(sum, dc, output, h, c, kept, gradient);
+            if constexpr (CELL == GRU) p.bypass[place] = bypass;
             if constexpr (CELL == LSTM) p.dcells[place] = dc;
             #pragma unroll
             for (int i = 0; i < KEPT_GRADIENTS; ++i)
-                found[((row * KEPT_GRADIENTS + i) * hidden + u) * p.found_step] = gradient[i];
+                dgates[((row * KEPT_GRADIENTS + i) * hidden + u) * p.dgates_step] = gradient[i];
             const bool is_last = back ? row_before(p, t, b, true) < 0 : t == 0;
             if (CELL == LSTM && is_last && p.dcx)
                 state_of(p.dcx, p.dcx_stride, pseudo, b, u) = narrow<CellOut>(dc);

@@ -16,9 +16,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_bias(const __grid_c
     const long long column = (long long)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS, width = KEPT_GRADIENTS * p.hidden;
     Compute sum = Compute(0);
     if (column < width) {
-        const Compute* from = p.found + p.found_at + column * p.found_step;
+        const Compute* from = p.dgates + p.dgates_at + column * p.dgates_step;
         #pragma unroll 8
-        for (long long row = lane; row < p.rows; row += LANES) sum += from[row * width * p.found_step];
+        for (long long row = lane; row < p.rows; row += LANES) sum += from[row * width * p.dgates_step];
     }
     sums[lane][threadIdx.x % COLUMNS] = sum;
     __syncthreads();

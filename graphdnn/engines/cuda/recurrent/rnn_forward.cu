@@ -3,13 +3,13 @@
 //
 // Tile:    TILE sequences x TILE units with all of their gates for a CTA. CTAs are persistent; if there are more tiles than CTAs,
 //          a CTA computes several tiles in each step.
-// Memory:  KEPT_THERE: the CTA's columns of W_h stay in shared memory for all steps; otherwise chunks of DEPTH are staged.
+// Memory:  WEIGHTS_STATIONARY: the CTA's columns of W_h stay in shared memory for all steps; otherwise chunks of DEPTH are staged.
 // Threads: THREADS = TILE * TILE, one (sequence, unit) for each thread in the epilogue. A grid barrier ends every step, because
 //          a step reads the whole state of the previous step.
 //
 // Required constants (from the generator):
 //   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; KEPT: values of a unit in the reserve space.
-//   THREADS: threads of a CTA; TILE: extent of a tile; DEPTH: elements of a K chunk; KEPT_THERE: flag, see above.
+//   THREADS: threads of a CTA; TILE: extent of a tile; DEPTH: elements of a K chunk; WEIGHTS_STATIONARY: flag, see above.
 //   SKIP: 1 if the layer has no input matrix and x is added to each gate.
 
 #include "grid_barrier.cuh"
@@ -25,7 +25,7 @@ __device__ __forceinline__ Compute state_before(const Params& p, int direction, 
     return widen<Compute>(state_of(p.hx, p.hx_stride, p.pseudo + direction, b, unit));
 }
 
-// What the input adds to a gate, without its bias.
+// The input's part of a gate, without the bias.
 __device__ __forceinline__ Compute entering_of(const Params& p, int direction, int row, int gate, int unit) {
     if constexpr (SKIP) return widen<Compute>(p.x[row * p.x_stride[0] + unit * p.x_stride[1]]);
     else return p.entering[((direction * p.rows + row) * GATES + gate) * p.hidden + unit];
@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_forward(const __gri
                 ? widen<Compute>(state_matrix[((long long)(g * hidden + u) * hidden + k) * p.w_step]) : Compute(0);
         }
     };
-    if (KEPT_THERE && (int)blockIdx.x < tiles)
+    if (WEIGHTS_STATIONARY && (int)blockIdx.x < tiles)
         for (int chunk = 0; chunk < depth; chunk += DEPTH) fill((int)blockIdx.x % across * TILE, chunk);
     for (int s = 0; s < steps; ++s) {
         const int t = back ? steps - 1 - s : s, start = first_row(p, t), batch = sequences(p, t);

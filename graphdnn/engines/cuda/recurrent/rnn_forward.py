@@ -1,7 +1,7 @@
 """Engines ``cuda_rnn`` and ``cuda_rnn_16bit``: recurrent networks of every kind, type and size.
 
-What the input adds to the gates is one product for all steps of a layer; the steps themselves are one launch, whose
-blocks stay and wait for each other after each step.
+The input's part of the gates is one matrix product for all time steps of a layer. The time steps are one launch of
+persistent CTAs, which wait for each other after each step.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from graphdnn.operations import Rng, RngSpec, RnnForward
 
 
 def _without_tensor_cores(op: FusedOp) -> tuple[Engine, ...]:
-    """None of them has any for floats of 32 bits and more."""
+    """Engines without tensor cores; none of the general engines uses them for floats of 32 bits or more."""
     return PLAIN if ELEMENTS[op.main.inputs()["x"].data_type].bits < 32 else ANY
 
 
 def draw_masks(op: RnnForward, steps: LaunchSequence) -> None:
-    """The masks between layers, as the core's ``rng`` draws them."""
+    """The dropout masks between layers, as the operation ``rng`` draws them."""
     assert op.masks is not None
     assert op.seed is not None
     assert op.offset is not None
@@ -41,7 +41,7 @@ def draw_masks(op: RnnForward, steps: LaunchSequence) -> None:
 
 
 def generate(op: FusedOp, device: DeviceSpec, engines: tuple[Engine, ...] = ANY) -> DeviceKernel:
-    """``engines``: what multiplies the input by its matrices."""
+    """``engines``: candidates for the matrix products of the input."""
     anchor = op.anchor
     assert isinstance(anchor, RnnForward)
     rnn, steps = anchor.rnn, LaunchSequence(op, device)
@@ -61,7 +61,7 @@ def generate(op: FusedOp, device: DeviceSpec, engines: tuple[Engine, ...] = ANY)
 
 
 def outputs_of(network: Network, op: RnnForward, layer: int) -> Values:
-    """Where the outputs of a layer go: into y, or what is kept, or scratch memory."""
+    """Where the outputs of a layer are stored: in y, in the reserve space, or in scratch memory."""
     if layer == op.rnn.layers - 1:
         return rows_of(op.y)
     if op.kept is not None:
@@ -101,7 +101,7 @@ def _layer(
 ENGINE = cuda_engine(
     id=70,
     name="cuda_rnn",
-    summary="recurrent networks of every kind, type and size; blocks that stay from step to step",
+    summary="recurrent networks of every kind, type and size, by persistent CTAs",
     needs=rnn_needs("cuda_rnn", RnnForward.tag),
     cost=lambda task, knobs: waiting_cost(task),
     generate=lambda op, device, knobs: generate(op, device, _without_tensor_cores(op)),

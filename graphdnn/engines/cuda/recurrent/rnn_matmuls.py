@@ -1,7 +1,7 @@
-"""Matrix products between launches of a recurrent network, each by the engine for products that is fastest for it.
+"""Matrix products between launches of a recurrent network, each with the engine that is predicted to be the fastest.
 
-Operands are matrices anywhere in memory: parts of the packed weights, of what is kept, of scratch memory. The engines
-know tensors, so each product is made for tensors of its own, whose places are put in afterwards.
+Operands are matrices anywhere in memory: parts of the packed weights, of the reserve space, of scratch memory. Engines
+accept tensors, so each product is compiled for tensors of its own, whose addresses are replaced afterwards.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from graphdnn.operations import Matmul, MatmulSpec
 from graphdnn.tensors import TensorSpec
 
 ANY: tuple[Engine, ...] = (hopper_matmul.ENGINE, matmul_cublas.ENGINE, matmul_simt.ENGINE)
-PLAIN: tuple[Engine, ...] = (matmul_simt.ENGINE,)  # none that multiplies 16 bits on tensor cores
-_A, _B, _C = -(2**40), -(2**40) - 1, -(2**40) - 2  # uids that no tensor of a graph has
+PLAIN: tuple[Engine, ...] = (matmul_simt.ENGINE,)  # without tensor cores for 16-bit types
+_A, _B, _C = -(2**40), -(2**40) - 1, -(2**40) - 2  # uids outside the range of graphs
 
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """Where a matrix lies: elements from a row to the next, and from a column to the next."""
+    """A matrix in memory; ``row`` and ``column`` are strides in elements."""
 
     place: Place
     data_type: DataType
@@ -39,14 +39,14 @@ class Matrix:
     columns: int
     row: int
     column: int = 1
-    alignment: int = ALIGNMENT  # bytes, of what the place is a part of
+    alignment: int = ALIGNMENT  # bytes; the alignment of the buffer
 
     @property
     def transposed(self) -> Matrix:
         return replace(self, rows=self.columns, columns=self.rows, row=self.column, column=self.row)
 
     def part(self, first_row: int, rows: int) -> Matrix:
-        """Some of its rows."""
+        """A range of its rows."""
         offset = first_row * self.row * ELEMENTS[self.data_type].bytes
         return replace(self, place=replace(self.place, offset=self.place.offset + offset), rows=rows)
 
@@ -60,10 +60,10 @@ class Matrix:
 
 
 class Products:
-    """Adds products to the steps of a kernel; they take turns in their scratch memory."""
+    """Adds matrix products to the launches of a kernel; they share scratch memory."""
 
     def __init__(self, steps: LaunchSequence, arithmetic: DataType, engines: tuple[Engine, ...] = ANY) -> None:
-        """``engines``: the fastest of them that serves a product does it."""
+        """``engines``: the candidates for each product."""
         self._steps, self._arithmetic, self._engines = steps, arithmetic, engines
         self._base, self._size = 0, 0
 
@@ -89,7 +89,7 @@ def _fastest(task: Task, engines: tuple[Engine, ...]) -> DeviceKernel:
 
 
 def _placed(step: Step, places: Mapping[int, Place], base: int, of: FusedOp) -> Step:
-    """The step with its operands where they are, and its scratch memory from ``base`` on."""
+    """The launch with the addresses of its operands, and scratch memory from ``base`` on."""
     if isinstance(step, Launch):
         slots = tuple(_placed_slot(slot, places, base) for slot in step.params.slots)
         operations: Sequence[Matmul] = [op for op in of.operations if isinstance(op, Matmul)]

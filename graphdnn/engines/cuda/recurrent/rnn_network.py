@@ -1,4 +1,4 @@
-"""What the engines of recurrent networks share: where matrices and values lie, and the launches around every layer."""
+"""Matrices, values and launches that the engines of recurrent networks share."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from graphdnn.operations.rnn_spec import KEPT, KEPT_GRADIENTS
 from graphdnn.tensors import TensorSpec
 
 _THREADS = 256
-_RUNS = 64  # of steps with one number of sequences, in a launch
+_RUNS = 64  # runs of time steps with the same number of sequences, in a launch
 _BLOCKS_PER_SM = 8
-TILE, DEPTH = 16, 128  # sequences and units of a tile; values that come into shared memory at once
-_PARTS = 4  # of the threads of a tile, which share the values
+TILE, DEPTH = 16, 128  # sequences and units of a tile; values of a chunk in shared memory
+_PARTS = 4  # split of the reduction among the threads of a tile
 _PACK, _WIDEST = 32, 8  # bytes and elements of a thread
 
 Recurrent = RnnForward | RnnBackwardData | RnnBackwardWeights
@@ -34,7 +34,7 @@ Recurrent = RnnForward | RnnBackwardData | RnnBackwardWeights
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Values of one data type in memory: a tensor of the graph (with its address in a kernel's struct), or scratch."""
+    """Values of one data type: a tensor of the graph (with an address in parameters), or scratch memory."""
 
     spec: TensorSpec | None
     data_type: DataType
@@ -43,7 +43,7 @@ class Values:
     column: int = 1
 
     def parameter(self, parameters: Parameters, name: str, *, is_output: bool = False) -> None:
-        """Its address, first element and strides as fields of a struct."""
+        """Adds the address, the first element and the strides as parameters."""
         if self.spec is None:
             parameters.scratch(name, STORAGE[self.data_type], self.start)
         else:
@@ -52,12 +52,12 @@ class Values:
         parameters.integers(f"{name}_stride", (self.row, self.column))
 
     def beginning(self, column: int) -> Values:
-        """The same from another column on."""
+        """The same values from another column on."""
         size = ELEMENTS[self.data_type].bytes if self.spec is None else 1
         return replace(self, start=self.start + column * self.column * size)
 
     def width(self, steps: LaunchSequence, *multiples: int) -> int:
-        """How many neighbours of a row can be loaded at once, where these numbers of elements are between them."""
+        """The widest vector of a row, if these numbers of elements are offsets between vectors."""
         if self.column != 1:
             return 1
         size = ELEMENTS[self.data_type].bytes
@@ -77,7 +77,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class TiledLaunch:
-    """What rnn_tile.cuh asks for."""
+    """Constants, grid and shared memory for rnn_tile.cuh."""
 
     grid: tuple[int, int, int]
     shared: int
@@ -85,10 +85,10 @@ class TiledLaunch:
 
 
 class Network:
-    """A recurrent operation with the scratch memory that all of its launches share."""
+    """A recurrent operation and the scratch memory that its launches share."""
 
     def __init__(self, op: Recurrent, steps: LaunchSequence, layers: int) -> None:
-        """``layers``: launches whose blocks wait for each other."""
+        """``layers``: launches with a grid barrier."""
         self.op, self.rnn, self.steps = op, op.rnn, steps
         self.arithmetic = op.rnn.arithmetic
         self.wide = COMPUTE_TYPE[self.arithmetic]
@@ -102,7 +102,7 @@ class Network:
         return self.steps.device
 
     def _begin(self) -> None:
-        """Launches that write where the rows of each step begin; the first also clears the counts of blocks."""
+        """Launches that store the first row of each step; the first launch also clears the barrier counters."""
         sizes = (*self.rnn.batch_sizes, 0)
         runs = list(_runs(sizes, self.rnn.starts))
         for i in range(0, len(runs), _RUNS):
@@ -121,7 +121,7 @@ class Network:
             self.steps.add(Launch(text, "rnn_begin", (1, 1, 1), _THREADS, parameters.pack()))
 
     def counting(self, parameters: Parameters, layer: int = 0) -> None:
-        """Fields that say where rows are, and where blocks of a layer's launch count each other."""
+        """Adds parameters: the first rows of steps, and the barrier counters of a layer's launch."""
         parameters.scratch("starts", "int", self._starts)
         parameters.scratch("arrived", "unsigned int", self._arrived + 4 * layer * self.rnn.directions)
         parameters.integer("steps", len(self.rnn.batch_sizes))
@@ -130,7 +130,7 @@ class Network:
         parameters.integer("hidden", self.rnn.hidden_size)
 
     def layer(self, w: TensorSpec, layer: int, counts: int) -> Parameters:
-        """Fields of a layer's launch; ``counts``: the place, among such launches, where its blocks count each other."""
+        """Adds the parameters of a layer's launch; ``counts``: its index among the launches with a grid barrier."""
         parameters = Parameters(self.steps.workspace_offsets)
         self.counting(parameters, counts)
         self.weights(parameters, w, layer)
@@ -138,14 +138,14 @@ class Network:
         return parameters
 
     def constants(self) -> dict[str, int | bool | str]:
-        """What the text of cells asks for."""
+        """The constants of rnn_cells.cuh."""
         cell = self.rnn.cell
         return {
             "CELL": int(cell), "GATES": self.rnn.gates, "KEPT": KEPT[cell], "KEPT_GRADIENTS": KEPT_GRADIENTS[cell],
             "Compute": self.wide,
         }  # fmt: skip
 
-    # Where things are.
+    # Locations in memory.
 
     def input_matrix(self, w: TensorSpec, pseudo: int) -> Matrix:
         """[gates * hidden, fan in] of the packed weights."""
@@ -160,7 +160,7 @@ class Network:
         return whole.matrix(self.steps, self.rnn.gates * self.rnn.hidden_size, block.columns)
 
     def weights(self, parameters: Parameters, w: TensorSpec, layer: int) -> None:
-        """Fields with the address of the packed weights, and where the matrices and biases of both directions begin."""
+        """Adds parameters: the address of packed weights, and the offsets of both directions' matrices and biases."""
         first, gates = layer * self.rnn.directions, self.rnn.gates
         directions = range(first, first + self.rnn.directions)
         parameters.tensor("w", w)
@@ -169,18 +169,18 @@ class Network:
         parameters.integers("bias_at", [self.rnn.bias(p, 0).offset for p in directions])
 
     def kept_outputs(self, kept: TensorSpec, layer: int) -> Values:
-        """The outputs of a layer below the top, among what is kept: [rows, width]."""
+        """The outputs of a layer below the top, in the reserve space: [rows, width]."""
         rnn, step = self.rnn, kept.strides[0]
         start = rnn.rows * (rnn.pseudo_layers * KEPT[rnn.cell] * rnn.hidden_size + layer * rnn.width)
         return Values(kept, kept.data_type, start * step, rnn.width * step, step)
 
     def scratch(self, data_type: DataType, columns: int, matrices: int = 1) -> Values:
-        """Room for [rows, columns]."""
+        """Scratch memory for [rows, columns]."""
         size = matrices * self.rnn.rows * columns * ELEMENTS[data_type].bytes
         return Values(None, data_type, self.steps.allocate(size), columns)
 
     def optional(self, parameters: Parameters, name: str, spec: TensorSpec | None, *, is_output: bool = False) -> None:
-        """A state that may not be there."""
+        """Adds an optional state."""
         if spec is None:
             parameters.nothing(name, f"{'' if is_output else 'const '}{STORAGE[DataType.FLOAT]}")
         else:
@@ -188,7 +188,7 @@ class Network:
         parameters.integers(f"{name}_stride", (0, 0, 0) if spec is None else spec.strides)
 
     def plain_masks(self, masks: TensorSpec | None) -> TensorSpec | None:
-        """Masks a byte each, one after another."""
+        """Masks in bytes, contiguous."""
         if masks is None:
             return None
         packed = self.rnn.rows * self.rnn.width, self.rnn.width, 1
@@ -198,13 +198,13 @@ class Network:
         assert masks.data_type in BOOLEANS
         return masks if is_plain and masks.vector_count == 1 else self.steps.relayout(masks)
 
-    # The launches of a layer by every kind of unit.
+    # The launches of a layer, for every cell.
 
     def tiles(self, out: int, values: int) -> TiledLaunch:
-        """A block for each tile of sequences and units, or as many as the device runs at the same time.
+        """One CTA for each tile of sequences and units, or as many CTAs as fit the device at the same time.
 
-        ``out``: results for each pair, sums over ``values`` of every unit. Matrices stay in shared memory where each
-        tile has a block, and room.
+        ``out``: results for each pair of a sequence and a unit; ``values``: summed values of each unit. Matrices stay
+        in shared memory if each tile has a CTA and they fit.
         """
         rnn, size = self.rnn, COMPUTE[self.arithmetic].itemsize
         vector = 16 // size
@@ -215,7 +215,7 @@ class Network:
         kept = (fixed + out * TILE * (depth + vector)) * size
         stays = blocks == tiles and kept <= self.device.shared_memory - RESERVED
         shared = kept if stays else (fixed + out * TILE * (DEPTH + vector)) * size
-        constants = {"THREADS": TILE * TILE, "TILE": TILE, "DEPTH": DEPTH, "KEPT_THERE": stays}
+        constants = {"THREADS": TILE * TILE, "TILE": TILE, "DEPTH": DEPTH, "WEIGHTS_STATIONARY": stays}
         return TiledLaunch((blocks, rnn.directions, 1), shared, constants)
 
     # The launch between layers.
@@ -224,7 +224,7 @@ class Network:
         self, source: Values, target: Values, columns: int, *, sources: int = 1, source_stride: int = 0, terms: int = 1,
         term_stride: int = 0, masks: TensorSpec | None = None, layer: int = 0,
     ) -> None:  # fmt: skip
-        """target[row, column] = the sum over sources and terms, thinned out by the masks below ``layer``."""
+        """target[row, column] = the sum over sources and terms, with the dropout mask below ``layer``."""
         parameters = Parameters(self.steps.workspace_offsets)
         source.parameter(parameters, "from")
         target.parameter(parameters, "to", is_output=True)
@@ -260,7 +260,7 @@ class Network:
 
 
 def _runs(sizes: tuple[int, ...], starts: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-    """First step, its row and its number of sequences, of each run of steps that have the same."""
+    """First step, its row and its number of sequences, for each run of steps with the same number of sequences."""
     for _, steps in groupby(range(len(sizes)), key=lambda t: sizes[t]):
         t = next(steps)
         yield t, starts[t], sizes[t]

@@ -1,4 +1,4 @@
-"""What the kernels that go through the steps of a layer read and write, as fields of their struct."""
+"""Operands of the kernels that loop over the time steps of a layer, as their parameters."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def enter(
     network: Network, products: Products, op: RnnForward, layer: int, values: Values, entering: Values,
     masks: TensorSpec | None, thin: DataType,
 ) -> Values:  # fmt: skip
-    """What a layer reads, thinned out as ``thin`` where there are masks; its product with the input's matrices is in
-    ``entering`` then.
+    """Computes a layer's input. Dropout masks are applied in ``thin``, and the product with the input matrices is
+    stored in ``entering``.
     """
     rnn, steps = op.rnn, network.steps
     if layer and masks is not None:
@@ -33,7 +33,7 @@ def enter(
 
 
 def entered(network: Network, parameters: Parameters, layer: int, values: Values, entering: Values) -> None:
-    """The input itself where a layer has no matrices for it, else their product."""
+    """Adds the input itself if a layer has no input matrices, and the product otherwise."""
     if network.rnn.has_input_matrices(layer):
         parameters.nothing("x", network.wide)
         parameters.integers("x_stride", (0, 0))
@@ -44,7 +44,7 @@ def entered(network: Network, parameters: Parameters, layer: int, values: Values
 
 
 def states(network: Network, parameters: Parameters, op: RnnForward) -> None:
-    """First and last states, and what is kept for the gradients."""
+    """Adds initial and final states, and the reserve space."""
     for name, spec in (("hx", op.hx), ("cx", op.cx)):
         network.optional(parameters, name, spec)
     for name, spec in (("hy", op.hy), ("cy", op.cy)):
@@ -57,7 +57,7 @@ def states(network: Network, parameters: Parameters, op: RnnForward) -> None:
 
 
 def gradients(network: Network, parameters: Parameters, op: RnnBackwardData, layer: int, leaving: Values) -> None:
-    """Gradients of a layer's outputs, what was kept of them, and where the gradients of its gates go."""
+    """Adds the gradients of a layer's outputs, its reserve values, and the target of its gate gradients."""
     leaving.parameter(parameters, "leaving")
     outputs_of(network, op, layer).parameter(parameters, "out")
     for name, spec in (("hx", op.hx), ("cx", op.cx), ("dhy", op.dhy), ("dcy", op.dcy)):
@@ -69,17 +69,17 @@ def gradients(network: Network, parameters: Parameters, op: RnnBackwardData, lay
     else:
         parameters.tensor("kept", op.kept)
     parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
-    parameters.tensor("found", op.kept_gradients, is_output=True)
-    parameters.integer("found_step", op.kept_gradients.strides[0])
+    parameters.tensor("dgates", op.kept_gradients, is_output=True)
+    parameters.integer("dgates_step", op.kept_gradients.strides[0])
 
 
 def outputs_of(network: Network, op: RnnBackwardData | RnnBackwardWeights, layer: int) -> Values:
-    """Of a layer, as the forward pass left them."""
+    """The outputs of a layer in the forward pass."""
     return rows_of(op.y) if layer == op.rnn.layers - 1 or op.kept is None else network.kept_outputs(op.kept, layer)
 
 
-def found_of(op: RnnBackwardData | RnnBackwardWeights, pseudo: int) -> Values:
-    """Gradients of what enters the gates: [rows, values * hidden]."""
+def gate_gradients_of(op: RnnBackwardData | RnnBackwardWeights, pseudo: int) -> Values:
+    """The gradients of the gate inputs: [rows, values * hidden]."""
     rnn, kept = op.rnn, op.kept_gradients
     assert kept is not None
     width, step = KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size, kept.strides[0]
@@ -87,5 +87,5 @@ def found_of(op: RnnBackwardData | RnnBackwardWeights, pseudo: int) -> Values:
 
 
 def storage(spec: TensorSpec | None) -> str:
-    """The type of a state that may not be there."""
+    """The storage type of an optional state."""
     return STORAGE[DataType.FLOAT if spec is None else spec.data_type]

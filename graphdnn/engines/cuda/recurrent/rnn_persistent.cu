@@ -20,7 +20,7 @@
 
 constexpr int COLUMNS = GATES * UNITS, TILES = COLUMNS / 8, PITCH = COLUMNS + 4, WARPS = THREADS / 32;
 constexpr int TAIL = BLOCKS_OF_K == 1 ? 1 : BLOCKS_OF_K / 2;
-constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
+constexpr int PAIRS_PER_THREAD = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __grid_constant__ Params p) {
     extern __shared__ float partial[];  // [STAGED ? 1 : 2][WARPS][ROWS][PITCH], and weights
@@ -40,12 +40,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
             for (int tile = 0; tile < TILES; ++tile) {
                 const int column = tile * 8 + group, row = column % GATES * hidden + first_unit + column / GATES;
                 const int k = first_k + kb * 32;
-                weights.set(kb, tile, k < hidden ? eight_at(p, matrix, (long long)row * hidden + k, is_aligned) : make_uint4(0, 0, 0, 0));
+                weights.set(kb, tile, k < hidden ? load_eight(p, matrix, (long long)row * hidden + k, is_aligned) : make_uint4(0, 0, 0, 0));
             }
     }
-    // This thread's pairs: sequences UNITS threads apart.
+    // The pairs of this thread: the same unit, and sequences with a stride of THREADS / UNITS.
     const int unit = first_unit + (int)threadIdx.x % UNITS, mine = (int)threadIdx.x / UNITS;
-    float h[EACH], c[EACH], input_bias[GATES], state_bias[GATES];
+    float h[PAIRS_PER_THREAD], c[PAIRS_PER_THREAD], input_bias[GATES], state_bias[GATES];
     {
         const State* bias = p.w + p.bias_at[direction] * p.w_step;
         #pragma unroll
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
             state_bias[g] = widen<float>(bias[((long long)(GATES + g) * hidden + unit) * p.w_step]);
         }
         #pragma unroll
-        for (int i = 0; i < EACH; ++i) {
+        for (int i = 0; i < PAIRS_PER_THREAD; ++i) {
             const int b = first_b + mine + i * (THREADS / UNITS);
             h[i] = c[i] = 0.0f;
             if (b < all && p.hx) h[i] = widen<float>(state_of(p.hx, p.hx_stride, pseudo, b, unit));
@@ -62,19 +62,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
         }
     }
     const State* states = (const State*)p.shared + direction * p.hidden;
-    // What the input adds is read a step ahead.
-    const int spread = THREADS / UNITS, my_b = first_b + mine;
+    // The input is loaded one step ahead.
+    const int row_stride = THREADS / UNITS, my_b = first_b + mine;
     const Index in_row = (Index)p.hidden * GATES, in_at = ((Index)direction * (Index)p.rows + my_b) * in_row + unit;
     const Index x_row = (Index)p.x_stride[0], x_at = my_b * x_row + unit * (Index)p.x_stride[1];
-    const auto read_input = [&](const Turn& turn, float (&to)[EACH][GATES]) {
+    const auto read_input = [&](const TimeStep& turn, float (&to)[PAIRS_PER_THREAD][GATES]) {
         #pragma unroll
-        for (int i = 0; i < EACH; ++i) {
-            const bool is_there = my_b + i * spread < turn.batch;
+        for (int i = 0; i < PAIRS_PER_THREAD; ++i) {
+            const bool is_stored = my_b + i * row_stride < turn.batch;
             #pragma unroll
             for (int g = 0; g < GATES; ++g) {
                 to[i][g] = 0.0f;
-                if constexpr (SKIP) { if (is_there) to[i][g] = widen<float>(p.x[x_at + (turn.start + i * spread) * x_row]); }
-                else if (is_there) to[i][g] = p.entering[in_at + (turn.start + i * spread) * in_row + g * (Index)p.hidden];
+                if constexpr (SKIP) { if (is_stored) to[i][g] = widen<float>(p.x[x_at + (turn.start + i * row_stride) * x_row]); }
+                else if (is_stored) to[i][g] = p.entering[in_at + (turn.start + i * row_stride) * in_row + g * (Index)p.hidden];
             }
         }
     };
@@ -83,16 +83,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
     const Index kept_value = (Index)p.hidden * (Index)p.kept_step, kept_row = KEPT * kept_value;
     const Index kept_at = ((Index)pseudo * (Index)p.rows + my_b) * kept_row + unit * (Index)p.kept_step;
     const Index handed_at = (Index)(all + my_b) * (Index)width + unit;
-    Turn before{0, 0}, now = turn_at(p, 0, back), next = turn_at(p, 1, back);
-    float input[EACH][GATES];
+    TimeStep before{0, 0}, now = time_step_at(p, 0, back), next = time_step_at(p, 1, back);
+    float input[PAIRS_PER_THREAD][GATES];
     read_input(now, input);
     for (int s = 0; s < steps; ++s) {
-        const Turn after = turn_at(p, s + 2, back);
-        float ahead[EACH][GATES];
+        const TimeStep after = time_step_at(p, s + 2, back);
+        float ahead[PAIRS_PER_THREAD][GATES];
         read_input(next, ahead);
         const int batch = now.batch;
         if (first_b < batch) {
-            // Sequences that are not there read what is: nobody looks at their sums.
+            // Absent sequences read an existing row, and their sums are unused.
             const State* rows[ROWS / 8];
             #pragma unroll
             for (int r = 0; r < ROWS / 8; ++r) {
@@ -100,15 +100,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
                 rows[r] = states + (Index)(b < batch ? row : 0) * (Index)width + (WHOLE ? first_k : 0);
             }
             uint4 state[ROWS / 8 * BLOCKS_OF_K];
-            gather_values<BLOCKS_OF_K, TAIL, BLOCKS_OF_K>(rows, first_k, hidden, 0, state);
+            poll_values<BLOCKS_OF_K, TAIL, BLOCKS_OF_K>(rows, first_k, hidden, 0, state);
             float sum[ROWS / 8][TILES / 2][4];
             clear(sum);
             add_products<BLOCKS_OF_K>(sum, state, weights, 0);
             float* parts = partial + (STAGED ? 0 : s % 2) * WARPS * ROWS * PITCH;
-            store_sums<TILES, PITCH>(sum, parts);
+            store_partial_sums<TILES, PITCH>(sum, parts);
             #pragma unroll
-            for (int i = 0; i < EACH; ++i) {
-                const int r = mine + i * spread, b = first_b + r;
+            for (int i = 0; i < PAIRS_PER_THREAD; ++i) {
+                const int r = mine + i * row_stride, b = first_b + r;
                 float of_state[GATES], kept[KEPT > 0 ? KEPT : 1];
                 #pragma unroll
                 for (int g = 0; g < GATES; ++g) of_state[g] = state_bias[g];
@@ -119,24 +119,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
                     #pragma unroll
                     for (int g = 0; g < GATES; ++g) of_state[g] += GATES == 3 ? from[w * ROWS * PITCH + g] : some[g % (GATES == 3 ? 1 : GATES)];
                 }
-                float fresh = h[i], cell = c[i];
+                float candidate = h[i], cell = c[i];
                 #pragma unroll
                 for (int g = 0; g < GATES; ++g) input[i][g] += input_bias[g];
-                cell_step(input[i], of_state, fresh, cell, kept);
-                const State rounded = narrow<State>(fresh);
-                fresh = widen<float>(rounded);
-                store_shared_four(rounded.bits, (void*)(states + handed_at + (Index)(now.start + i * spread) * (Index)width), b < batch);
+                cell_step(input[i], of_state, candidate, cell, kept);
+                const State rounded = narrow<State>(candidate);
+                candidate = widen<float>(rounded);
+                publish_four(
+                    rounded.bits, (void*)(states + handed_at + (Index)(now.start + i * row_stride) * (Index)width), b < batch
+                );
                 if (b >= batch) continue;
-                h[i] = fresh;
+                h[i] = candidate;
                 c[i] = cell;
-                const Index row = now.start + i * spread;
-                if (p.out) p.out[out_at + row * out_row] = narrow<Out>(fresh);
+                const Index row = now.start + i * row_stride;
+                if (p.out) p.out[out_at + row * out_row] = narrow<Out>(candidate);
                 if (KEPT > 0 && p.kept) {
                     #pragma unroll
                     for (int v = 0; v < KEPT; ++v) p.kept[kept_at + row * kept_row + v * kept_value] = kept[v];
                 }
                 const bool is_last = back ? s == steps - 1 : b >= next.batch;
-                if (is_last && p.hy) state_of(p.hy, p.hy_stride, pseudo, b, unit) = narrow<StateOut>(fresh);
+                if (is_last && p.hy) state_of(p.hy, p.hy_stride, pseudo, b, unit) = narrow<StateOut>(candidate);
                 if (CELL == LSTM && is_last && p.cy)
                     state_of(p.cy, p.cy_stride, pseudo, b, unit) = narrow<CellOut>(cell);
             }
@@ -145,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
         now = next;
         next = after;
         #pragma unroll
-        for (int i = 0; i < EACH; ++i)
+        for (int i = 0; i < PAIRS_PER_THREAD; ++i)
             #pragma unroll
             for (int g = 0; g < GATES; ++g) input[i][g] = ahead[i][g];
     }

@@ -1,7 +1,7 @@
-"""Engine ``cuda_rnn_persistent``: recurrent networks of 16-bit data on tensor cores, matrices kept in registers.
+"""Engine ``cuda_rnn_persistent``: recurrent networks of 16-bit data on tensor cores, with weights in registers.
 
-A layer is one launch: each block has some units and some sequences, keeps its part of the state's matrix, and reads the
-states that other blocks write as soon as they are there.
+A layer is one launch of persistent CTAs. Each CTA has some units and some sequences, keeps its part of the recurrent
+matrix, and polls for the states that other CTAs store.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from graphdnn.operations.rnn_spec import RnnSpec
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
 
-UNITS = 16  # of a block at least
+UNITS = 16  # the fewest units of a CTA
 _UNITS = (16, 32)
 _WARPS = 8
 THREADS = 32 * _WARPS
-_DEEP = 32  # values along k that a warp takes at once
-_ROWS = (8, 16, 32)  # sequences of a block
-_REGISTERS = 200  # for operands and sums
+_DEEP = 32  # values along K in one step of a warp
+_ROWS = (8, 16, 32)  # sequences of a CTA
+_REGISTERS = 200  # of a thread, for operands and accumulators
 _FILL_BLOCKS_PER_SM = 8
 _STEP = 2.4e-6  # seconds, as measured on an H200
-GROWTH = 2.0**13  # of errors: values of 16 bits are handed on where others hand on FLOAT
+GROWTH = 2.0**13  # error factor: CTAs exchange 16-bit values, other engines FLOAT
 _ID = "cuda_rnn_persistent"
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a layer is divided among blocks.
+    """The division of a layer among CTAs.
 
-    ``blocks_of_k``: blocks of 32 units of a warp; ``at_once``: how many values of 32 units it reads at once.
+    ``blocks_of_k``: blocks of 32 units of a warp; ``at_once``: blocks that it loads at a time.
     """
 
     units: int
@@ -65,7 +65,7 @@ class Shape:
         return units * sequences * directions
 
     def fits(self, device: DeviceSpec) -> bool:
-        """All blocks run at the same time."""
+        """Whether all CTAs fit the device at the same time."""
         return self.count <= device.sm_count and self.shared <= device.shared_memory - RESERVED
 
     def text(self) -> str:
@@ -81,12 +81,12 @@ class Shape:
 
 
 def fitting(rnn: RnnSpec, *, columns: int, values: int, pair: int) -> list[Shape]:
-    """The ways to divide a layer whose operands have room, those first whose blocks read the least of others.
+    """The divisions of a layer whose operands fit, sorted by the values that a CTA reads from others.
 
-    A block sums ``columns`` for each unit and sequence, over ``values`` of each unit. Matrices are best in registers.
-    ``pair``: registers that another pair of a unit and a sequence takes in a thread.
+    A CTA computes ``columns`` sums for each unit and sequence, over ``values`` of each unit. Divisions with matrices in
+    registers are preferred. ``pair``: registers for each further pair of a unit and a sequence in a thread.
     """
-    deep, found = -(-rnn.hidden_size // (_WARPS * _DEEP)), []
+    deep, candidates = -(-rnn.hidden_size // (_WARPS * _DEEP)), []
     for units, rows, staged, chunks in product(_UNITS, _ROWS, (False, True), (1, values)):
         tiles, at_once = columns * units // 8, values * deep // chunks
         matrix = 0 if staged else values * deep * tiles
@@ -97,12 +97,12 @@ def fitting(rnn: RnnSpec, *, columns: int, values: int, pair: int) -> list[Shape
         blocks = rnn.hidden_size // units, -(-rnn.batch_sizes[0] // rows), rnn.directions
         joined = (1 if staged else 2) * _WARPS * rows * (columns * units + 4) * 4
         shared = joined + staged * THREADS * values * deep * tiles * 16
-        found.append(Shape(units, rows, blocks, deep, at_once, staged, shared))
-    return sorted(found, key=lambda s: (s.staged, s.at_once != values * deep, s.count * s.rows, s.rows))
+        candidates.append(Shape(units, rows, blocks, deep, at_once, staged, shared))
+    return sorted(candidates, key=lambda s: (s.staged, s.at_once != values * deep, s.count * s.rows, s.rows))
 
 
 def shapes(rnn: RnnSpec) -> list[Shape]:
-    """Of the network itself: a block sums all gates of its units."""
+    """The divisions for the forward pass, in which a CTA sums all gates of its units."""
     return fitting(rnn, columns=rnn.gates, values=1, pair=40)
 
 
@@ -131,9 +131,9 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 def fill(
     network: Network, data_type: DataType, shared: int, *, layers: int, width: int, first: int, hx: TensorSpec | None
 ) -> Launch:
-    """The launch that fills the memory between blocks, ``width`` values of a row and direction.
+    """The launch that fills the exchange memory with ABSENT, ``width`` values for each row and direction.
 
-    ``first``: rows of first states at the beginning of each layer.
+    ``first``: rows of initial states at the beginning of each layer.
     """
     rnn, state = network.rnn, STORAGE[data_type]
     parameters = Parameters(network.steps.workspace_offsets)
@@ -192,21 +192,21 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
 
 
 def _outputs(network: Network, op: RnnForward, layer: int) -> Values | None:
-    """Where the outputs of a layer are kept, beside the memory between blocks."""
+    """Where the outputs of a layer are stored besides the exchange memory."""
     if layer == op.rnn.layers - 1:
         return rows_of(op.y)
     return None if op.kept is None else network.kept_outputs(op.kept, layer)
 
 
-# What it needs.
+# Needs of the engines.
 
 
-def resident_needs(
+def persistent_needs(
     engine: str, tag: str, data: tuple[str, ...], ways: Callable[[RnnSpec], list[Shape]], handed: str
 ) -> tuple[Constraint, ...]:
-    """What both directions of time need: 16-bit data and whole blocks that fit.
+    """The needs of both persistent engines: 16-bit data, and CTAs that fit at the same time.
 
-    ``data``: the ports that have one type; ``handed``: what passes from block to block.
+    ``data``: ports with a common type; ``handed``: the values that CTAs exchange.
     """
 
     def is_asked(task: Task) -> bool:
@@ -238,20 +238,20 @@ def resident_needs(
 
 
 def _misfit(task: Task, ways: Callable[[RnnSpec], list[Shape]]) -> list[str]:
-    """Why the network does not fit the device; empty when it does."""
+    """The reason why the network does not fit the device; empty if it fits."""
     rnn = rnn_of(task)
-    found = ways(rnn)
-    if any(s.fits(task.device) for s in found):
+    shapes = ways(rnn)
+    if any(s.fits(task.device) for s in shapes):
         return []
-    least = min((f"{s.count} blocks" for s in found), default="no shape")
+    least = min((f"{s.count} blocks" for s in shapes), default="no shape")
     return [f"{rnn.hidden_size} units and {rnn.batch_sizes[0]} sequences: {least}"]
 
 
 ENGINE = cuda_engine(
     id=73,
     name=_ID,
-    summary="recurrent networks of 16-bit data on tensor cores; matrices in registers, states pass from block to block",
-    needs=resident_needs(_ID, RnnForward.tag, ("x", "w", "y", "hx"), shapes, "states"),
+    summary="recurrent networks of 16-bit data on tensor cores; weights in registers, CTAs exchange states",
+    needs=persistent_needs(_ID, RnnForward.tag, ("x", "w", "y", "hx"), shapes, "states"),
     cost=lambda task, knobs: waiting_cost(task, _STEP, DataType.HALF),
     generate=lambda op, device, knobs: generate(op, device),
     numerical_notes=(NumericalNote.TENSOR_CORE,),

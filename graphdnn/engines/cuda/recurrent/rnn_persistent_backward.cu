@@ -21,13 +21,13 @@
 
 constexpr int TILES = UNITS / 8, PITCH = UNITS + 4, WARPS = THREADS / 32, BLOCKS_OF_K = GATES * WARP_UNITS;
 constexpr int TAIL = AT_ONCE == 1 ? 1 : AT_ONCE > WARP_UNITS ? WARP_UNITS : AT_ONCE / 2;
-constexpr int EACH = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
+constexpr int PAIRS_PER_THREAD = ROWS * UNITS / THREADS;  // pairs of a sequence and a unit for a thread
 
-// A GRU hands on the third gate's gradient of the state first, so that those of the state and of the input are neighbours.
-__device__ __forceinline__ int handed_place(int value) { return CELL == GRU ? (value + 1) % 4 : value; }
+// A GRU stores the third gate's recurrent gradient first. Then the recurrent gradients are contiguous, and so are the input's.
+__device__ __forceinline__ int exchange_position(int value) { return CELL == GRU ? (value + 1) % 4 : value; }
 __device__ __forceinline__ int gate_at(int place) { return CELL == GRU ? (place + 2) % 3 : place; }
 
-// What a pair reads of a row.
+// The values of one pair of a sequence and a unit in a row.
 struct Row {
     float leaving, output, kept[KEPT > 0 ? KEPT : 1];
 };
@@ -38,57 +38,58 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
     const int hidden = (int)p.hidden, steps = (int)p.steps, all = (int)p.batch, direction = (int)blockIdx.z;
     const int first_unit = (int)blockIdx.x * UNITS, first_b = (int)blockIdx.y * ROWS;
     const int first_k = warp * WARP_UNITS * 32 + place * 8;  // of a gate
-    const bool back = direction == 1;  // the network reads sequences backward; its gradient then runs forward
+    const bool back = direction == 1;  // the gradient of the backward direction runs forward in time
     const long long pseudo = p.pseudo + direction, width = p.directions * KEPT_GRADIENTS * p.hidden;
     State* handed = (State*)p.shared + direction * KEPT_GRADIENTS * p.hidden;
 
-    // Column `unit` of the state's matrix: neighbours along k are rows.
+    // Column `unit` of the recurrent matrix; elements along K are rows of it.
     Weights<BLOCKS_OF_K, TILES> weights((uint4*)(partial + (STAGED ? 1 : 2) * WARPS * ROWS * PITCH));
     {
         const State* matrix = p.w + p.matrix_at[direction] * p.w_step;
         const bool is_aligned = p.w_step == 1 && ((unsigned long long)matrix & 15) == 0;
-        State* const turned = (State*)partial + warp * 32 * 8;  // 32 rows of 8 columns, which lanes exchange
+        State* const transposed = (State*)partial + warp * 32 * 8;  // 32 rows of 8 columns, for a transpose among lanes
         #pragma unroll
         for (int kb = 0; kb < BLOCKS_OF_K; ++kb)
             #pragma unroll
             for (int tile = 0; tile < TILES; ++tile) {
                 const int k = (warp * WARP_UNITS + kb % WARP_UNITS) * 32 + lane;
                 const long long at = ((long long)gate_at(kb / WARP_UNITS) * hidden + k) * hidden + first_unit + tile * 8;
-                *(uint4*)(turned + lane * 8) = k < hidden ? eight_at(p, matrix, at, is_aligned) : make_uint4(0, 0, 0, 0);
+                *(uint4*)(transposed + lane * 8) = k < hidden ? load_eight(p, matrix, at, is_aligned) : make_uint4(0, 0, 0, 0);
                 __syncwarp();
                 Vec<State, 8> pack;
                 #pragma unroll
-                for (int e = 0; e < 8; ++e) pack[e] = turned[(place * 8 + e) * 8 + group];
+                for (int e = 0; e < 8; ++e) pack[e] = transposed[(place * 8 + e) * 8 + group];
                 weights.set(kb, tile, *(const uint4*)&pack);
                 __syncwarp();
             }
         __syncthreads();
     }
     const int unit = first_unit + (int)threadIdx.x % UNITS, mine = (int)threadIdx.x / UNITS;
-    const int spread = THREADS / UNITS, my_b = first_b + mine;
+    const int row_stride = THREADS / UNITS, my_b = first_b + mine;
     const Index column = (Index)direction * hidden + unit, out_row = (Index)p.out_stride[0], leaving_row = (Index)p.leaving_stride[0];
     const Index out_at = (Index)p.out_at + my_b * out_row + column * (Index)p.out_stride[1];
     const Index leaving_at = (Index)p.leaving_at + my_b * leaving_row + column * (Index)p.leaving_stride[1];
     const Index kept_value = (Index)p.hidden * (Index)p.kept_step, kept_row = KEPT * kept_value;
     const Index kept_at = ((Index)pseudo * (Index)p.rows + my_b) * kept_row + unit * (Index)p.kept_step;
-    const Index found_value = (Index)p.hidden * (Index)p.found_step, found_row = KEPT_GRADIENTS * found_value;
-    const Index found_at = ((Index)pseudo * (Index)p.rows + my_b) * found_row + unit * (Index)p.found_step;
+    const Index dgates_value = (Index)p.hidden * (Index)p.dgates_step, dgates_row = KEPT_GRADIENTS * dgates_value;
+    const Index dgates_at = ((Index)pseudo * (Index)p.rows + my_b) * dgates_row + unit * (Index)p.dgates_step;
     const Index handed_at = (Index)(1 + my_b) * (Index)width + unit;
-    const auto read = [&](const Turn& turn, Row (&to)[EACH]) {
+    const auto read = [&](const TimeStep& turn, Row (&to)[PAIRS_PER_THREAD]) {
         #pragma unroll
-        for (int i = 0; i < EACH; ++i) {
+        for (int i = 0; i < PAIRS_PER_THREAD; ++i) {
             to[i] = {};
-            if (my_b + i * spread >= turn.batch) continue;
-            const Index row = turn.start + i * spread;
+            if (my_b + i * row_stride >= turn.batch) continue;
+            const Index row = turn.start + i * row_stride;
             to[i].leaving = widen<float>(p.leaving[leaving_at + row * leaving_row]);
             if constexpr (CELL != LSTM) to[i].output = widen<float>(p.out[out_at + row * out_row]);
             #pragma unroll
             for (int v = 0; v < KEPT; ++v) to[i].kept[v] = p.kept[kept_at + row * kept_row + v * kept_value];
         }
     };
-    float dh[EACH], dc[EACH], h[EACH], c[EACH];  // what reaches them from behind, and the first states
+    float dh[PAIRS_PER_THREAD], dc[PAIRS_PER_THREAD];  // gradients from later time steps
+    float h[PAIRS_PER_THREAD], c[PAIRS_PER_THREAD];    // initial states
     #pragma unroll
-    for (int i = 0; i < EACH; ++i) {
+    for (int i = 0; i < PAIRS_PER_THREAD; ++i) {
         const int b = first_b + mine + i * (THREADS / UNITS);
         dh[i] = dc[i] = h[i] = c[i] = 0.0f;
         if (b >= all) continue;
@@ -97,40 +98,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
         if (CELL == GRU && p.hx) h[i] = widen<float>(state_of(p.hx, p.hx_stride, pseudo, b, unit));
         if (CELL == LSTM && p.cx) c[i] = widen<float>(state_of(p.cx, p.cx_stride, pseudo, b, unit));
     }
-    Turn before{0, 0}, now = turn_at(p, 0, !back), next = turn_at(p, 1, !back);
-    Row row_now[EACH], row_next[EACH];
+    TimeStep before{0, 0}, now = time_step_at(p, 0, !back), next = time_step_at(p, 1, !back);
+    Row row_now[PAIRS_PER_THREAD], row_next[PAIRS_PER_THREAD];
     read(now, row_now);
     const int turns = p.dhx ? steps + 1 : steps;
     for (int s = 0; s < turns; ++s) {
-        const Turn after = turn_at(p, s + 2, !back);
+        const TimeStep after = time_step_at(p, s + 2, !back);
         read(next, row_next);
         const bool is_end = s == steps;
         const int batch = is_end ? all : now.batch;
         if (first_b < batch) {
             float sum[ROWS / 8][TILES / 2][4];
             clear(sum);
-            // Sequences that are not there, or begin, read the first row, which is 0.
+            // Sequences that are absent or begin here read the first row, which is 0.
             const State* rows[ROWS / 8];
             #pragma unroll
             for (int r = 0; r < ROWS / 8; ++r) {
                 const int b = first_b + r * 8 + group;
-                int done = -1;
-                if (b < batch && is_end) done = back ? last_row(p, b) : b;
-                else if (b < batch && b < before.batch) done = before.start + b;
-                rows[r] = handed + (Index)(1 + done) * (Index)width + (WHOLE ? first_k : 0);
+                int previous_row = -1;
+                if (b < batch && is_end) previous_row = back ? last_row(p, b) : b;
+                else if (b < batch && b < before.batch) previous_row = before.start + b;
+                rows[r] = handed + (Index)(1 + previous_row) * (Index)width + (WHOLE ? first_k : 0);
             }
             #pragma unroll
             for (int first = 0; first < BLOCKS_OF_K; first += AT_ONCE) {
                 uint4 state[ROWS / 8 * AT_ONCE];
-                gather_values<AT_ONCE, TAIL, WARP_UNITS>(rows, first_k, hidden, first, state);
+                poll_values<AT_ONCE, TAIL, WARP_UNITS>(rows, first_k, hidden, first, state);
                 add_products<AT_ONCE>(sum, state, weights, first);
             }
             float* parts = partial + (STAGED ? 0 : s % 2) * WARPS * ROWS * PITCH;
-            store_sums<TILES, PITCH>(sum, parts);
+            store_partial_sums<TILES, PITCH>(sum, parts);
             #pragma unroll
-            for (int i = 0; i < EACH; ++i) {
-                const int r = mine + i * spread, b = first_b + r;
-                // Before a sequence begins the product is 0 and dh is that of its last state; then what got past the matrix.
+            for (int i = 0; i < PAIRS_PER_THREAD; ++i) {
+                const int r = mine + i * row_stride, b = first_b + r;
+                // Before its first step a sequence has a zero product, and dh of its last state. Otherwise dh bypasses the
+                // recurrent matrix.
                 float total = dh[i];
                 #pragma unroll
                 for (int w = 0; w < WARPS; ++w) total += parts[(w * ROWS + r) * PITCH + (int)threadIdx.x % UNITS];
@@ -142,17 +144,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
                 const float h_before = is_last ? h[i] : row_next[i].output;
                 const float c_before = is_last ? c[i] : row_next[i].kept[KEPT > 0 ? KEPT - 1 : 0];
                 float gradient[KEPT_GRADIENTS], dcell = dc[i];
-                const float past = cell_gradient(
+                const float bypass = cell_gradient(
                     total + row_now[i].leaving, dcell, row_now[i].output, h_before, c_before, row_now[i].kept, gradient
                 );
-                const Index row = now.start + i * spread;
+                const Index row = now.start + i * row_stride;
                 #pragma unroll
                 for (int v = 0; v < KEPT_GRADIENTS; ++v)
-                    store_shared_four(narrow<State>(gradient[v]).bits, (void*)(handed + handed_at + row * (Index)width + handed_place(v) * hidden), b < batch);
+                    publish_four(narrow<State>(gradient[v]).bits, (void*)(handed + handed_at + row * (Index)width + exchange_position(v) * hidden), b < batch);
                 if (b >= batch) continue;
                 #pragma unroll
-                for (int v = 0; v < KEPT_GRADIENTS; ++v) p.found[found_at + row * found_row + v * found_value] = gradient[v];
-                dh[i] = past;
+                for (int v = 0; v < KEPT_GRADIENTS; ++v) p.dgates[dgates_at + row * dgates_row + v * dgates_value] = gradient[v];
+                dh[i] = bypass;
                 dc[i] = dcell;
                 if (CELL == LSTM && is_last && p.dcx)
                     state_of(p.dcx, p.dcx_stride, pseudo, b, unit) = narrow<CellOut>(dcell);
@@ -162,6 +164,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
         now = next;
         next = after;
         #pragma unroll
-        for (int i = 0; i < EACH; ++i) row_now[i] = row_next[i];
+        for (int i = 0; i < PAIRS_PER_THREAD; ++i) row_now[i] = row_next[i];
     }
 }

@@ -1,7 +1,7 @@
 """Engine ``cuda_rnn_persistent_backward_data``: gradients of recurrent networks of 16-bit data on tensor cores.
 
-Work is divided as in ``cuda_rnn_persistent``. Blocks exchange the gradients of the gates' inputs in 16 bits, and the
-layer below reads the rounded values; ``kept_gradients`` has the values before that rounding.
+Work is divided as in ``cuda_rnn_persistent``. CTAs exchange gate gradients in 16 bits, and the layer below reads the
+rounded values; ``kept_gradients`` has the values before that rounding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from graphdnn.engines.cuda.recurrent.rnn_backward import add_entering
 from graphdnn.engines.cuda.recurrent.rnn_matmuls import Products
 from graphdnn.engines.cuda.recurrent.rnn_network import Network, Values, rows_of
 from graphdnn.engines.cuda.recurrent.rnn_operands import gradients, storage
-from graphdnn.engines.cuda.recurrent.rnn_persistent import GROWTH, THREADS, Shape, fill, fitting, resident_needs
+from graphdnn.engines.cuda.recurrent.rnn_persistent import (
+    GROWTH,
+    THREADS,
+    Shape,
+    fill,
+    fitting,
+    persistent_needs,
+)
 from graphdnn.engines.cuda.recurrent.rnn_requirements import waiting_cost
 from graphdnn.enums import DataType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
@@ -28,7 +35,7 @@ _STEP = 3.4e-6  # seconds, as measured on an H200
 
 
 def shapes(rnn: RnnSpec) -> list[Shape]:
-    """The ways to divide a layer whose operands fit into registers."""
+    """The divisions of a layer whose operands fit into registers."""
     return fitting(rnn, columns=1, values=rnn.gates, pair=48)
 
 
@@ -40,7 +47,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     masks = network.plain_masks(anchor.masks)
     width = KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size
     row_bytes = 2 * rnn.directions * width
-    shared = steps.allocate((1 + rnn.rows) * row_bytes)  # with a row of 0
+    shared = steps.allocate((1 + rnn.rows) * row_bytes)  # with a row of zeros
     handed = Values(None, anchor.y.data_type, shared + row_bytes, rnn.directions * width)
     parts = network.scratch(rnn.arithmetic, max(rnn.input_size, rnn.width), rnn.directions)
     below = network.scratch(rnn.arithmetic, rnn.width)
@@ -49,9 +56,9 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         steps.add(fill(network, handed.data_type, shared, layers=1, width=width, first=1, hx=None))
         steps.add(_layer(network, anchor, layer, leaving, shared))
         target = below if layer else rows_of(anchor.dx)
-        first = rnn.hidden_size if rnn.cell is Cell.GRU else 0  # of the input's part
-        found = [handed.beginning(first + direction * width) for direction in range(rnn.directions)]
-        add_entering(network, products, anchor, layer, found, parts, target, masks if layer else None)
+        first = rnn.hidden_size if rnn.cell is Cell.GRU else 0  # offset of the input's part
+        gate_gradients = [handed.beginning(first + direction * width) for direction in range(rnn.directions)]
+        add_entering(network, products, anchor, layer, gate_gradients, parts, target, masks if layer else None)
         leaving = below
     return steps.kernel(f"rnn_resident_bwd_data__{rnn.cell.name.lower()}")
 
@@ -87,8 +94,8 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, s
 ENGINE = cuda_engine(
     id=74,
     name=_ID,
-    summary="gradients of recurrent networks of 16-bit data on tensor cores, handed from block to block in 16 bits",
-    needs=resident_needs(_ID, RnnBackwardData.tag, ("w", "y"), shapes, "gradients"),
+    summary="gradients of recurrent networks of 16-bit data on tensor cores, which CTAs exchange in 16 bits",
+    needs=persistent_needs(_ID, RnnBackwardData.tag, ("w", "y"), shapes, "gradients"),
     cost=lambda task, knobs: waiting_cost(task, _STEP, DataType.HALF),
     generate=lambda op, device, knobs: generate(op, device),
     numerical_notes=(NumericalNote.TENSOR_CORE,),

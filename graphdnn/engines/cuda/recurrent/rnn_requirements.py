@@ -1,4 +1,4 @@
-"""What the engines of recurrent networks need: their own operation, and data whose addresses are sums over axes."""
+"""The needs of the engines of recurrent networks: an operation, and data with strides."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from graphdnn.operations import RecurrentOperation
 from graphdnn.operations.rnn_spec import RnnSpec
 from graphdnn.rules import Constraint
 
-BARRIER = 2e-6  # seconds that blocks wait for each other
+BARRIER = 2e-6  # seconds of one grid barrier
 _SHARE = 0.5  # of the peak rate
 _MOST_LAYERS = 256
 
 
 def rnn_needs(engine: str, tag: str) -> tuple[Constraint, ...]:
-    """The needs of the engine of one of the three operations; masks are copied into bytes first."""
+    """The needs of an engine for one of the three operations; masks are first copied to bytes."""
     return (
         *extension_needs(engine, tag, packed=("masks",), by_value=("seed", "offset")),
         need(
@@ -40,7 +40,7 @@ def rnn_of(task: Task) -> RnnSpec:
 
 
 def half_needs(engine: str, tag: str, data: tuple[str, ...]) -> tuple[Constraint, ...]:
-    """What engines for tensor cores need. ``data``: the ports that have one type."""
+    """The needs of engines with tensor cores. ``data``: ports with a common type."""
 
     def is_asked(task: Task) -> bool:
         return task.op.main.tag == tag
@@ -75,9 +75,9 @@ def half_needs(engine: str, tag: str, data: tuple[str, ...]) -> tuple[Constraint
 
 
 def waiting_cost(task: Task, step: float = BARRIER, operand: DataType | None = None) -> Cost:
-    """Every layer goes through all steps, and its blocks wait for each other after each.
+    """The cost of layers that loop over all steps with a grid barrier after each.
 
-    ``operand``: the type that tensor cores multiply. Products of the state are small: a step takes ``step`` at least.
+    ``operand``: the type that tensor cores multiply. Products with the state are small: a step takes at least ``step``.
     """
     op, rnn = task.op.main, rnn_of(task)
     rate = task.device.rate(op.compute_type if operand is None else operand) * _SHARE

@@ -1,9 +1,9 @@
-// Where the rows of a step are: those of all steps lie one after another, and a step has the first sequences alone.
+// Rows of time steps. The rows of all steps are consecutive. Sequences are sorted by length, so a step has the first ones only.
 
 __device__ __forceinline__ int first_row(const Params& p, int t) { return p.starts[t]; }
 __device__ __forceinline__ int sequences(const Params& p, int t) { return p.starts[t + 1] - p.starts[t]; }
 
-// The row of sequence b in the step before t, or, going BACK through time, in the step after it. -1: it begins at t.
+// The row of sequence b in the previous step, or with `back` in the following step; -1 if there is none.
 __device__ __forceinline__ int row_before(const Params& p, int t, int b, bool back) {
     const int other = back ? t + 1 : t - 1;
     if (other < 0 || other >= (int)p.steps) return -1;

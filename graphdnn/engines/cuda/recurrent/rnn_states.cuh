@@ -1,4 +1,4 @@
-// The state of a layer in a direction (`pseudo`), for a sequence and a unit.
+// The state of a pseudo-layer (a layer in one direction), a sequence and a unit.
 
 template <class T> __device__ __forceinline__ T& state_of(
     T* states, const long long (&stride)[3], long long pseudo, long long b, long long unit

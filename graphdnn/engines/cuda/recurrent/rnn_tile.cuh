@@ -1,6 +1,6 @@
-// A product of TILE sequences with OUT matrices of TILE units: threads have four sequences and one unit each, and PARTS of
-// them share the values that are summed over. States come into shared memory DEPTH values at a time; so do the matrices,
-// unless they are KEPT_THERE from step to step.
+// The product of TILE sequences with OUT matrices of TILE units. A thread has four sequences and one unit, and PARTS threads
+// split K. Chunks of DEPTH states pass through shared memory. The matrices do too, unless they are WEIGHTS_STATIONARY throughout all
+// time steps.
 
 constexpr int PARTS = 4, VECTOR = 16 / (int)sizeof(Compute), STATE_PITCH = DEPTH + VECTOR;
 static_assert(THREADS == TILE * TILE && TILE == 16 && DEPTH % (PARTS * VECTOR) == 0, "a thread for each result");
@@ -11,17 +11,17 @@ template <int OUT> struct Tile {
 
     __device__ __forceinline__ Tile(unsigned char* memory, int depth)
         : states((Compute*)memory), joined(states + TILE * STATE_PITCH), matrices(joined + PARTS * TILE * OUT * TILE),
-          pitch((KEPT_THERE ? depth : DEPTH) + VECTOR) {}
+          pitch((WEIGHTS_STATIONARY ? depth : DEPTH) + VECTOR) {}
 
-    // Value k of matrix o at unit u, from the chunk that begins at `chunk`.
+    // Value k of matrix o at unit u, in the chunk that begins at `chunk`.
     __device__ __forceinline__ Compute& matrix(int o, int u, int chunk, int k) const {
-        return matrices[(o * TILE + u) * pitch + (KEPT_THERE ? chunk : 0) + k];
+        return matrices[(o * TILE + u) * pitch + (WEIGHTS_STATIONARY ? chunk : 0) + k];
     }
 
-    // found[o] of the sequence threadIdx.x / TILE and the unit threadIdx.x % TILE. `state(chunk, k)` gives a value of this
-    // sequence, `fill(chunk)` brings matrices.
+    // result[o] belongs to sequence threadIdx.x / TILE and unit threadIdx.x % TILE. `state(chunk, k)` is a value of this
+    // sequence, and `fill(chunk)` loads matrices.
     template <class States, class Fill>
-    __device__ __forceinline__ void product(int depth, const States& state, const Fill& fill, Compute (&found)[OUT]) const {
+    __device__ __forceinline__ void product(int depth, const States& state, const Fill& fill, Compute (&result)[OUT]) const {
         const int part = (int)threadIdx.x / 64, four = (int)threadIdx.x % 64 / TILE * 4, u = (int)threadIdx.x % TILE;
         const int row = (int)threadIdx.x / TILE;
         Compute sum[4][OUT];
@@ -34,7 +34,7 @@ template <int OUT> struct Tile {
             __syncthreads();
             #pragma unroll
             for (int k = 0; k < DEPTH; k += TILE) states[row * STATE_PITCH + k + u] = state(chunk, k + u);
-            if (!KEPT_THERE) fill(chunk);
+            if (!WEIGHTS_STATIONARY) fill(chunk);
             __syncthreads();
             #pragma unroll
             for (int k = 0; k < DEPTH / PARTS; k += VECTOR) {
@@ -58,9 +58,9 @@ template <int OUT> struct Tile {
         __syncthreads();
         #pragma unroll
         for (int o = 0; o < OUT; ++o) {
-            found[o] = Compute(0);
+            result[o] = Compute(0);
             #pragma unroll
-            for (int i = 0; i < PARTS; ++i) found[o] += joined[((i * TILE + row) * OUT + o) * TILE + u];
+            for (int i = 0; i < PARTS; ++i) result[o] += joined[((i * TILE + row) * OUT + o) * TILE + u];
         }
     }
 };

@@ -13,7 +13,7 @@ from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.recurrent.rnn_matmuls import Products
 from graphdnn.engines.cuda.recurrent.rnn_network import Network, Values, rows_of
-from graphdnn.engines.cuda.recurrent.rnn_operands import found_of, outputs_of
+from graphdnn.engines.cuda.recurrent.rnn_operands import gate_gradients_of, outputs_of
 from graphdnn.engines.cuda.recurrent.rnn_requirements import half_needs, rnn_needs
 from graphdnn.engines.engine import Cost, Task
 from graphdnn.engines.operation_cost import flops
@@ -23,16 +23,16 @@ from graphdnn.operations import Cell, RnnBackwardWeights
 from graphdnn.operations.rnn_spec import KEPT_GRADIENTS, RnnSpec
 
 _THREADS = 256
-_COLUMNS = 32  # biases of a block
+_COLUMNS = 32  # biases of a CTA
 _BIAS_THREADS = 1024
 _WIDEST = 8  # elements of a thread
-_MOST_BLOCKS = 64  # of a step
+_MOST_BLOCKS = 64  # of a time step
 _SHARE = 0.5  # of the peak rate
-_GROWTH = 2.0**13  # of errors: gradients of 16 bits instead of FLOAT
+_GROWTH = 2.0**13  # error factor: gradients are rounded to 16 bits
 
 
 def generate(op: FusedOp, device: DeviceSpec, data_type: DataType | None = None) -> DeviceKernel:
-    """``data_type``: what gradients are rounded to before they are multiplied; None leaves them as they are."""
+    """``data_type``: the type to which gradients are rounded before products; None for no rounding."""
     anchor = op.anchor
     assert isinstance(anchor, RnnBackwardWeights)
     rnn, steps = anchor.rnn, LaunchSequence(op, device)
@@ -53,7 +53,7 @@ def generate(op: FusedOp, device: DeviceSpec, data_type: DataType | None = None)
             pseudo = layer * rnn.directions + direction
             steps.add(_before(network, anchor, outputs, before, pseudo))
             steps.add(_biases(network, anchor, pseudo))
-            gradients = found_of(anchor, pseudo)
+            gradients = gate_gradients_of(anchor, pseudo)
             if copy is not None:
                 network.join(gradients, copy, width)
                 gradients = copy
@@ -66,7 +66,7 @@ def _products(
     network: Network, products: Products, op: RnnBackwardWeights, values: Values, before: Values, gradients: Values,
     pseudo: int,
 ) -> None:  # fmt: skip
-    """Both gradients of matrices; the last gate of a GRU has another one for the state."""
+    """The gradients of both matrices; the last gate of a GRU has another gradient for the state."""
     rnn, steps, layer = op.rnn, network.steps, pseudo // op.rnn.directions
     hidden = rnn.hidden_size
     if rnn.has_input_matrices(layer):
@@ -82,7 +82,7 @@ def _products(
 
 
 def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Values, pseudo: int) -> Launch:
-    """The state that each step began with."""
+    """Copies the state before each time step."""
     rnn, direction = op.rnn, pseudo % op.rnn.directions
     parameters = Parameters(network.steps.workspace_offsets)
     network.counting(parameters)
@@ -112,14 +112,14 @@ def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Value
 
 
 def _biases(network: Network, op: RnnBackwardWeights, pseudo: int) -> Launch:
-    rnn, found = op.rnn, found_of(op, pseudo)
+    rnn, gate_gradients = op.rnn, gate_gradients_of(op, pseudo)
     assert op.kept_gradients is not None
     parameters = Parameters(network.steps.workspace_offsets)
     parameters.integer("hidden", rnn.hidden_size)
     parameters.integer("rows", rnn.rows)
-    parameters.tensor("found", op.kept_gradients)
-    parameters.integer("found_at", found.start)
-    parameters.integer("found_step", found.column)
+    parameters.tensor("dgates", op.kept_gradients)
+    parameters.integer("dgates_at", gate_gradients.start)
+    parameters.integer("dgates_step", gate_gradients.column)
     parameters.tensor("dw", op.dw, is_output=True)
     parameters.integer("dw_step", op.dw.strides[0])
     parameters.integer("bias_at", rnn.bias(pseudo, 0).offset)
@@ -146,7 +146,7 @@ def _rnn(task: Task) -> RnnSpec:
 
 
 def _cost(task: Task, operand: DataType, copies: int) -> Cost:
-    """``copies``: bytes that a rounded gradient is moved by, beside the product that reads it."""
+    """``copies``: bytes moved for each rounded gradient, besides the product that reads it."""
     rnn = _rnn(task)
     moved = float(rnn.gradient_count * copies)
     seconds = flops(task.op.main) / (task.device.rate(operand) * _SHARE)
@@ -165,7 +165,7 @@ ENGINE = cuda_engine(
 NARROW = cuda_engine(
     id=75,
     name="cuda_rnn_backward_weights_16bit",
-    summary="the same from gradients rounded to the data's 16 bits, on tensor cores",
+    summary="gradients of packed weights from gate gradients rounded to 16 bits, on tensor cores",
     needs=half_needs("cuda_rnn_backward_weights_16bit", RnnBackwardWeights.tag, ("x", "y")),
     cost=lambda task, knobs: _cost(task, DataType.HALF, 4),
     generate=lambda op, device, knobs: generate(op, device, op.main.inputs()["x"].data_type),

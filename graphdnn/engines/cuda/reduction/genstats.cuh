@@ -1,5 +1,5 @@
-// Sum and sum of squares of x.
-__device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
+// The sum and the sum of squares of x.
+__device__ __forceinline__ void accumulate(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
     #pragma unroll
     for (int e = 0; e < WIDTH; ++e) {
         acc[0][e] += value[0][e];

@@ -1,9 +1,8 @@
-"""Axes of a reduction: those that are kept and those that are reduced, in two spaces.
+"""Axes of a reduction: outer axes and reduced axes, in two index spaces.
 
-``x`` counts in the extents of what is reduced, kept axes first; ``y`` in those of the
-result. An axis that is reduced in groups is in ``x`` twice: the groups are kept, the
-elements of a group reduced. Neighbouring axes that every tensor steps through at one
-pace become one, on both sides together.
+The space ``x`` has the extents of the input, outer axes first. The space ``y`` has the extents of the result. An axis
+that is reduced in groups appears twice in ``x``: the groups are an outer axis, the elements of a group a reduced one.
+Adjacent axes that every tensor traverses with one stride are merged, in both spaces together.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from math import prod
 from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, strides_along
 from graphdnn.tensors import TensorSpec
 
-_LONGEST = 2**30  # of a merged axis: coordinates are 32-bit numbers
+_LONGEST = 2**30  # of a merged axis, because coordinates are 32-bit numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +39,8 @@ def reduced_axes(
     after: Sequence[TensorSpec],
     asked: frozenset[int],
 ) -> ReducedAxes:
-    """``main`` gives the order, outermost in memory first. ``before`` and ``after``: tensors in memory that are read
-    in ``x`` and accessed in ``y``. ``asked``: logical axes whose own index is needed.
+    """``main`` defines the memory order, outermost first. ``before``: tensors that are read in ``x``; ``after``:
+    tensors that are accessed in ``y``; ``asked``: logical axes whose own index is needed.
     """
     apart = asked | {t.vectorized_dimension for t in (*before, *after) if t.vector_count != 1}
     pairs = [(wide // narrow, narrow) for wide, narrow in zip(x_extents, y_extents, strict=True)]
@@ -62,7 +61,7 @@ def _merged(
     tensors: Sequence[Sequence[TensorSpec]],
     apart: frozenset[int],
 ) -> list[tuple[Axis, ...]]:
-    """Fewer axes, each seen from several sides; one of extent 1 when nothing is left."""
+    """Merges axes, each with its strides in several tensors; at least one axis of extent 1 remains."""
 
     def strides(sides: tuple[Axis, ...]) -> tuple[int, ...]:
         return tuple(

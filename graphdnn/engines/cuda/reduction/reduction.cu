@@ -7,7 +7,7 @@
 // Threads: thread = (reduced lane of RT, kept lane of KT). Lanes combine by shuffles, then warps through shared memory.
 //
 // The generated text defines element(p, at, value): WIDTH adjacent elements of each operand; finish(p, at, acc): stores a
-// result; and the operator: identity, take (adds values to an accumulator), combined (two accumulators) and concluded.
+// result; and the operator: identity, accumulate (adds values to an accumulator), combined (two accumulators) and concluded.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32; RT: threads that share a result, a power of two up to THREADS.
@@ -37,7 +37,7 @@
 constexpr int KT = THREADS / RT, WARPS = THREADS / 32, AXES = KEPT + REDUCED;
 constexpr int OUT = ALONG ? 1 : WIDTH;  // results of a thread
 constexpr int VECTOR = ALONG ? AXES - 1 : KEPT - 1;
-constexpr bool SHARED = ALONG ? RT > 32 : RT > 1;  // several warps hold parts of one result
+constexpr bool SHARED = ALONG ? RT > 32 : RT > 1;  // several warps have partial results of one result
 static_assert(ALONG ? RT <= 32 || RT == THREADS : KT <= 32 || RT == 1, "whole warps, or parts of one");
 
 template <int RANK> __device__ __forceinline__ void coordinates(Count i, const long long (&size)[RANK], int* at) {
@@ -50,7 +50,7 @@ template <int RANK> __device__ __forceinline__ void coordinates(Count i, const l
     at[0] = (int)i;
 }
 
-// RT packs further: the digits of RT are added, with carry.
+// Advances by RT vectors: adds the digits of RT with carry.
 __device__ __forceinline__ void advance(const Params& p, int* at) {
     unsigned int carry = 0;
     #pragma unroll
@@ -63,13 +63,13 @@ __device__ __forceinline__ void advance(const Params& p, int* at) {
 }
 
 __device__ __forceinline__ void element_at(const Params& p, const int (&at)[AXES], Compute (&value)[ROWS][WIDTH]) {
-    int here[AXES];
+    int coord[AXES];
     #pragma unroll
-    for (int j = 0; j < AXES; ++j) here[j] = j == VECTOR ? at[j] * WIDTH : at[j];
-    element(p, here, value);
+    for (int j = 0; j < AXES; ++j) coord[j] = j == VECTOR ? at[j] * WIDTH : at[j];
+    element(p, coord, value);
 }
 
-// Packs `from`, from + RT, ... below `end` of the kept pack `k`. Several are loaded before the first is used.
+// Vectors `from`, from + RT, ... below `end` of the outer vector `k`. Several loads precede the first use.
 __device__ __forceinline__ void accumulate(const Params& p, Count k, Count from, Count end,
                                            Compute (&acc)[PARTS][WIDTH]) {
     int at[AXES];
@@ -84,11 +84,11 @@ __device__ __forceinline__ void accumulate(const Params& p, Count k, Count from,
             advance(p, at + KEPT);
         }
         #pragma unroll
-        for (int u = 0; u < UNROLL; ++u) take(acc, value[u]);
+        for (int u = 0; u < UNROLL; ++u) accumulate(acc, value[u]);
     }
     if constexpr (UNROLL > 1) {
         if (r >= end) return;
-        // The rest, less than UNROLL packs: loaded together too, the last one in place of those that are missing.
+        // The remainder has less than UNROLL vectors, which are also loaded together; the last vector replaces missing ones.
         Compute value[UNROLL][ROWS][WIDTH];
         #pragma unroll
         for (int u = 0; u < UNROLL - 1; ++u) {
@@ -97,11 +97,11 @@ __device__ __forceinline__ void accumulate(const Params& p, Count k, Count from,
         }
         #pragma unroll
         for (int u = 0; u < UNROLL - 1; ++u)
-            if (r + u * RT < end) take(acc, value[u]);
+            if (r + u * RT < end) accumulate(acc, value[u]);
     }
 }
 
-// Combines the lanes of a warp from distance FIRST to below END.
+// Reduces the lanes of a warp from distance FIRST to below END.
 template <int FIRST, int END, int N> __device__ __forceinline__ void combine_lanes(Compute (&acc)[PARTS][N]) {
     #pragma unroll
     for (int distance = END / 2; distance >= FIRST; distance /= 2)
@@ -112,7 +112,7 @@ template <int FIRST, int END, int N> __device__ __forceinline__ void combine_lan
                 acc[part][n] = combined(acc[part][n], __shfl_xor_sync(0xffffffffu, acc[part][n], distance));
 }
 
-// Combines the warps of a block, in order: then total(i) is result i of K * N, of those that lane 0 to K-1 hold.
+// Reduces the warps of a CTA, in order. Then total(i) is result i of the K * N results of lanes 0 to K - 1.
 template <int K, int N> struct Warps {
     Compute (&held)[PARTS][WARPS][K * N];
     __device__ __forceinline__ void put(const Compute (&acc)[PARTS][N]) {
@@ -145,7 +145,7 @@ template <int N> __device__ __forceinline__ void conclude(const Params& p, Count
     finish(p, at, acc);
 }
 
-// Results `index`, index + 1, ...: finished, or put aside when other blocks hold parts of them.
+// Finishes the results `index`, index + 1, ..., or stores partial results if several CTAs share them.
 template <int N> __device__ __forceinline__ void deliver(const Params& p, Count index, Compute (&acc)[PARTS][N]) {
     if constexpr (SPLIT) {
         #pragma unroll

@@ -1,12 +1,11 @@
-"""Fold: values over some axes of a space become one for each element of the others.
+"""Generates reductions over some axes of an index space to one value for each index of the others.
 
-What reductions, sums of channels and gradients of norm weights share: prologue, choice of
-the launch from shape and layout, parts of a result in several blocks, epilogue.
+Reductions, channel statistics and gradients of norm weights share this module: prologue, choice of the launch from
+shape and layout, partial results of several CTAs, epilogue.
 
-Where neighbours in memory are reduced (rows, or the pixels of NCHW), a warp or a block
-works along them; where they are kept (channels of NHWC), each thread holds a few of them
-and the rows are divided among threads. Few results are divided among blocks, whose parts
-a second launch combines in their order.
+If the contiguous axis is reduced (rows, or the pixels of NCHW), a warp or a CTA works along it. Otherwise (channels of
+NHWC) each thread has a few contiguous results, and threads split the reduced axes. Few results are split among CTAs,
+and a second launch combines the partial results in a fixed order.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from graphdnn.engines.cuda.reduction.reduction_shape import Shape, choose_shape
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
-# Threads of a block, and blocks on an SM: half of its threads and more, with several loads of each in flight, keep
-# memory busy. Few large blocks leave few parts to combine; where threads hold more than a sum, they need registers.
+# Threads of a CTA, and CTAs of an SM. Half of an SM's threads or more, with several loads of each in flight, saturate
+# memory. Few large CTAs leave few partial results. Threads with several accumulators need the registers.
 _LARGE, _SMALL = (512, 3), (256, 3)
 _ACCUMULATORS = 64  # bytes of a thread
 _IN_FLIGHT = 64  # bytes that a thread loads before it uses the first
-_WIDENED = 256  # bytes that they may become in arithmetic
+_WIDENED = 256  # bytes of these loads in the compute type
 _PACK_BYTES = 16
-_PLAIN = 32  # bytes of a thread's results, in arithmetic
+_PLAIN = 32  # bytes of a thread's results, in the compute type
 
 
 class FoldKind(IntEnum):
@@ -52,18 +51,16 @@ class FoldKind(IntEnum):
 
 @dataclass(frozen=True)
 class Fold:
-    """What one kind of fold accumulates, and what becomes of it."""
+    """The accumulators of one kind of reduction, and its results."""
 
     name: str
-    kind: FoldKind  # the header with identity, take, combined and concluded
-    streamed: tuple[TensorSpec, ...]  # the anchor's operands that are reduced: rows of ``value``
+    kind: FoldKind  # the header with identity, accumulate, combined and concluded
+    streamed: tuple[TensorSpec, ...]  # the anchor's reduced operands: rows of ``value``
     extents: tuple[int, ...]  # of the results
-    finish: Callable[
-        [LaunchSequence, Program], None
-    ]  # from ``acc``, [parts][neighbours] in the compute type, to memory
+    finish: Callable[[LaunchSequence, Program], None]  # stores ``acc``, [parts][vector] in the compute type
     parts: int = 1  # accumulators for each result
-    beside: tuple[TensorSpec, ...] = ()  # operands of each result that every element needs: further rows
-    after: tuple[TensorSpec, ...] = ()  # what ``finish`` reads besides the epilogue's operands
+    beside: tuple[TensorSpec, ...] = ()  # operands of each result that every element needs: further rows of ``value``
+    after: tuple[TensorSpec, ...] = ()  # tensors that ``finish`` reads besides the epilogue's operands
     constants: Mapping[str, int | bool | str] = field(default_factory=dict)
 
     @property
@@ -141,8 +138,8 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
 def _divided(
     op: FusedOp, fold: Fold, finished: list[TensorSpec], size: int, device: DeviceSpec
 ) -> tuple[ReducedAxes, Shape, int, int]:
-    """The axes of elements and results, the division among threads, blocks of a multiprocessor, and the axis that
-    packs are along. ``finished``: what becomes of results; ``size``: bytes of arithmetic.
+    """The axes of elements and results, the division among threads, CTAs of a multiprocessor, and the vectorized axis.
+    ``finished``: the tensors of results; ``size``: bytes of the compute type.
     """
     read = op.sources(fold.operands)
     main = max(read, key=lambda t: t.elements) if read else fold.streamed[0]
@@ -155,7 +152,7 @@ def _divided(
     loaded = max([ELEMENTS[t.data_type].bytes for t in read if t.elements == main.elements], default=1)
     rows = width * len(fold.streamed)
     in_flight = min(_IN_FLIGHT // (rows * loaded), _WIDENED // (rows * size))
-    # What the compiler is told of occupancy decides whether it keeps the loads together.
+    # The occupancy in the launch bounds decides whether the compiler keeps the loads together.
     is_plain = len(fold.operands) == fold.parts == 1 and not op.prologue and width * size <= _PLAIN
     threads, per_sm = _LARGE if is_plain else _SMALL
     shape = choose_shape(axes, along, width, width * loaded, in_flight, threads, per_sm * device.sm_count)
@@ -163,14 +160,14 @@ def _divided(
 
 
 def _reduces_neighbours(axes: ReducedAxes, main: TensorSpec) -> bool:
-    """True when the elements next to each other in memory fall onto one result."""
+    """Whether contiguous elements belong to one result."""
     strides = axes.x.strides(main)
     kept, reduced = strides[axes.y.rank - 1], strides[-1]
     return prod(axes.kept) == 1 or (reduced != 0 and (kept == 0 or reduced < kept))
 
 
 def _width(axes: ReducedAxes, read: list[TensorSpec], axis: int, most: int) -> int:
-    """Neighbours for each thread: 16 bytes of the operands that change from element to element."""
+    """The vector width of a thread: 16 bytes of the operands that change from element to element."""
     if not read:
         return 1
     largest = max(t.elements for t in read)

@@ -1,4 +1,4 @@
-// The operators of a reduction, OPERATOR one of ReductionOperator's numbers. NaN is handed on; integers wrap.
+// The operators of a reduction. OPERATOR is a number of ReductionOperator. NaN propagates; integers wrap.
 enum { ADD, MUL, MIN, MAX, AMAX, AVG, NORM1, NORM2, MUL_NO_ZEROS };
 
 template <class T> __device__ __forceinline__ T product(T a, T b) { return a * b; }
@@ -27,7 +27,7 @@ __device__ __forceinline__ float smaller(float a, float b) {
 }
 #endif
 
-// What no element is below, and above.
+// The least and the greatest value of a type.
 template <class T> __device__ __forceinline__ T lowest() {
     if constexpr (is_floating<T>) return -(T)INFINITY;
     else return (T)(1ull << (sizeof(T) * 8 - 1));
@@ -51,7 +51,7 @@ __device__ __forceinline__ Compute combined(Compute a, Compute b) {
     else return wrapping_sum(a, b);
 }
 
-__device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
+__device__ __forceinline__ void accumulate(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
     #pragma unroll
     for (int e = 0; e < WIDTH; ++e) {
         const Compute x = value[0][e];
@@ -62,7 +62,7 @@ __device__ __forceinline__ void take(Compute (&acc)[PARTS][WIDTH], const Compute
     }
 }
 
-template <class T> __device__ __forceinline__ T root(T a) { return a; }  // NORM2 is for floats
+template <class T> __device__ __forceinline__ T root(T a) { return a; }  // NORM2 requires floats
 __device__ __forceinline__ float root(float a) { return sqrtf(a); }
 __device__ __forceinline__ double root(double a) { return sqrt(a); }
 

@@ -1,4 +1,4 @@
-"""How the elements of a fold are divided among threads, and its results among blocks."""
+"""The division of a reduction's elements among threads, and of its results among CTAs."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from graphdnn.engines.cuda.reduction.reduced_axes import ReducedAxes
 
 _UNROLLED = 8  # loads
 _LINE = 128  # bytes of memory
-_MANY_RESULTS = 4096  # of parts of which there are few then
+_MANY_RESULTS = 4096  # results from which on each has few partial results
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a fold is divided among threads; see reduction.cu."""
+    """The division of a reduction among threads; see reduction.cu."""
 
     along: bool
     width: int
     threads: int
-    lanes: int  # RT
+    lanes: int  # RT: threads of a result
     unroll: int
-    kept: tuple[int, ...]  # packs
-    reduced: tuple[int, ...]  # packs
-    per_block: int  # packs
+    kept: tuple[int, ...]  # vectors
+    reduced: tuple[int, ...]  # vectors
+    per_block: int  # vectors
 
     @property
     def tiles(self) -> int:
@@ -35,7 +35,7 @@ class Shape:
 
     @property
     def results_per_block(self) -> int:
-        """Of the second launch: 32 bytes of a row of parts are the least that is read at once."""
+        """Threads side by side in the second launch: a read of 32 bytes or more of a row of partial results."""
         return 8 if prod(self.kept) * (1 if self.along else self.width) < _MANY_RESULTS else 32
 
     @property
@@ -51,14 +51,14 @@ class Shape:
 def choose_shape(
     axes: ReducedAxes, along: bool, width: int, pack_bytes: int, in_flight: int, threads: int, blocks: int
 ) -> Shape:
-    """Lanes so that memory is read in whole lines. ``blocks``: what the device holds at once, where results are few."""
+    """The number of lanes that read whole lines of memory. ``blocks``: CTAs that fit the device, if results are few."""
     kept, reduced = list(axes.kept), list(axes.reduced)
     vector = reduced if along else kept
     vector[-1] //= width
     results, depth = prod(kept), prod(reduced)
     most = min(_UNROLLED, _power_below(in_flight))
     if along:
-        # Short rows: several for a warp, so that each lane has as many loads in flight as in long ones.
+        # Short rows: a warp has several, so that each lane has as many loads in flight as with long rows.
         lanes = min(32, _power_above(-(-depth // most)))
         if depth >= threads and results < 16 * blocks:
             lanes = threads
@@ -77,9 +77,7 @@ def choose_shape(
 
 
 def _kept_lanes(packs: int, pack_bytes: int) -> int:
-    """Up to a warp's lanes beside each other, with few that have nothing to do, and whole lines of memory for a part of
-    a row.
-    """
+    """At most a warp's lanes side by side, with few idle lanes and whole memory lines for a part of a row."""
 
     def loss(lanes: int) -> float:
         line = lanes * pack_bytes
@@ -94,5 +92,5 @@ def _power_below(count: int) -> int:
 
 
 def _power_above(count: int) -> int:
-    """The least power of two from ``count`` on."""
+    """The smallest power of two that is at least ``count``."""
     return 1 << (count - 1).bit_length()

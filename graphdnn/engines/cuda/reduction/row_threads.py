@@ -1,4 +1,4 @@
-"""Rows: elements that are normalized together, and how the threads of a block share them (row_threads.cuh)."""
+"""Rows of elements that are normalized together, and their assignment to threads (row_threads.cuh)."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from graphdnn.tensors import TensorSpec
 _THREADS = 256
 _MOST_THREADS = 1024
 _PACK_BYTES = 16
-_ACROSS_BYTES = 8  # of a pack of neighbouring rows: few enough that a row's threads have little to exchange
-_HELD = 64  # bytes of values a thread should hold, and twice that where a row would not fit otherwise
-_MOSTLY = 0.8  # of the packs that a block has room for
-_MOST_HELD = 256  # where short rows lie across memory: fewer threads have less to exchange, each has more on its way
-_IN_FLIGHT = 128  # bytes of memory that such a thread reads at once
-# Long rows along memory: packs at most, threads of a row, and threads of an SM. The fastest of those tried on an H200.
+_ACROSS_BYTES = 8  # bytes of a vector of adjacent rows: small, so that the threads of a row have little to exchange
+_HELD = 64  # bytes of values of a thread, or twice as many if a row would not fit otherwise
+_MOSTLY = 0.8  # share of the vectors that fit into a CTA
+_MOST_HELD = 256  # for short rows along a strided axis: fewer threads exchange less, and each has more loads in flight
+_IN_FLIGHT = 128  # bytes of memory that such a thread loads at once
+# Long contiguous rows: most vectors, threads of a row, threads of an SM. The fastest candidates on an H200.
 _LONG = ((96, 32, 1024), (128, 32, 640), (384, 128, 1024), (768, 128, 640), (1024, 256, 768))
-_LEAST_LONG, _MANY_LONG = 65, 2**15  # packs, and threads of all rows
-_LONG_THREADS, _LONG_BYTES = 128, 4  # of a block, and of a value
-_ENOUGH_THREADS = 2**17  # of a device, of such threads
-_LINE, _SHORT_LINE = 128, 64  # bytes of memory that one access of a warp should fill, and where threads hold much
-_SECTOR = 32  # bytes that memory hands out at once
-_ROW_BYTES = 16  # of what a thread knows of its rows, for each of their statistics
+_LEAST_LONG, _MANY_LONG = 65, 2**15  # vectors, and threads of all rows
+_LONG_THREADS, _LONG_BYTES = 128, 4  # threads of a CTA, and bytes of a value
+_ENOUGH_THREADS = 2**17  # of a device, for these rows
+_LINE, _SHORT_LINE = 128, 64  # bytes that one access of a warp should fill; the second if threads have much data
+_SECTOR = 32  # bytes of a memory sector
+_ROW_BYTES = 16  # bytes of a thread's factors, for each row and statistic
 _BLOCKS_PER_SM = 8
-# Rows across memory that few threads share: packs above which they do; threads of a row and of a block, blocks of a
-# multiprocessor, bytes of values; packs of a thread. The fastest of those tried on an H200 (150 to 1000 channels).
+# Strided rows with few threads for each: least number of vectors; threads of a row and of a CTA, CTAs of a
+# multiprocessor, bytes of values; vectors of a thread. The fastest candidates on an H200 (150 to 1000 channels).
 _LEAST_TALL, _MOST_TALL = 128, 16
 _TALL = ((16, 128, 5, 160), (32, 256, 2, _MOST_HELD), (64, 256, 2, _MOST_HELD))
-_NOT_TALL = 256  # packs, up to which others are as fast where the first of these do not serve
-_MANY_THREADS, _SOME_THREADS = 1280, 768  # of an SM, where a thread holds little and much: 48 and 80 registers
+_NOT_TALL = 256  # vectors up to which other tiles are as fast if the first candidate does not fit
+_MANY_THREADS, _SOME_THREADS = 1280, 768  # of an SM, if a thread has little or much data: 48 and 80 registers
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows in a space whose first ``kept`` axes count them."""
+    """Rows in an index space whose first ``kept`` axes count them."""
 
     space: IndexSpace
     kept: int
-    along: bool  # neighbours in memory belong to one row
-    width: int  # neighbours of a thread
+    along: bool  # contiguous elements belong to one row
+    width: int  # vector width of a thread
     main_bytes: int  # of an element of the largest operand
 
     @property
@@ -74,16 +74,16 @@ class Rows:
 
     @property
     def packs(self) -> int:
-        """Of one row."""
+        """Bytes of one row."""
         return self.length // self.width if self.along else self.length
 
     def is_of_row(self, spec: TensorSpec) -> bool:
-        """True when a row has one element of the tensor."""
+        """Whether a row has one element of the tensor."""
         return not any(self.space.strides(spec)[self.kept :])
 
     def axis_of_images(self, main: TensorSpec) -> int | None:
-        """The axis whose longest steps are those of ``main`` along its first axis; None where that is not the first one
-        of those that are kept, or of those that are not.
+        """The axis with the longest strides of ``main`` along its first axis; None if that axis is not the first one of
+        the outer axes or of the row axes.
         """
         images, strides = main.dims[0], self.space.strides(main)
         for axis in (0, min(self.kept, self.space.rank - 1)):
@@ -93,7 +93,7 @@ class Rows:
         return None
 
     def longer(self, axis: int, extents: tuple[int, ...]) -> Rows:
-        """The same rows in a tensor of these extents, which differ from what they were along one axis of the space."""
+        """The same rows in a tensor whose extents differ along one axis of the space."""
         axes = self.space.axes
         others = prod([a.size for i, a in enumerate(axes) if i != axis])
         longer = Axis(prod(extents) // others, axes[axis].logical, axes[axis].multiplier)
@@ -127,7 +127,7 @@ class Rows:
 
 
 def rows_text() -> list[str]:
-    """What kernels over rows begin with."""
+    """The first files of kernels over rows."""
     return [include("row_threads.cuh")]
 
 
@@ -139,8 +139,8 @@ def rows_of(
     single: Sequence[TensorSpec],
     asked: frozenset[int],
 ) -> Rows:
-    """``axes``: of a row. ``main`` is the tensor whose accesses count. ``packed`` and ``single``: tensors that are
-    accessed in packs, and element by element.
+    """``axes``: of a row. ``main``: the tensor whose layout counts. ``packed``: tensors accessed in vectors;
+    ``single``: tensors accessed element by element.
     """
     statistic = [1 if a in axes else extent for a, extent in enumerate(extents)]
     stored = _stored(packed)
@@ -162,12 +162,12 @@ def _stored(tensors: Sequence[TensorSpec]) -> list[TensorSpec]:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A block's rows: ``lanes`` threads for each row, ``steps`` packs of a thread at a time."""
+    """The rows of a CTA: ``lanes`` threads for each row, ``steps`` vectors of a thread at a time."""
 
     lanes: int
     columns: int
     steps: int
-    blocks: int = 1  # on an SM at least, which bounds the registers of a thread
+    blocks: int = 1  # the least CTAs of an SM, which bounds the registers of a thread
 
     @property
     def threads(self) -> int:
@@ -184,24 +184,24 @@ class Tile:
 
 
 def held(rows: Rows, value_bytes: int, *, is_deep: bool = False) -> tuple[Rows, Tile] | None:
-    """A block that holds its rows in registers, ``value_bytes`` for each element; None when a row is too long.
+    """A CTA that has its rows in registers, ``value_bytes`` for each element; None if a row is too long.
 
-    ``is_deep``: threads may hold as much as there are registers for, where that leaves enough of them.
+    ``is_deep``: threads may fill their registers, if enough threads remain.
     """
     if rows.along:
         long = _held_long(rows, value_bytes) if is_deep else None
         if long is not None:
             return rows, long
-        found = _held_along(rows, value_bytes)
+        candidate = _held_along(rows, value_bytes)
     else:
         rows = rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes))
         deep = _held_deep(rows, value_bytes) if is_deep else None
         if deep is not None:
             return rows, deep
-        found = _held_across(rows, value_bytes)
-    if found is None:
+        candidate = _held_across(rows, value_bytes)
+    if candidate is None:
         return None
-    rows, tile = found
+    rows, tile = candidate
     threads = _SOME_THREADS if tile.steps * rows.width * value_bytes > _HELD else _MANY_THREADS
     return rows, replace(tile, blocks=max(1, threads * 4 // value_bytes // tile.threads))
 
@@ -218,7 +218,7 @@ def _held_along(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
 
 
 def _held_long(rows: Rows, value_bytes: int) -> Tile | None:
-    """Few threads for each of many long rows, with packs enough that each asks for some at once."""
+    """Few threads for each of many long rows, with enough vectors that each thread has several loads in flight."""
     lanes, threads = next(((lanes, n) for most, lanes, n in _LONG if _LEAST_LONG <= rows.packs <= most), (0, 0))
     is_many = rows.row_packs * lanes >= _MANY_LONG and rows.width * rows.main_bytes == _PACK_BYTES
     if not is_many or value_bytes > _LONG_BYTES:
@@ -228,7 +228,7 @@ def _held_long(rows: Rows, value_bytes: int) -> Tile | None:
 
 
 def _fewer_lanes(rows: Rows, lanes: int, value_bytes: int) -> int:
-    """Half of the largest block, where more of its threads have something to do and two blocks share the registers."""
+    """Half of the largest CTA, if fewer of its threads are idle and two CTAs share the registers."""
     fewer = lanes // 2
     steps, fewer_steps = (-(-rows.packs // n) for n in (lanes, fewer or 1))
     fits = fewer_steps * rows.width * value_bytes <= 2 * _HELD
@@ -236,18 +236,18 @@ def _fewer_lanes(rows: Rows, lanes: int, value_bytes: int) -> int:
 
 
 def _held_across(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
-    most = 2 * _HELD // value_bytes // rows.width  # packs of a thread
+    most = 2 * _HELD // value_bytes // rows.width  # vectors of a thread
     pack_bytes = rows.width * rows.main_bytes
     everything = power_above(rows.row_packs)
     columns = min(32, max(1, _LINE // pack_bytes), everything)
     while columns * pack_bytes >= _SECTOR or columns == everything:
-        wanted = min(_THREADS // columns, _power_below(rows.packs // 4))  # a thread should hold a few
-        lanes = max(power_above(-(-rows.packs // most)), wanted)
+        target_lanes = min(_THREADS // columns, _power_below(rows.packs // 4))  # each thread should have a few vectors
+        lanes = max(power_above(-(-rows.packs // most)), target_lanes)
         if lanes * columns <= _MOST_THREADS:
             steps = -(-rows.packs // lanes)
             columns = max(columns, min(_THREADS // lanes, everything), 32 // lanes)
             if steps * rows.width * value_bytes > _HELD and columns * pack_bytes > _SHORT_LINE:
-                columns = max(columns // 2, 32 // lanes)  # fewer threads wait for each other
+                columns = max(columns // 2, 32 // lanes)  # smaller barriers
             return rows, Tile(lanes, columns, steps)
         columns //= 2
     return None
@@ -265,8 +265,8 @@ def _held_deep(rows: Rows, value_bytes: int) -> Tile | None:
 
 
 def held_tall(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
-    """A block that holds rows of many packs across memory in registers, with few threads for each: these exchange
-    little, and blocks are small enough that one reads while another writes. None where others were not found slower.
+    """A CTA that has strided rows of many vectors in registers, with few threads for each. Few threads exchange little,
+    and one small CTA loads while another stores. None if other tiles were as fast.
     """
     rows = rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes))
     if rows.along or rows.width * rows.main_bytes != _ACROSS_BYTES or rows.packs <= _LEAST_TALL:
@@ -281,7 +281,7 @@ def held_tall(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
 
 
 def passed(rows: Rows) -> Tile:
-    """A block that reads its rows several times."""
+    """A CTA that reads its rows several times."""
     if rows.along:
         return Tile(_MOST_THREADS, 1, 1)
     columns = min(32, power_above(rows.row_packs))
@@ -290,7 +290,7 @@ def passed(rows: Rows) -> Tile:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Rows divided among blocks: ``splits`` parts of ``per_split`` packs."""
+    """Rows split among CTAs: ``splits`` parts of ``per_split`` vectors."""
 
     tile: Tile
     tiles: int
@@ -303,7 +303,7 @@ class Division:
 
 
 def divided(rows: Rows, compute_bytes: int, values: int, device: DeviceSpec) -> tuple[Rows, Division]:
-    """Blocks enough for the device, each with whole turns of its loop; ``values`` that a thread holds of an element."""
+    """Enough CTAs to fill the device, each with whole loop turns; ``values``: values of a thread for an element."""
     if not rows.along:
         rows = rows.narrowed(_ROW_BYTES // compute_bytes)
     value_bytes = compute_bytes * values
@@ -317,8 +317,8 @@ def divided(rows: Rows, compute_bytes: int, values: int, device: DeviceSpec) -> 
         tile = Tile(_THREADS // columns, columns, steps, blocks)
     tiles = -(-rows.row_packs // tile.columns)
     turn = tile.lanes * steps
-    wanted = -(-_BLOCKS_PER_SM * device.sm_count // tiles)
-    splits = max(1, min(wanted, rows.packs // turn))
+    target_splits = -(-_BLOCKS_PER_SM * device.sm_count // tiles)
+    splits = max(1, min(target_splits, rows.packs // turn))
     per_split = -(-rows.packs // splits)
     if splits > 1:
         per_split = -(-per_split // turn) * turn
@@ -326,7 +326,7 @@ def divided(rows: Rows, compute_bytes: int, values: int, device: DeviceSpec) -> 
 
 
 def power_above(count: int) -> int:
-    """The smallest power of two that is not below ``count``."""
+    """The smallest power of two that is at least ``count``."""
     return 1 << (max(1, count) - 1).bit_length()
 
 

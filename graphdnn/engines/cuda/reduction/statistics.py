@@ -22,7 +22,7 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import BnBackwardWeights, BnFinalize, GenStats
 from graphdnn.tensors import TensorSpec
 
-_CHANNELS = 128  # of a block
+_CHANNELS = 128  # of a CTA
 
 
 def generate_genstats(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -81,7 +81,7 @@ def generate_bn_weights(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
 
 def generate_bn_finalize(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
-    """A thread for each channel; in double, as the few values cost nothing and the variance cancels."""
+    """One thread for each channel, in double: there are few values, and the variance cancels digits."""
     anchor = op.anchor
     assert isinstance(anchor, BnFinalize)
     kind = COMPUTE_TYPE[anchor.math_type]

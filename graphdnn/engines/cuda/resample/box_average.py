@@ -1,6 +1,7 @@
-"""Averages over windows across memory, by resample_box.cu: x comes through the copy unit (TMA).
+"""Window averages along a strided axis, by resample_box.cu: TMA loads x.
 
-Local response normalization over the planes of an image is one: five channels, each a plane apart.
+Local response normalization over the channels of an NCHW image is an example: each window has five channels, and their
+planes are far apart in memory.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ResampleForward
 from graphdnn.tensors import TensorSpec
 
-PACK, _LANES = 4, 16  # neighbours of a thread, threads beside each other: rows of 128 or 256 bytes
-_ROWS, _SPAN = 32, 8  # of a block, of a thread
+PACK, _LANES = 4, 16  # contiguous elements of a thread, and threads side by side: rows of 128 or 256 bytes
+_ROWS, _SPAN = 32, 8  # of a CTA, of a thread
 _THREADS = _LANES * (_ROWS // _SPAN)
 _BLOCKS = 16  # of a multiprocessor
-_UNIT = 16  # bytes that rows and addresses are multiples of
-_MOST_OUTER = 2  # axes beside the box's
+_UNIT = 16  # bytes; rows and addresses are multiples
+_MOST_OUTER = 2  # axes besides those of the TMA box
 _SOURCES = (DataType.HALF, DataType.BFLOAT16, DataType.FLOAT)
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """``source``: what is copied; it lies as x does, and the prologue makes x of it."""
+    """``source``: the tensor that TMA loads. It has the layout of x, and the prologue computes x from it."""
 
     pool: Pool
     source: TensorSpec
-    outer: tuple[int, ...]  # coordinates beside the box's, innermost first
+    outer: tuple[int, ...]  # coordinates besides those of the TMA box, innermost first
 
     @property
     def row(self) -> Moving:
@@ -58,7 +59,9 @@ def box_of(
     written: Sequence[TensorSpec],
     device: DeviceSpec,
 ) -> Box | None:
-    """None where the kernel does not serve. ``read`` by the prologue, ``written`` and read by the epilogue."""
+    """None if the kernel does not support the operation. ``read``: tensors that the prologue reads; ``written``:
+    tensors the epilogue reads and writes.
+    """
     row, column, spec = pool.row, pool.column, anchor.spec
     streamed = {t.uid: t for t in (*read, *written) if not (t.is_by_value or t.is_constant)}
     sources = [t for t in read if t.uid in streamed]
@@ -96,7 +99,7 @@ def box_of(
 
 
 def boxed(op: FusedOp, parameters: Parameters, functions: Sequence[str], box: Box, *, has_quick: bool) -> Launch:
-    """``functions``: prologue and epilogue, both given the source's elements."""
+    """``functions``: the prologue and the epilogue, which receive the elements of the source."""
     pool, space = box.pool, box.space
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
@@ -140,7 +143,7 @@ def boxed(op: FusedOp, parameters: Parameters, functions: Sequence[str], box: Bo
 
 
 def prologue(op: FusedOp, parameters: Parameters, box: Box) -> str:
-    """The source's elements become x's."""
+    """Computes x from the elements of the source."""
     assert isinstance(op.anchor, ResampleForward)
     program = Program(op, parameters, box.space, "x", width=PACK)
     program.given(box.source, "raw[e]")

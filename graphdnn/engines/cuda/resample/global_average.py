@@ -1,4 +1,4 @@
-"""Averages over whole planes: a reduction, and a quotient that a plane shares, instead of windows that move."""
+"""Averages over whole planes, as a reduction forward and a pointwise operation backward."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from graphdnn.tensors import TensorSpec
 _AVERAGES = (ResampleMode.AVGPOOL_INCLUDE_PADDING, ResampleMode.AVGPOOL_EXCLUDE_PADDING)
 
 
-def forward_of_planes(op: FusedOp, device: DeviceSpec) -> DeviceKernel | None:
-    """None where windows are less than planes, or old contents take part."""
+def global_average_forward(op: FusedOp, device: DeviceSpec) -> DeviceKernel | None:
+    """None if windows are smaller than planes, or if previous contents of the output are added."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
     if not _is_whole(anchor, anchor.x, anchor.y) or op.exit is not None:
@@ -38,8 +38,8 @@ def forward_of_planes(op: FusedOp, device: DeviceSpec) -> DeviceKernel | None:
     )
 
 
-def backward_of_planes(op: FusedOp, device: DeviceSpec) -> DeviceKernel | None:
-    """None where windows are less than planes, or old contents take part."""
+def global_average_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel | None:
+    """None if windows are smaller than planes, or if previous contents of the output are added."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
     if not _is_whole(anchor, anchor.dx, anchor.dy) or op.exit is not None:

@@ -1,8 +1,8 @@
-"""Engine ``cuda_resample_windows``: averages over windows of averages over windows, with the pointwise operations
-before, between and after them, as the gradient of a local response normalization has them. One pass over memory.
+"""Engine ``cuda_resample_windows``: window averages of window averages, with the pointwise operations before, between
+and after them, as in the gradient of local response normalization. One pass over memory.
 
-The operations are taken as the graph has them, so virtual tensors round as they do elsewhere: this file finds out which
-of them wait for no average, for the first and for both.
+The operations keep the graph's order, so virtual tensors round as in separate kernels. This module assigns each
+operation to a stage: the number of averages that it depends on.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from graphdnn.operations import Operation, PointwiseOperation, ResampleForward
 from graphdnn.tensors import TensorSpec, stride_order
 
 _THREADS, _REGISTERS_OF_AN_SM = 256, 65536
-_REGISTERS, _REGISTERS_ACROSS = 64, 96  # of a thread that holds elements in 32 bits
+_REGISTERS, _REGISTERS_ACROSS = 64, 96  # of a thread that holds 32-bit elements
 _BANKS = 32
 _PACK_BYTES = 16
-_TILE = 128  # elements along the windows that a block holds where these lie across memory
-_TURNS, _ACROSS = 4, 4  # elements of a thread along the windows and across them, where these lie across memory
+_TILE = 128  # elements of a CTA along the windows, if these lie along a strided axis
+_TURNS, _ACROSS = 4, 4  # elements of a thread along the windows and across them, if these lie along a strided axis
 
 
 def generate_windows(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -81,7 +81,7 @@ def generate_windows(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
 @dataclass(frozen=True, slots=True)
 class WindowSteps:
-    """The operations by stage: how many averages they wait for."""
+    """The operations by stage: the number of averages that they depend on."""
 
     op: FusedOp
 
@@ -100,32 +100,34 @@ class WindowSteps:
         return int(self.averages[0].spec.window_dims[self.axis - 2])
 
     def stage(self) -> dict[int, int]:
-        """uid -> averages it waits for, of everything that the operations compute."""
-        found: dict[int, int] = {}
+        """For the uid of every computed tensor: the number of averages that it depends on."""
+        stages: dict[int, int] = {}
         for step in self.op.operations:
-            asked = [found.get(t.uid, 0) for t in step.inputs().values()]
-            found[_result(step).uid] = max(asked, default=0) + isinstance(step, ResampleForward)
-        return found
+            operand_stages = [stages.get(t.uid, 0) for t in step.inputs().values()]
+            stages[_result(step).uid] = max(operand_stages, default=0) + isinstance(step, ResampleForward)
+        return stages
 
     def steps(self, stage: int) -> list[PointwiseOperation]:
-        known = self.stage()
+        stages = self.stage()
         pointwise = (step for step in self.op.operations if isinstance(step, PointwiseOperation))
-        return [step for step in pointwise if known[_result(step).uid] == stage]
+        return [step for step in pointwise if stages[_result(step).uid] == stage]
 
     def kept(self, stage: int) -> list[TensorSpec]:
-        """Elements that are known after a stage, from memory or computed, and asked for later."""
-        known, leaving = self.stage(), {t.uid for t in self.op.outputs}
+        """Elements that are available after a stage, from memory or computed, and that a later stage needs."""
+        stages, outputs = self.stage(), {t.uid for t in self.op.outputs}
 
-        def asked(at: int) -> dict[int, TensorSpec]:
-            found = [t for step in self.steps(at) for t in step.inputs().values()]
-            found += [self.averages[at].x] if at < 2 else []
-            return {t.uid: t for t in found if t.extents == self.averages[0].x.extents and not _is_scalar(t)}
+        def stage_operands(at: int) -> dict[int, TensorSpec]:
+            operands = [t for step in self.steps(at) for t in step.inputs().values()]
+            operands += [self.averages[at].x] if at < 2 else []
+            return {t.uid: t for t in operands if t.extents == self.averages[0].x.extents and not _is_scalar(t)}
 
-        here = {uid: t for at in range(stage + 1) for uid, t in asked(at).items() if known.get(uid, 0) <= stage}
-        made = [_result(step) for step in self.op.operations if known[_result(step).uid] <= stage]
-        here.update({t.uid: t for t in made})
-        wanted = {uid for at in range(stage + 1, 3) for uid in asked(at)} | leaving
-        return [t for uid, t in here.items() if uid in wanted]
+        available = {
+            uid: t for at in range(stage + 1) for uid, t in stage_operands(at).items() if stages.get(uid, 0) <= stage
+        }
+        computed = [_result(step) for step in self.op.operations if stages[_result(step).uid] <= stage]
+        available.update({t.uid: t for t in computed})
+        needed = {uid for at in range(stage + 1, 3) for uid in stage_operands(at)} | outputs
+        return [t for uid, t in available.items() if uid in needed]
 
 
 def _result(step: Operation) -> TensorSpec:
@@ -138,13 +140,13 @@ def _is_scalar(spec: TensorSpec) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WindowTile:
-    """What a block holds: ``tile`` elements along the windows, of ``columns`` packs (or pixels) beside each other.
+    """The elements of a CTA: ``tile`` along the windows, for each of ``columns`` vectors (or pixels) side by side.
 
-    ``before``, ``outputs``: where the elements begin that it writes, and how many of them there are.
+    ``before``: the offset of the first element that the CTA writes; ``outputs``: the number of elements it writes.
     """
 
-    space: IndexSpace  # the last axis is the windows'
-    along: bool  # neighbours in memory are neighbours in a window
+    space: IndexSpace  # the last axis is the axis of the windows
+    along: bool  # the axis of the windows is contiguous
     pack: int
     turns: int
     tile: int
@@ -186,7 +188,7 @@ def tile_of(steps: WindowSteps) -> WindowTile:
     tile = lanes * own
     packs = prod(space.sizes[:-1]) // (1 if along else pack)
     columns = min(packs, max(1, _THREADS // lanes))
-    if along:  # rows of the same bank where the threads of the next pixel go on
+    if along:  # pad rows so that the threads of the next pixel use other banks
         needed = tile + 2 * (window - 1)
         needed += needed // pack if pack > 1 else 0
         wanted = lanes * (own + (pack > 1)) % _BANKS
@@ -205,7 +207,7 @@ def tile_of(steps: WindowSteps) -> WindowTile:
 
 
 class _Functions:
-    """The functions of resample_windows.cu that depend on the operations: ``before``, ``between`` and ``after``."""
+    """The generated functions of resample_windows.cu: ``before``, ``between`` and ``after``."""
 
     def __init__(self, steps: WindowSteps, tile: WindowTile, parameters: Parameters) -> None:
         self.steps, self.tile, self.parameters = steps, tile, parameters
@@ -250,7 +252,7 @@ class _Functions:
 ENGINE = cuda_engine(
     id=90,
     name="cuda_resample_windows",
-    summary="averages over windows of such averages, as gradients of local response normalizations, in one pass",
+    summary="window averages of window averages, as in gradients of local response normalization, in one pass",
     needs=(needs_rule("cuda_resample_windows.operation", "windows"),),
     cost=lambda task, knobs: memory_cost(task),
     generate=lambda op, device, knobs: generate_windows(op, device),

@@ -1,7 +1,7 @@
-"""Pooling with a small window as one kernel: what a thread of resample_pool.cu computes.
+"""Pooling with a small window as one kernel: the work of a thread of resample_pool.cu.
 
-Windows move along one or two axes, wherever these lie in memory: a window over channels is one over rows or
-columns as well. All other axes are merged where every operand allows it.
+Windows move along one or two axes, which may have any strides: a window over channels is treated as rows or columns
+too. All other axes are merged if the layouts of all operands allow it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from graphdnn.tensors import TensorSpec, stride_order
 _LARGEST_WINDOW, _LARGEST_STRIDE, _MOST_AXES = 5, 4, 2
 _MOST_COLUMNS = 8
 _LARGEST_FLOAT = 3.4e38
-_THREADS_PER_SM = 700  # fewer, and rows are better spread than shared
+_THREADS_PER_SM = 700  # with fewer threads, smaller tiles are better than shared rows
 _REGISTER = 4  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """One axis that windows move along."""
+    """One axis along which windows move."""
 
     window: int = 1
     stride: int = 1
@@ -39,7 +39,7 @@ class Moving:
 
     @property
     def last_start(self) -> int:
-        """Where the last window begins."""
+        """The position of the last window."""
         return (self.y.size - 1) * self.stride - self.before
 
     @property
@@ -47,18 +47,18 @@ class Moving:
         return self.before > 0 or self.last_start + self.window > self.x.size
 
     @property
-    def is_served(self) -> bool:
-        """Small, and every window has an element of x in it."""
+    def is_supported(self) -> bool:
+        """Whether the window is small, and every window contains an element of x."""
         small = self.window <= _LARGEST_WINDOW and self.stride <= _LARGEST_STRIDE
         return small and self.before < self.window and self.last_start < self.x.size
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a thread computes: ``rows`` x ``columns`` outputs a turn, ``turns`` times, each ``pack`` elements.
+    """The work of a thread: ``turns`` times ``rows`` x ``columns`` outputs of ``pack`` elements.
 
-    ``fetches``: the rows of the next turn are asked for before a turn; ``shares``: neighbours in a warp hand each other
-    what is beside their columns; ``blocks``: that share an SM.
+    ``fetches``: the rows of the next turn are loaded before a turn; ``shares``: the lanes of a warp exchange the
+    elements beside their columns; ``blocks``: CTAs of an SM.
     """
 
     pack: int = 1
@@ -74,7 +74,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Axes as they lie in memory, and which of them windows move along."""
+    """The axes in memory order, and the axes along which windows move."""
 
     axes: tuple[Axis | Moving, ...]
     row: Moving
@@ -83,7 +83,7 @@ class Pool:
 
     @property
     def along(self) -> bool:
-        """True when columns are what is contiguous."""
+        """Whether columns are contiguous in memory."""
         return self.axes[-1] is self.column
 
     def space(self, extents: tuple[int, ...], *, is_input: bool) -> IndexSpace:
@@ -105,7 +105,7 @@ class Pool:
 
     @property
     def checked_from(self) -> int:
-        """The first element of a span, past those before x, that may lie behind it: all, those beside or none."""
+        """The first element of a span that may lie beyond the end of x: the first, the first of the halo, or none."""
         column, tile = self.column, self.tile
         middle, span = tile.columns * column.stride, (tile.columns - 1) * column.stride + column.window
         beyond = column.x.size + column.before - (-(-column.y.size // tile.columns) - 1) * middle
@@ -113,7 +113,7 @@ class Pool:
 
 
 def has_windows(spec: ResampleSpec, x: tuple[int, ...], y: tuple[int, ...]) -> bool:
-    """False where windows are large, or move along three axes, or cover nothing but padding."""
+    """False if windows are large, move along three axes, or contain only padding."""
     return _moving(spec, x, y) is not None
 
 
@@ -126,7 +126,7 @@ def _moving(spec: ResampleSpec, x: tuple[int, ...], y: tuple[int, ...]) -> list[
         for i, (window, stride, pre) in enumerate(known, 2)
         if not window == stride == 1 or x[i] != y[i]
     ]
-    return moving if len(moving) <= _MOST_AXES and all(axis.is_served for axis in moving) else None
+    return moving if len(moving) <= _MOST_AXES and all(axis.is_supported for axis in moving) else None
 
 
 def pool_of(
@@ -136,9 +136,9 @@ def pool_of(
     asked: frozenset[int],
     device: DeviceSpec,
 ) -> Pool | None:
-    """None where ``has_windows`` is false, or places in windows would be counted against memory's order."""
+    """None if ``has_windows`` is false, or if positions in windows would be counted against the memory order."""
     y = op.y.extents
-    # A virtual y lies nowhere: what the epilogue makes of it does.
+    # A virtual y has no layout; the layout of the epilogue's result counts.
     main = next((t for t in (op.y, *reversed(written)) if not t.is_virtual and t.extents == y), op.y)
     pool = pool_in(op.spec, op.x.extents, y, main, [*read, *written], asked, places=op.index is not None)
     return None if pool is None else replace(pool, tile=tile_of(op, pool, read, written, device))
@@ -154,7 +154,7 @@ def pool_in(
     *,
     places: bool,
 ) -> Pool | None:
-    """Axes as ``main`` has them in memory; ``places``: in windows, row by row, are counted."""
+    """Axes in the memory order of ``main``; ``places``: positions in windows are counted row by row."""
     moving = _moving(spec, x, y)
     if moving is None:
         return None
@@ -168,7 +168,7 @@ def pool_in(
     rest = IndexSpace(y, tuple(Axis(size, i) for i, size in enumerate(y) if i not in found))
     still = collapsed(rest, main, tensors, asked).axes
     axes: list[Axis | Moving] = sorted((*still, *moving), key=depth)
-    if isinstance(axes[-1], Moving):  # contiguous columns, whatever the rows are
+    if isinstance(axes[-1], Moving):  # contiguous columns
         column = axes[-1]
         if len(moving) == 1:
             *outer, last = axes[:-1] or [Axis(1, 0)]
@@ -177,7 +177,7 @@ def pool_in(
             axes = [*outer, row, column]
         else:
             (row,) = (axis for axis in moving if axis is not column)
-            if places and column is moving[0]:  # the kernel counts places row by row
+            if places and column is moving[0]:  # the kernel counts positions row by row
                 return None
     else:
         row, column = (*moving, Moving(), Moving())[:2]
@@ -199,7 +199,8 @@ def tile_of(
         halo = min(x_width, 1 << (beside - 1).bit_length())
         ends_with_x = column.x.size == column.y.size * column.stride
         shares = ends_with_x and beside <= halo and column.window > column.stride
-        # Shuffles move 32 bits; a warp's surplus threads write again what others write, and must not have read it.
+        # Shuffles move 32 bits. Surplus threads of a warp repeat the stores of other threads, and must not have read
+        # their results.
         shares = shares and COMPUTE[op.compute_type].itemsize >= _REGISTER and op.beta == 0.0
         tile = Tile(columns=columns, x_pack=x_width, halo=halo, shares=shares)
     else:
@@ -216,7 +217,7 @@ def tile_of(
 
 
 def _measured(op: ResampleForward, pool: Pool, tile: Tile) -> Tile | None:
-    """The best of a few on an H200; None for what was not tried."""
+    """The fastest tile of a few on an H200; None for other kinds of windows."""
     row, column, is_full = pool.row, pool.column, tile.pack == _MOST_COLUMNS
     if row.window == row.stride == column.stride == 1:
         return replace(tile, rows=4, blocks=7)
@@ -226,7 +227,7 @@ def _measured(op: ResampleForward, pool: Pool, tile: Tile) -> Tile | None:
     if row.stride != column.stride or max(row.window, column.window) > 3:
         return None
     if row.stride >= row.window:
-        return replace(tile, blocks=4)  # rows have nothing to share
+        return replace(tile, blocks=4)  # rows share no elements
     if row.stride > 1:
         return replace(tile, rows=4, blocks=4)
     if pool.along:
@@ -237,7 +238,9 @@ def _measured(op: ResampleForward, pool: Pool, tile: Tile) -> Tile | None:
 
 
 def sums_rows_first(op: ResampleForward, pool: Pool) -> bool:
-    """Sums that may overflow on the way are in the host's order, along the first axis first; others row by row."""
+    """Whether sums are computed row by row. Sums that may overflow use the host's order, which starts with the first
+    axis.
+    """
     row, column = pool.row, pool.column
     is_line = row.window == 1 or column.window == 1
     cannot_overflow = float(ELEMENTS[op.x.data_type].largest) * _LARGEST_WINDOW**2 < _LARGEST_FLOAT
@@ -245,7 +248,7 @@ def sums_rows_first(op: ResampleForward, pool: Pool) -> bool:
 
 
 def pads_zeros(op: ResampleForward) -> bool:
-    """Padding takes part as zeros; otherwise addresses outside x stand for its edge."""
+    """Whether padding counts as zeros; otherwise addresses outside x are clamped to its edge."""
     if op.spec.mode is ResampleMode.MAXPOOL:
         return op.spec.padding_mode is PaddingMode.ZERO_PAD
     return not reads_edges(op.spec)

@@ -1,7 +1,7 @@
-"""The gradient of pooling with a small window as one kernel: what a thread of resample_pool_backward.cu computes.
+"""The gradient of pooling with a small window as one kernel: the work of a thread of resample_pool_backward.cu.
 
-A thread has elements of dx, and looks at all windows that reach them. It finds a window's maximum again, so no index
-passes through memory; windows that overlap those of its neighbours are looked at by both.
+A thread has elements of dx and evaluates all windows that contain them. It computes each window's maximum again, so no
+index passes through memory. Two threads evaluate a window that overlaps the elements of both.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from graphdnn.operations import ResampleBackward
 from graphdnn.tensors import TensorSpec
 
 _SHORT = 2  # bytes
-# Turns of a thread at most: where windows move by 1; by more, in 16 bits; and where memory has the most to do.
+# The most turns of a thread: with stride 1; with larger strides, in 16 bits; with larger strides and wide types.
 _MOST_TURNS, _SOME_TURNS, _FEW_TURNS = 15, 9, 3
-_THREADS_PER_SM = 640  # fewer, and rows are better spread than shared
+_THREADS_PER_SM = 640  # with fewer threads, smaller tiles are better than shared rows
 _REGISTERS_PER_SM, _MOST_REGISTERS, _OTHER_REGISTERS, _MOST_BLOCKS = 65536, 255, 40, 6
-_BEGINS = 1  # turns that a thread's first rows take
+_BEGINS = 1  # turns that compute a thread's first rows
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a thread computes: the elements of dx that ``turns`` x ``columns`` strides cover, each a pack of ``pack``.
+    """The work of a thread: the elements of dx under ``turns`` x ``columns`` strides, each a vector of ``pack``
+    elements.
 
-    ``x_pack``, ``halo``, ``y_pack``, ``dx_pack``: elements of an access where columns are contiguous (what is beside a
-    thread's own comes from the cache sooner than through shuffles); ``blocks``: that share an SM.
+    ``x_pack``, ``halo``, ``y_pack``, ``dx_pack``: elements of an access if columns are contiguous. The L1 cache
+    delivers the elements beside a thread's own sooner than shuffles do. ``blocks``: CTAs of an SM.
     """
 
     pack: int = 1
@@ -61,7 +62,7 @@ class PoolBackward:
 
     @property
     def before(self) -> int:
-        """Windows that reach a thread's columns and begin before its own."""
+        """Windows that overlap a thread's columns and begin before them."""
         return _reaching(self.pool.column)[0]
 
     @property
@@ -83,7 +84,7 @@ class PoolBackward:
         return (self.tile.columns + self.before + self.behind - 1) * column.stride + column.window
 
     def registers(self, words: int) -> int:
-        """What a thread has of rows at once, in values of so many words, and all else, roughly."""
+        """An estimate of a thread's registers: rows, in values of this number of words, and everything else."""
         row, windows = self.pool.row, self.tile.columns + self.before + self.behind
         rows = max(row.window - row.stride, 0) + 1
         held = rows * (self.span + 2 * windows) + row.stride * self.span + windows
@@ -91,13 +92,13 @@ class PoolBackward:
 
     @property
     def strides(self) -> int:
-        """Rows of x in strides of the windows, the first of which begins ``before`` x."""
+        """Rows of x in strides of the windows; the first stride begins ``before`` x."""
         row = self.pool.row
         return (row.x.size - 1 + row.before) // row.stride + 1
 
     @property
     def back(self) -> int:
-        """Rows of windows that reach a row of x and begin before the last that does."""
+        """Rows of windows that overlap a row of x and begin before the last such row."""
         return (self.pool.row.window - 1) // self.pool.row.stride
 
     @property
@@ -118,19 +119,19 @@ class PoolBackward:
 
     @property
     def ends_whole(self) -> bool:
-        """The last thread's columns end with x."""
+        """Whether the last thread's columns end at the end of x."""
         return self.pool.column.x.size % self.middle == 0
 
     @property
     def checked_from(self) -> int:
-        """The first element of a span, past those before x, that may lie behind it: all, those beside or none."""
+        """The first element of a span that may lie beyond the end of x: the first, the first of the halo, or none."""
         size = self.pool.column.x.size
         beyond = size + self.left - (-(-size // self.middle) - 1) * self.middle
         return self.span if beyond >= self.span else self.left + self.middle if beyond >= self.left + self.middle else 0
 
 
-def is_served(anchor: ResampleBackward) -> bool:
-    """False where windows are large or move along three axes, or an edge stands for elements of an average."""
+def is_supported(anchor: ResampleBackward) -> bool:
+    """False if windows are large or move along three axes, or if averages read clamped edges."""
     is_plain = _is_maximum(anchor) or not reads_edges(anchor.spec)
     return is_plain and has_windows(anchor.spec, anchor.dx.extents, anchor.dy.extents)
 
@@ -140,7 +141,7 @@ def _is_maximum(anchor: ResampleBackward) -> bool:
 
 
 def _source(anchor: ResampleBackward) -> list[TensorSpec]:
-    """What windows are looked for in again."""
+    """The tensor in which the maxima of windows are computed again."""
     return [anchor.x] if _is_maximum(anchor) and anchor.x is not None else []
 
 
@@ -149,10 +150,10 @@ def _reaching(axis: Moving) -> tuple[int, int]:
 
 
 def pool_backward_of(op: FusedOp, written: Sequence[TensorSpec], device: DeviceSpec) -> PoolBackward | None:
-    """None where windows are large or move along three axes, or their elements' order is not memory's."""
+    """None if windows are large or move along three axes, or if the order of their elements is not the memory order."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
-    if anchor.index is not None or not is_served(anchor):
+    if anchor.index is not None or not is_supported(anchor):
         return None
     dx, dy, is_maximum = anchor.dx, anchor.dy, _is_maximum(anchor)
     main = next((t for t in (dx, *reversed(written)) if not t.is_virtual and t.extents == dx.extents), dx)
@@ -173,7 +174,7 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: Device
     is_short, by_one = ELEMENTS[anchor.dx.data_type].bytes <= _SHORT, column.stride == 1
     words = COMPUTE[anchor.compute_type].itemsize // 4
     most = _MOST_TURNS if by_one else _SOME_TURNS if is_short else _FEW_TURNS
-    if not pool.along:  # the best of a few on an H200, as the rest of these numbers
+    if not pool.along:  # the fastest of a few on an H200, like the other numbers here
         pack = min(x_pack, dx_pack, y_pack)
         if not overlaps:
             return Tile(pack=pack)
@@ -181,7 +182,7 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: Device
             return Tile(pack=pack, columns=2)
         pack, columns = min(pack, 2 if is_short or not by_one else 1), 4 if by_one else 2
         if PoolBackward(pool, Tile(pack=pack, columns=columns)).registers(words) > _MOST_REGISTERS:
-            pack = 1  # rather than fewer columns, which compute what is between them again
+            pack = 1  # fewer columns would compute the windows between them twice
         return _with_turns(_fitting(PoolBackward(pool, Tile(pack=pack, columns=columns)), words), most, device)
     columns = min(max(2, x_pack // column.stride), 8 if overlaps and source and by_one else 4)
     plain = PoolBackward(pool, Tile(columns=columns, blocks=8))
@@ -200,36 +201,36 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: Device
     return _with_turns(PoolBackward(pool, tile), most, device) if overlaps and source else tile
 
 
-def _fitting(how: PoolBackward, words: int) -> PoolBackward:
-    """As many columns and blocks as there are registers for."""
-    while how.tile.columns > 1 and how.registers(words) > _MOST_REGISTERS:
-        how = PoolBackward(how.pool, replace(how.tile, columns=how.tile.columns // 2))
-    blocks = max(1, _REGISTERS_PER_SM // (pool_constants.THREADS * how.registers(words)))
-    return PoolBackward(how.pool, replace(how.tile, blocks=min(blocks, _MOST_BLOCKS)))
+def _fitting(windows: PoolBackward, words: int) -> PoolBackward:
+    """As many columns and CTAs as the registers allow."""
+    while windows.tile.columns > 1 and windows.registers(words) > _MOST_REGISTERS:
+        windows = PoolBackward(windows.pool, replace(windows.tile, columns=windows.tile.columns // 2))
+    blocks = max(1, _REGISTERS_PER_SM // (pool_constants.THREADS * windows.registers(words)))
+    return PoolBackward(windows.pool, replace(windows.tile, blocks=min(blocks, _MOST_BLOCKS)))
 
 
-def _with_turns(how: PoolBackward, most: int, device: DeviceSpec) -> Tile:
-    """Turns for maxima that overlap: many, as each thread begins with rows that others have too, but no more than
-    ``most``. Registers of a row become another row's after ``back`` + 1 turns, so whole rounds of them.
+def _with_turns(windows: PoolBackward, most: int, device: DeviceSpec) -> Tile:
+    """Turns for overlapping maxima: many, because each thread repeats the first rows of another one, but at most
+    ``most``. Registers rotate through the rows with a period of ``back`` + 1 turns, so turns are a multiple of it.
     """
-    round_ = how.back + 1
-    of_rounds = range(2 * round_ - how.back, most + 1, round_)
-    by_turns = (PoolBackward(how.pool, replace(how.tile, turns=turns)) for turns in of_rounds)
+    round_ = windows.back + 1
+    of_rounds = range(2 * round_ - windows.back, most + 1, round_)
+    by_turns = (PoolBackward(windows.pool, replace(windows.tile, turns=turns)) for turns in of_rounds)
     fitting = (one for one in by_turns if prod(one.steps) >= _THREADS_PER_SM * device.sm_count)
 
     def rows(one: PoolBackward) -> int:
         return -(-one.strides // one.tile.turns) * (one.tile.turns + one.back + _BEGINS)
 
     best = min(fitting, key=rows, default=None)
-    return replace(how.tile, turns=1) if best is None else best.tile
+    return replace(windows.tile, turns=1) if best is None else best.tile
 
 
 def _spaces(anchor: ResampleBackward, pool: Pool) -> tuple[IndexSpace, IndexSpace]:
     return pool.space(anchor.dx.extents, is_input=True), pool.space(anchor.dy.extents, is_input=False)
 
 
-def generate_pool_backward(op: FusedOp, steps: LaunchSequence, how: PoolBackward) -> DeviceKernel:
-    anchor, pool, tile = op.anchor, how.pool, how.tile
+def generate_pool_backward(op: FusedOp, steps: LaunchSequence, windows: PoolBackward) -> DeviceKernel:
+    anchor, pool, tile = op.anchor, windows.pool, windows.tile
     assert isinstance(anchor, ResampleBackward)
     row, column = pool.row, pool.column
     parameters = Parameters(steps.workspace_offsets)
@@ -252,7 +253,7 @@ def generate_pool_backward(op: FusedOp, steps: LaunchSequence, how: PoolBackward
     body = Program(op, parameters, x_space, "d", width=written)
     steps.finish(body, "acc", compute)
     functions.append(body.function("epilogue", f"const {compute} (&acc)[{written}]"))
-    pool_constants.add_sizes(parameters, pool, how.steps)
+    pool_constants.add_sizes(parameters, pool, windows.steps)
     window = f"{row.window}x{column.window}_v{tile.pack}_{tile.turns}x{tile.columns}"
     name = f"resample_{anchor.spec.mode.name.lower()}_bwd__pool_{window}__{op.name}"
     text = kernel_text(
@@ -261,16 +262,16 @@ def generate_pool_backward(op: FusedOp, steps: LaunchSequence, how: PoolBackward
         parameters=parameters.text,
         functions=functions,
         constants={
-            **pool_constants.constants(anchor.spec, pool, tile, how.steps, anchor.compute_type),
-            "LEFT": how.left,
-            "BEFORE_OWN": how.before,
-            "BESIDE": how.before + how.behind,
-            "BACK": how.back,
-            "CHECKED_FROM": how.checked_from,
-            "X_WHOLE": how.ends_whole,
-            "Y_WHOLE": how.ends_whole and column.x.size == column.y.size * column.stride,
+            **pool_constants.constants(anchor.spec, pool, tile, windows.steps, anchor.compute_type),
+            "LEFT": windows.left,
+            "BEFORE_OWN": windows.before,
+            "BESIDE": windows.before + windows.behind,
+            "BACK": windows.back,
+            "CHECKED_FROM": windows.checked_from,
+            "X_WHOLE": windows.ends_whole,
+            "Y_WHOLE": windows.ends_whole and column.x.size == column.y.size * column.stride,
             "ZEROS": anchor.spec.padding_mode is PaddingMode.ZERO_PAD,
-            "CHECK_ROWS": how.checks_rows,
+            "CHECK_ROWS": windows.checks_rows,
             "SHARE": False,
             "EXACT": ELEMENTS[anchor.dx.data_type].kind != "float",
             "TURNS": tile.turns,
@@ -278,6 +279,6 @@ def generate_pool_backward(op: FusedOp, steps: LaunchSequence, how: PoolBackward
             "DX_PACK": tile.dx_pack,
         },
     )
-    blocks = -(-prod(how.steps) // pool_constants.THREADS)
+    blocks = -(-prod(windows.steps) // pool_constants.THREADS)
     steps.add_early(Launch(text, "resample_pool_backward", (blocks, 1, 1), pool_constants.THREADS, parameters.pack()))
     return steps.kernel(name)

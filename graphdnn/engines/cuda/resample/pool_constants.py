@@ -1,4 +1,4 @@
-"""What the texts of pooling, resample_pool.cu and its gradient, are told alike: of windows, of axes and of accesses."""
+"""The constants and parameters that resample_pool.cu and its gradient share: windows, axes and accesses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THREADS = 128
 
 
 class Tile(Protocol):
-    """Elements of an access and of a thread, and blocks that share an SM."""
+    """Elements of an access and of a thread, and CTAs of an SM."""
 
     @property
     def pack(self) -> int: ...
@@ -31,7 +31,7 @@ class Tile(Protocol):
 
 
 def add_sizes(parameters: Parameters, pool: Pool, steps: Sequence[int]) -> None:
-    """The run-time arguments; ``steps``: threads along each coordinate."""
+    """The run-time parameters; ``steps``: threads along each coordinate."""
     row, column = pool.row, pool.column
     parameters.integer("count", prod(steps))
     parameters.integers("steps", steps)

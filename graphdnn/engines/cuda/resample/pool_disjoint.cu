@@ -34,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pool_disjoint(const __grid
     #pragma unroll
     for (int q = 0; q < WIDTH; ++q) {
         if constexpr (IS_MAXIMUM) {
-            result[q] = largest_of(value[q]);
+            result[q] = maximum(value[q]);
         } else {
             result[q] = (Compute)0;
             #pragma unroll
@@ -52,6 +52,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) pool_disjoint(const __grid
             result[q] /= (Compute)TAPS;
         }
     }
-    const int place[WIDTH] = {};  // nobody asks
+    const int place[WIDTH] = {};  // unused
     epilogue(p, at, result, place);
 }

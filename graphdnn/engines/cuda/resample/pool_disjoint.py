@@ -1,6 +1,6 @@
-"""Windows apart: pooling whose windows do not overlap, along up to three axes, and its gradient, a kernel each.
+"""Pooling with disjoint windows along up to three axes, and its gradient, a kernel each.
 
-What windows along two axes take are pooling's own kernels; these are for volumes.
+Windows along two axes use the kernels of pool.py and pool_backward.py; these kernels are for volumes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _MOST_VALUES = 64  # of a thread
 
 
 @dataclass(frozen=True, slots=True)
-class WindowsApart:
-    """``width`` windows of a thread, ``x_width`` elements of an access."""
+class DisjointWindows:
+    """``width`` windows of a thread, with accesses of ``x_width`` elements."""
 
     x_space: IndexSpace
     y_space: IndexSpace
@@ -45,11 +45,11 @@ class WindowsApart:
     width: int
     x_width: int
     steps: tuple[int, ...]
-    is_whole: bool  # windows reach all of x
+    is_whole: bool  # windows cover all of x
 
 
-def are_apart(anchor: ResampleForward | ResampleBackward) -> bool:
-    """Small windows, one behind the other, none of which reaches beyond x."""
+def are_disjoint(anchor: ResampleForward | ResampleBackward) -> bool:
+    """Whether windows are small and adjacent, and none extends beyond x."""
     spec, x, y = anchor.spec, anchor.full.extents[2:], anchor.pooled.extents[2:]
     return (
         spec.mode in POOLING
@@ -61,11 +61,11 @@ def are_apart(anchor: ResampleForward | ResampleBackward) -> bool:
     )
 
 
-def windows_apart_of(
+def disjoint_windows(
     anchor: ResampleForward | ResampleBackward, of_x: Sequence[TensorSpec], of_y: Sequence[TensorSpec]
-) -> WindowsApart | None:
-    """``of_x``, ``of_y``: what is accessed in packs as x and y lie."""
-    if not are_apart(anchor):
+) -> DisjointWindows | None:
+    """``of_x``, ``of_y``: tensors that are accessed in vectors in the layouts of x and y."""
+    if not are_disjoint(anchor):
         return None
     channels_last = is_channels_last(anchor.full)
     x_space, y_space = (resample_space(t, channels_last) for t in (anchor.full, anchor.pooled))
@@ -75,7 +75,7 @@ def windows_apart_of(
     taps[first : first + 3] = windows
     sizes = [-(-size // tap) for size, tap in zip(x_space.sizes, taps, strict=True)]
     is_whole = all(size % tap == 0 for size, tap in zip(x_space.sizes, taps, strict=True))
-    if isinstance(anchor, ResampleForward):  # what no window reaches has no results
+    if isinstance(anchor, ResampleForward):  # elements outside all windows have no results
         sizes = list(y_space.sizes)
     width = _width(
         width_for(x_space, of_x), width_for(y_space, of_y), 1 if channels_last else windows[2], prod(windows)
@@ -84,11 +84,11 @@ def windows_apart_of(
     if width > 1 and (sizes[-1] % width or (not channels_last and x_space.sizes[-1] % windows[2])):
         return None
     sizes[-1] //= width
-    return WindowsApart(x_space, y_space, not channels_last, width, x_width, tuple(sizes), is_whole)
+    return DisjointWindows(x_space, y_space, not channels_last, width, x_width, tuple(sizes), is_whole)
 
 
 def _width(x_width: int, y_width: int, apart: int, taps: int) -> int:
-    """Windows whose elements, ``apart`` of a row each, are one access of x, and whose gradients are one of dy."""
+    """Windows whose elements, ``apart`` in each row, are one access of x, and whose gradients are one access of dy."""
     width = x_width // apart if x_width % apart == 0 else 1
     width = max(1, min(width, y_width))
     while width > 1 and width * taps > _MOST_VALUES:
@@ -96,68 +96,68 @@ def _width(x_width: int, y_width: int, apart: int, taps: int) -> int:
     return width
 
 
-def generate_windows_apart(op: FusedOp, steps: LaunchSequence, how: WindowsApart) -> DeviceKernel:
-    """The gradient."""
+def generate_pool_disjoint_backward(op: FusedOp, steps: LaunchSequence, windows: DisjointWindows) -> DeviceKernel:
+    """The kernel of the gradient."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
     parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[anchor.compute_type]
     functions = []
     if anchor.spec.mode is ResampleMode.MAXPOOL and anchor.x is not None:
-        source = Program(op, parameters, how.x_space, "x", width=how.x_width)
+        source = Program(op, parameters, windows.x_space, "x", width=windows.x_width)
         source.result("value", anchor.x, compute)
-        functions.append(source.function("prologue", f"{compute} (&value)[{how.x_width}]"))
-    gradient = Program(op, parameters, how.y_space, "y", width=how.width)
+        functions.append(source.function("prologue", f"{compute} (&value)[{windows.x_width}]"))
+    gradient = Program(op, parameters, windows.y_space, "y", width=windows.width)
     gradient.apply(op.prologue)
     gradient.result("value", anchor.dy, compute)
-    functions.append(gradient.function("gradient", f"{compute} (&value)[{how.width}]"))
-    body = Program(op, parameters, how.x_space, "d", width=how.x_width)
+    functions.append(gradient.function("gradient", f"{compute} (&value)[{windows.width}]"))
+    body = Program(op, parameters, windows.x_space, "d", width=windows.x_width)
     steps.finish(body, "acc", compute)
-    functions.append(body.function("epilogue", f"const {compute} (&acc)[{how.x_width}]"))
-    steps.add_early(_launch(op, parameters, functions, how, "pool_disjoint_backward", {"WHOLE": how.is_whole}))
-    return steps.kernel(_name(op, how, "_bwd"))
+    functions.append(body.function("epilogue", f"const {compute} (&acc)[{windows.x_width}]"))
+    steps.add_early(_launch(op, parameters, functions, windows, "pool_disjoint_backward", {"WHOLE": windows.is_whole}))
+    return steps.kernel(_name(op, windows, "_bwd"))
 
 
-def generate_pooling_apart(
-    op: FusedOp, steps: LaunchSequence, how: WindowsApart, parameters: Parameters, functions: Sequence[str]
+def generate_pool_disjoint(
+    op: FusedOp, steps: LaunchSequence, windows: DisjointWindows, parameters: Parameters, functions: Sequence[str]
 ) -> DeviceKernel:
-    """Pooling itself. ``functions``: what reads packs of x, and what writes those of y."""
-    steps.add_early(_launch(op, parameters, functions, how, "pool_disjoint", {}))
-    return steps.kernel(_name(op, how, ""))
+    """The kernel of the forward direction. ``functions``: the reads of x and the stores of y."""
+    steps.add_early(_launch(op, parameters, functions, windows, "pool_disjoint", {}))
+    return steps.kernel(_name(op, windows, ""))
 
 
-def _name(op: FusedOp, how: WindowsApart, direction: str) -> str:
+def _name(op: FusedOp, windows: DisjointWindows, direction: str) -> str:
     anchor = op.anchor
     assert isinstance(anchor, (ResampleForward, ResampleBackward))
-    return f"resample_{anchor.spec.mode.name.lower()}{direction}__apart_v{how.width}__{op.name}"
+    return f"resample_{anchor.spec.mode.name.lower()}{direction}__apart_v{windows.width}__{op.name}"
 
 
 def _launch(
     op: FusedOp,
     parameters: Parameters,
     functions: Sequence[str],
-    how: WindowsApart,
+    windows: DisjointWindows,
     entry: str,
     constants: Mapping[str, bool],
 ) -> Launch:
     anchor = op.anchor
     assert isinstance(anchor, (ResampleForward, ResampleBackward))
-    count = prod(how.steps)
-    parameters.table({"count": count, "steps": how.steps, "magic": [magic(size) for size in how.steps]})
+    count = prod(windows.steps)
+    parameters.table({"count": count, "steps": windows.steps, "magic": [magic(size) for size in windows.steps]})
     add_geometry(parameters, anchor)
     text = kernel_text(
-        _name(op, how, "_bwd" if isinstance(anchor, ResampleBackward) else ""),
+        _name(op, windows, "_bwd" if isinstance(anchor, ResampleBackward) else ""),
         [f"{entry}.cu"],
         parameters=parameters.text,
         functions=functions,
         constants={
-            **geometry_constants(anchor.spec, not how.along),
+            **geometry_constants(anchor.spec, not windows.along),
             "IS_MAXIMUM": anchor.spec.mode is ResampleMode.MAXPOOL,
             "PROPAGATE": anchor.spec.nan_propagation is NanPropagation.PROPAGATE_NAN,
             "THREADS": _THREADS,
-            "ALONG": how.along,
-            "WIDTH": how.width,
-            "X_WIDTH": how.x_width,
+            "ALONG": windows.along,
+            "WIDTH": windows.width,
+            "X_WIDTH": windows.x_width,
             "Compute": COMPUTE_TYPE[anchor.compute_type],
             "Count": count_type(count),
             **constants,

@@ -17,7 +17,7 @@
 #include "resample_first.cuh"
 #include "pool_disjoint_windows.cuh"
 
-// Nobody looks for a maximum where everybody gets a share.
+// An average needs no search for the maximum.
 template <int V> __device__ void prologue(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 
 extern "C" __global__ void __launch_bounds__(THREADS) pool_disjoint_backward(const __grid_constant__ Params p) {
@@ -31,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pool_disjoint_backward(con
     #pragma unroll
     for (int axis = 0; axis < 3; ++axis) is_window = is_window && at[FIRST_AXIS + axis] < (int)p.outputs[axis];
     Compute sent[WIDTH] = {}, value[WIDTH][TAPS];
-    Chosen<TAPS> gets[WIDTH];
+    FirstMaximum<TAPS> gets[WIDTH];
     if (is_window) {
         gradient(p, at, sent);
         if constexpr (IS_MAXIMUM)
@@ -39,12 +39,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) pool_disjoint_backward(con
                 Compute some[X_WIDTH];
                 prologue(p, from, some);
                 #pragma unroll
-                for (int e = 0; e < X_WIDTH; ++e) value[window_of(part, e)][row + tap_of_row(part, e)] = plain(some[e]);
+                for (int e = 0; e < X_WIDTH; ++e) value[window_of(part, e)][row + tap_of_row(part, e)] = canonical(some[e]);
             });
     }
     #pragma unroll
     for (int q = 0; q < WIDTH; ++q) {
-        gets[q] = first_of(value[q], is_window && IS_MAXIMUM ? largest_of(value[q]) : (Compute)0);
+        gets[q] = first_maximum(value[q], is_window && IS_MAXIMUM ? maximum(value[q]) : (Compute)0);
         if constexpr (!IS_MAXIMUM) sent[q] /= (Compute)TAPS;
     }
     over_accesses(at, [&](int row, int part, const int (&to)[RANK]) {

@@ -1,17 +1,17 @@
-// Windows that lie apart: a thread has WIDTH of them that are neighbours in memory, one for each of some channels or so many
-// along a row (ALONG).
+// Disjoint windows: a thread has WIDTH windows that are contiguous in memory. They belong to adjacent channels, or if ALONG to
+// one row.
 
 #include "resample_axis.cuh"
 
 constexpr int TAPS = TAPS_0 * TAPS_1 * TAPS_2;
-constexpr int OF_ACCESS = ALONG ? X_WIDTH : 1;                     // elements of a row
-constexpr int ACCESSES = (ALONG ? WIDTH * TAPS_2 : TAPS_2) / OF_ACCESS;
+constexpr int ACCESS_ELEMENTS = ALONG ? X_WIDTH : 1;  // elements of a row
+constexpr int ACCESSES = (ALONG ? WIDTH * TAPS_2 : TAPS_2) / ACCESS_ELEMENTS;
 
-// Element e of an access to part `part` of a row: of which window it is, and which of its taps.
-__device__ __forceinline__ int window_of(int part, int e) { return ALONG ? (part * OF_ACCESS + e) / TAPS_2 : e; }
-__device__ __forceinline__ int tap_of_row(int part, int e) { return ALONG ? (part * OF_ACCESS + e) % TAPS_2 : part; }
+// The window and the tap that element e of access `part` of a row belongs to.
+__device__ __forceinline__ int window_of(int part, int e) { return ALONG ? (part * ACCESS_ELEMENTS + e) / TAPS_2 : e; }
+__device__ __forceinline__ int tap_of_row(int part, int e) { return ALONG ? (part * ACCESS_ELEMENTS + e) % TAPS_2 : part; }
 
-// Every access to the windows at `at`, in the order of taps: each(row of taps, part of it, coordinates in x).
+// Calls each(first tap of the row, access, coordinates in x) for every access to the windows at `at`, in the order of taps.
 template <class Each> __device__ __forceinline__ void over_accesses(const int (&at)[RANK], Each each) {
     int to[RANK];
     #pragma unroll
@@ -24,7 +24,7 @@ template <class Each> __device__ __forceinline__ void over_accesses(const int (&
             for (int part = 0; part < ACCESSES; ++part) {
                 to[FIRST_AXIS] = at[FIRST_AXIS] * TAPS_0 + t0;
                 to[FIRST_AXIS + 1] = at[FIRST_AXIS + 1] * TAPS_1 + t1;
-                to[FIRST_AXIS + 2] = at[FIRST_AXIS + 2] * TAPS_2 + part * OF_ACCESS;
+                to[FIRST_AXIS + 2] = at[FIRST_AXIS + 2] * TAPS_2 + part * ACCESS_ELEMENTS;
                 each((t0 * TAPS_1 + t1) * TAPS_2, part, to);
             }
 }

@@ -1,8 +1,8 @@
-// Averages over windows of any size: the sum of what is inside x, several elements under way at once.
+// Averages over windows of any size: the sum of the elements inside x, with several loads in flight.
 
 #include "resample_axis.cuh"
 
-// Columns first, as the host sums; -0 is what adding leaves alone, padding adds a 0.
+// The sum runs over the first axis first, as on the host. -0 is the identity of addition; padding adds +0.
 template <int AXIS, int V> __device__ __forceinline__ void window_sum(
     const Params& p, const int (&first)[3], const int (&end)[3], int (&from)[RANK], Compute (&sum)[V]) {
     if constexpr (AXIS < MISSING_AXES) {
@@ -24,7 +24,7 @@ template <int AXIS, int V> __device__ __forceinline__ void window_sum(
     }
 }
 
-template <int V> __device__ __forceinline__ void resampled(
+template <int V> __device__ __forceinline__ void resample(
     const Params& p, const int (&at)[RANK], Compute (&result)[V], int (&place)[V]) {
     int from[RANK], first[3], end[3];
     #pragma unroll

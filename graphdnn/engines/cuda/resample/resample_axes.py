@@ -1,9 +1,8 @@
-"""What a resample operation's kernels count in, and its windows as numbers a kernel can use.
+"""The index space of resampling kernels, and the geometry of windows as integers.
 
-Coordinates are ``(n, c, i0, i1, i2)`` or ``(n, i0, i1, i2, c)``, whichever way memory runs; spatial
-axes that an operation lacks have one step and come first. Tap t of output o along an
-axis reads element ``floor((o * slope + start) / unit) + t``: the fractions of strides and paddings
-over their common denominator.
+Coordinates are ``(n, c, i0, i1, i2)`` or ``(n, i0, i1, i2, c)``, depending on the memory order. Missing spatial axes
+have extent 1 and come first. Tap t of output o along an axis reads element ``floor((o * slope + start) / unit) + t``.
+Strides and paddings are fractions, and ``unit`` is their common denominator.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from graphdnn.tensors import TensorSpec
 
 _SMALL = 4
 
-# As in resample_axis.cuh.
+# The values of the enumerations in resample_axis.cuh.
 _MODES = {
     ResampleMode.NEAREST: 0,
     ResampleMode.BILINEAR: 1,
@@ -39,7 +38,7 @@ _PADDINGS = {PaddingMode.NEG_INF_PAD: 0, PaddingMode.ZERO_PAD: 1, PaddingMode.ED
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """``(o * slope + start) / unit`` along one axis, with ``taps`` elements from there on."""
+    """Along one axis: ``taps`` elements from ``(o * slope + start) / unit`` on."""
 
     slope: int
     start: int
@@ -51,12 +50,12 @@ class Line:
 
 
 def reads_edges(spec: ResampleSpec) -> bool:
-    """True when what is outside x is read as its nearest element."""
+    """Whether elements outside x are read as the nearest element."""
     return spec.padding_mode is PaddingMode.EDGE_VAL_PAD and spec.mode is not ResampleMode.AVGPOOL_EXCLUDE_PADDING
 
 
 def lines(spec: ResampleSpec) -> tuple[Line, ...]:
-    """Of every spatial axis."""
+    """The geometry of every spatial axis."""
     return tuple(
         _line(spec.mode, stride, pre, window)
         for stride, pre, window in zip(spec.strides, spec.pre_paddings, spec.window_dims, strict=True)
@@ -74,7 +73,7 @@ def _line(mode: ResampleMode, stride: Fraction, pre: Fraction, window: Fraction)
 
 
 def is_channels_last(spec: TensorSpec) -> bool:
-    """True when channels are closer to each other in memory than neighbours on the last spatial axis."""
+    """Whether channels have a smaller stride than the last spatial axis."""
     return spec.extents[1] > 1 and (spec.extents[-1] == 1 or spec.strides[1] < spec.strides[-1])
 
 
@@ -87,7 +86,7 @@ def resample_space(spec: TensorSpec, channels_last: bool) -> IndexSpace:
 
 
 def add_counts(parameters: Parameters, space: IndexSpace, width: int) -> int:
-    """Threads along each coordinate, ``width`` elements each; returns how many there are."""
+    """Adds the threads along each coordinate, with ``width`` elements each; returns their total number."""
     *outer, inner = space.sizes
     steps = [*outer, inner // width]
     parameters.integer("count", prod(steps))
@@ -108,7 +107,7 @@ def add_geometry(parameters: Parameters, op: ResampleForward | ResampleBackward)
 
 
 def geometry_constants(spec: ResampleSpec, channels_last: bool) -> dict[str, int | bool | str]:
-    """What is compiled in: the kind of window, and of a small one its steps and size."""
+    """The constants of a kernel: the kind of window, and the strides and size of a small window."""
     axes = lines(spec)
     is_small = spec.mode in POOLING and all(max(a.slope, a.taps) <= _SMALL for a in axes)
     known = {"SLOPE": padded(tuple(a.slope for a in axes), 1), "TAPS": padded(tuple(a.taps for a in axes), 1)}

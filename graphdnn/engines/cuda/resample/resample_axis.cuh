@@ -1,14 +1,14 @@
-// Windows along one spatial axis: which element an output's tap reads, and which outputs read an element.
+// Windows along one spatial axis: the element that an output's tap reads, and the outputs that read an element.
 
 enum { NEAREST, BILINEAR, MAXIMUM, AVERAGE_INCLUDING, AVERAGE_EXCLUDING };
 enum { NEG_INF_PAD, ZERO_PAD, EDGE_VAL_PAD };
 
 constexpr bool IS_POOLING = MODE >= MAXIMUM;
-constexpr bool STRETCHES = PADDING == EDGE_VAL_PAD && MODE != AVERAGE_EXCLUDING;  // what is outside reads the edge
+constexpr bool CLAMPS_TO_EDGE = PADDING == EDGE_VAL_PAD && MODE != AVERAGE_EXCLUDING;  // elements outside x are read as the edge
 constexpr int RANK = 5, FIRST_AXIS = CHANNELS_LAST ? 1 : 2, MISSING_AXES = 3 - SPATIAL;
 
 struct Tap {
-    int source;  // an element of x, also where the tap is not used
+    int source;  // an element of x, even if the tap is unused
     bool used;
     Compute weight;
 };
@@ -18,7 +18,7 @@ __device__ __forceinline__ int floor_div(int a, int b) {
     return quotient - (quotient * b > a);
 }
 
-// Of a small window the compiler knows steps and size.
+// Strides and sizes of small windows are compile-time constants.
 __device__ __forceinline__ int slope(const Params& p, int axis) {
     if constexpr (FIXED) return axis == 0 ? SLOPE_0 : axis == 1 ? SLOPE_1 : SLOPE_2;
     else return (int)p.slope[axis];
@@ -44,12 +44,12 @@ __device__ __forceinline__ Tap tap_of(const Params& p, int axis, int o, int t) {
     const int start = window_start(p, axis, o), element = start + t, last = (int)p.image[axis] - 1;
     Tap tap;
     tap.source = element < 0 ? 0 : element > last ? last : element;
-    tap.used = STRETCHES || tap.source == element;
+    tap.used = CLAMPS_TO_EDGE || tap.source == element;
     tap.weight = (Compute)1;
     if constexpr (MODE == BILINEAR) {
         if (axis < MISSING_AXES) return tap;
         const int unit = (int)p.unit[axis], rest = o * slope(p, axis) + (int)p.start[axis] - start * unit;
-        // In double the host takes 1 - rest / unit; in float the quotient rounds to the same.
+        // In double the host computes 1 - rest / unit. In float both quotients round to the same value.
         if constexpr (same<Compute, double>) {
             const Compute fraction = (Compute)rest / (Compute)unit;
             tap.weight = t ? fraction : (Compute)1 - fraction;
@@ -61,7 +61,7 @@ __device__ __forceinline__ Tap tap_of(const Params& p, int axis, int o, int t) {
     return tap;
 }
 
-// What an average is divided by at output o; inside: elements of x per axis.
+// The number of elements of x in the window of output o, along one axis.
 __device__ __forceinline__ int elements_inside(const Params& p, int axis, int o) {
     const int start = window_start(p, axis, o), end = start + taps(p, axis), size = (int)p.image[axis];
     return (end < size ? end : size) - (start > 0 ? start : 0);
@@ -78,27 +78,27 @@ __device__ __forceinline__ Compute divisor(const Params& p, const int (&o)[3]) {
     return (Compute)(count > 0 ? count : 1);
 }
 
-// Along an axis the outputs first..last may read element i; those in between that skip it have an empty tap range.
+// Outputs first..last may read element i along an axis. An output between them that skips the element has an empty tap range.
 struct Range { int first, last; };
 
-__device__ __forceinline__ Range outputs_that_read(const Params& p, int axis, int i) {
+__device__ __forceinline__ Range reading_outputs(const Params& p, int axis, int i) {
     const int step = slope(p, axis), start = (int)p.start[axis], unit = IS_POOLING ? 1 : (int)p.unit[axis];
     const int last = (int)p.outputs[axis] - 1;
     Range range;
     range.first = -floor_div(start - (i - tap_count(p, axis) + 1) * unit, step);
     range.last = -floor_div(start - (i + 1) * unit, step) - 1;
-    if (STRETCHES && i == 0) range.first = 0;
-    if (STRETCHES && i == (int)p.image[axis] - 1) range.last = last;
+    if (CLAMPS_TO_EDGE && i == 0) range.first = 0;
+    if (CLAMPS_TO_EDGE && i == (int)p.image[axis] - 1) range.last = last;
     if (range.first < 0) range.first = 0;
     if (range.last > last) range.last = last;
     return range;
 }
 
-__device__ __forceinline__ Range taps_that_read(const Params& p, int axis, int o, int i) {
+__device__ __forceinline__ Range reading_taps(const Params& p, int axis, int o, int i) {
     const int tap = i - window_start(p, axis, o), last = tap_count(p, axis) - 1;
     Range range = {tap, tap};
-    if (STRETCHES && i == 0) range.first = 0;
-    if (STRETCHES && i == (int)p.image[axis] - 1) range.last = last;
+    if (CLAMPS_TO_EDGE && i == 0) range.first = 0;
+    if (CLAMPS_TO_EDGE && i == (int)p.image[axis] - 1) range.last = last;
     if (range.first < 0) range.first = 0;
     if (range.last > last) range.last = last;
     return range;

@@ -14,9 +14,9 @@
 #include "resample_axis.cuh"
 #include "resample_coordinates.cuh"
 
-// What output o sends to element i along one axis: its value once for every tap that reads the element.
+// The contribution of output o to element i along one axis: its value, once for every tap that reads the element.
 template <int V> __device__ __forceinline__ void add_taps(const Params& p, int axis, int o, int i, const Compute (&value)[V], Compute (&sum)[V]) {
-    const Range reads = taps_that_read(p, axis, o, i);
+    const Range reads = reading_taps(p, axis, o, i);
     for (int t = reads.first; t <= reads.last; ++t) {
         const Tap tap = tap_of(p, axis, o, t);
         if (tap.used)
@@ -26,8 +26,8 @@ template <int V> __device__ __forceinline__ void add_taps(const Params& p, int a
 
 template <int V> __device__ __forceinline__ void linear(const Params& p, const int (&i)[3], int (&from)[RANK], Compute (&result)[V]) {
     for (int e = 0; e < V; ++e) result[e] = (Compute)0;
-    const Range outputs0 = outputs_that_read(p, 0, i[0]), outputs1 = outputs_that_read(p, 1, i[1]);
-    const Range outputs2 = outputs_that_read(p, 2, i[2]);
+    const Range outputs0 = reading_outputs(p, 0, i[0]), outputs1 = reading_outputs(p, 1, i[1]);
+    const Range outputs2 = reading_outputs(p, 2, i[2]);
     int o[3];
     for (o[2] = outputs2.first; o[2] <= outputs2.last; ++o[2]) {
         Compute plane[V];
@@ -52,18 +52,18 @@ template <int V> __device__ __forceinline__ void linear(const Params& p, const i
     }
 }
 
-// An output sends its value to the element at its place in the window.
+// An output adds its value to the element at the index of its maximum.
 template <int V> __device__ __forceinline__ void routed(const Params& p, const int (&i)[3], int (&from)[RANK], Compute (&result)[V]) {
     for (int e = 0; e < V; ++e) result[e] = (Compute)0;
-    const Range outputs0 = outputs_that_read(p, 0, i[0]), outputs1 = outputs_that_read(p, 1, i[1]);
-    const Range outputs2 = outputs_that_read(p, 2, i[2]);
+    const Range outputs0 = reading_outputs(p, 0, i[0]), outputs1 = reading_outputs(p, 1, i[1]);
+    const Range outputs2 = reading_outputs(p, 2, i[2]);
     const int taps1 = taps(p, 1), taps2 = taps(p, 2);
     for (int o0 = outputs0.first; o0 <= outputs0.last; ++o0) {
-        const Range reads0 = taps_that_read(p, 0, o0, i[0]);
+        const Range reads0 = reading_taps(p, 0, o0, i[0]);
         for (int o1 = outputs1.first; o1 <= outputs1.last; ++o1) {
-            const Range reads1 = taps_that_read(p, 1, o1, i[1]);
+            const Range reads1 = reading_taps(p, 1, o1, i[1]);
             for (int o2 = outputs2.first; o2 <= outputs2.last; ++o2) {
-                const Range reads2 = taps_that_read(p, 2, o2, i[2]);
+                const Range reads2 = reading_taps(p, 2, o2, i[2]);
                 if (SPATIAL > 2) from[FIRST_AXIS] = o0;
                 if (SPATIAL > 1) from[FIRST_AXIS + 1] = o1;
                 from[FIRST_AXIS + 2] = o2;
@@ -75,7 +75,7 @@ template <int V> __device__ __forceinline__ void routed(const Params& p, const i
                 const Place wanted = (Place)((reads0.first * taps1 + reads1.first) * taps2 + reads2.first);
                 for (int e = 0; e < V; ++e) {
                     bool lands = place[e] == wanted;
-                    if constexpr (STRETCHES) {  // an edge is read by several taps
+                    if constexpr (CLAMPS_TO_EDGE) {  // several taps may read an edge
                         const int here = place[e] >= 0 && place[e] < (Place)p.volume ? (int)place[e] : -1;
                         const int t2 = here % taps2, t1 = here / taps2 % taps1, t0 = here / taps2 / taps1;
                         lands = here >= 0 && t0 >= reads0.first && t0 <= reads0.last && t1 >= reads1.first &&

@@ -1,8 +1,7 @@
 """Engine ``cuda_resample_backward``: gradients of pooling and interpolation.
 
-Every element of dx gathers what the outputs that read it send back, always in the same order, so nothing is added
-atomically. A maximum without index is found again from x by the forward kernel, its index kept in
-scratch memory.
+Every element of dx adds the contributions of the outputs that read it, in a fixed order and without atomics. For a
+maximum without an index, the forward kernel computes the index from x again and stores it in scratch memory.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
-from graphdnn.engines.cuda.resample.global_average import backward_of_planes
+from graphdnn.engines.cuda.resample.global_average import global_average_backward
 from graphdnn.engines.cuda.resample.pool import has_windows
-from graphdnn.engines.cuda.resample.pool_backward import generate_pool_backward, is_served, pool_backward_of
-from graphdnn.engines.cuda.resample.pool_disjoint import are_apart, generate_windows_apart, windows_apart_of
+from graphdnn.engines.cuda.resample.pool_backward import generate_pool_backward, is_supported, pool_backward_of
+from graphdnn.engines.cuda.resample.pool_disjoint import are_disjoint, disjoint_windows, generate_pool_disjoint_backward
 from graphdnn.engines.cuda.resample.resample_axes import (
     add_counts,
     add_geometry,
@@ -48,7 +47,7 @@ _PLACES = (DataType.UINT8, DataType.INT32, DataType.INT64)  # types of a positio
 def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ResampleBackward)
-    planes = backward_of_planes(op, device)
+    planes = global_average_backward(op, device)
     if planes is not None:
         return planes
     mirrored = _mirrored(anchor)
@@ -59,9 +58,9 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     if pool is not None:
         return generate_pool_backward(op, steps, pool)
     source = [anchor.x] if anchor.spec.mode is ResampleMode.MAXPOOL and anchor.x is not None else []
-    apart = windows_apart_of(anchor, [*source, *steps.epilogue_tensors()], read(op, anchor.dy))
+    apart = disjoint_windows(anchor, [*source, *steps.epilogue_tensors()], read(op, anchor.dy))
     if apart is not None:
-        return generate_windows_apart(op, steps, apart)
+        return generate_pool_disjoint_backward(op, steps, apart)
     index = None
     if anchor.spec.mode is ResampleMode.MAXPOOL:
         index = anchor.index if anchor.index is not None else _found_again(steps, op, anchor, device)
@@ -113,9 +112,9 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
 
 def _mirrored(anchor: ResampleBackward) -> ResampleForward | None:
-    """The gradient of an average whose windows move by 1 as an average of dy: its windows look the other way.
+    """The gradient of an average with stride 1 as an average of dy with mirrored windows.
 
-    Only where every window counts the same, and the forward kernel shares rows.
+    Only if all windows have the same divisor, and the forward kernel shares rows.
     """
     spec, x, y = anchor.spec, anchor.dy.extents, anchor.dx.extents
     if spec.mode is not ResampleMode.AVGPOOL_INCLUDE_PADDING or spec.padding_mode is not PaddingMode.ZERO_PAD:
@@ -133,7 +132,7 @@ def _mirrored(anchor: ResampleBackward) -> ResampleForward | None:
 
 
 def _found_again(steps: LaunchSequence, op: FusedOp, anchor: ResampleBackward, device: DeviceSpec) -> TensorSpec:
-    """The index of the maxima of x in scratch memory, where dy's elements lie."""
+    """The index of the maxima of x in scratch memory, in the layout of dy."""
     assert anchor.x is not None
     free = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
     dy = anchor.dy
@@ -150,7 +149,7 @@ def _found_again(steps: LaunchSequence, op: FusedOp, anchor: ResampleBackward, d
     return index
 
 
-def _is_found_again(op: Operation) -> bool:
+def _recomputes_maxima(op: Operation) -> bool:
     return isinstance(op, ResampleBackward) and op.spec.mode is ResampleMode.MAXPOOL and op.index is None
 
 
@@ -168,7 +167,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     anchor = task.op.anchor
     if not isinstance(anchor, ResampleBackward) or anchor.spec.mode is not ResampleMode.MAXPOOL or anchor.index:
         return memory_cost(task)
-    if is_served(anchor) or are_apart(anchor):
+    if is_supported(anchor) or are_disjoint(anchor):
         return memory_cost(task)
     return memory_cost(task, 2.0 * prod(anchor.dy.extents), launches=2)
 
@@ -188,7 +187,7 @@ ENGINE = cuda_engine(
             AtMost(INT64_MAX),
             reason="maxima are found again as positions inside their windows, which are 64-bit numbers",
             fix="use smaller windows",
-            when=lambda task: _is_found_again(task.op.main),
+            when=lambda task: _recomputes_maxima(task.op.main),
         ),
     ),
     cost=_cost,

@@ -21,7 +21,7 @@
 
 constexpr int WIDE = LANES * PACK, BOX_ROWS = ROWS + WINDOW - 1, BOX_BYTES = BOX_ROWS * WIDE * (int)sizeof(Source);
 
-// Where no operation has a quick form, a branch that is never taken names this.
+// If no operation has a quick form, this name stands in a branch that is never taken.
 template <int V> __device__ void quick_epilogue(
     const Params&, const int (&)[RANK], const float (&)[V], const Source (&)[V], unsigned int&) {}
 
@@ -31,7 +31,7 @@ template <bool IS_QUICK> __device__ __forceinline__ void finish(
     else epilogue(p, at, mean, raw);
 }
 
-// Row `i` of a thread's, as the windows have it: nothing outside x.
+// Row `i` of a thread, with zeros outside x.
 __device__ __forceinline__ void read(const Params& p, const Source* here, int (&at)[RANK], int first, int i, float (&value)[PACK]) {
     const int row = first - BEFORE + i, rows = (int)p.image;
     const bool counts = (unsigned int)row < (unsigned int)rows;
@@ -41,7 +41,7 @@ __device__ __forceinline__ void read(const Params& p, const Source* here, int (&
     for (int e = 0; e < PACK; ++e) value[e] = counts ? value[e] : 0.0f;
 }
 
-// Output `i`. ``doubt`` tells whether the quick form of the epilogue holds.
+// Output `i`. ``doubt`` receives whether the quick form of the epilogue is invalid.
 template <bool IS_QUICK> __device__ __forceinline__ void write(
     const Params& p, const Source* here, int (&at)[RANK], int first, int i, float (&sum)[PACK], unsigned int& doubt) {
     at[AXIS] = first + i;
@@ -51,8 +51,8 @@ template <bool IS_QUICK> __device__ __forceinline__ void write(
     finish<IS_QUICK>(p, at, sum, load_vec<PACK>(here + (i + BEFORE) * WIDE).data, doubt);
 }
 
-// A thread's outputs.
-__device__ __forceinline__ void walk(
+// The outputs of a thread.
+__device__ __forceinline__ void compute_outputs(
     const Params& p, const Source* here, int (&at)[RANK], int first, unsigned int& doubt) {
     float value[WINDOW][PACK];
     #pragma unroll
@@ -70,8 +70,8 @@ __device__ __forceinline__ void walk(
     }
 }
 
-// Once more, in the form that always holds.
-__device__ __forceinline__ void walk_again(const Params& p, const Source* here, int (&at)[RANK], int first) {
+// Repeats the epilogue in its exact form.
+__device__ __forceinline__ void repeat_exact(const Params& p, const Source* here, int (&at)[RANK], int first) {
     #pragma unroll 1
     for (int out = 0; out < SPAN; ++out) {
         float sum[PACK];
@@ -94,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_box(const
     int at[RANK];  // in tiles
     unsigned int left = blockIdx.x;
     #pragma unroll
-    for (int i = 0; i < RANK; ++i) {  // along the windows first: neighbours share rows
+    for (int i = 0; i < RANK; ++i) {  // along the windows first, because adjacent tiles share rows
         const int j = i == 0 ? AXIS : RANK - i > AXIS ? RANK - i : RANK - i - 1;
         const unsigned int outer = quotient(left, p.tiles[j], p.magic[j]);
         at[j] = (int)(left - outer * (unsigned int)p.tiles[j]);
@@ -106,7 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_box(const
         mbarrier_init(full, 1);
         fence_barrier_init();
     }
-    __syncwarp();  // the warp begins the barrier, its first thread announces to it
+    __syncwarp();  // the warp initializes the barrier before its first thread arrives
     pdl_wait();
     if (threadIdx.x == 0) {
         mbarrier_expect_tx(full, BOX_BYTES);
@@ -124,8 +124,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_box(const
     const Source* const here = (const Source*)memory + part * SPAN * WIDE + lane * PACK;
     unsigned int doubt = 0;
     const int first = at[AXIS];
-    walk(p, here, at, first, doubt);
+    compute_outputs(p, here, at, first, doubt);
     if constexpr (QUICK) {
-        if (doubt & DOUBT) walk_again(p, here, at, first);  // seldom
+        if (doubt & DOUBT) repeat_exact(p, here, at, first);  // rare
     }
 }

@@ -1,4 +1,4 @@
-// Coordinates of the thread's element; the last one counts in steps of WIDTH.
+// The coordinates of the thread's element. The last coordinate is a multiple of WIDTH.
 
 #include "resample_axis.cuh"
 #include "fast_division.cuh"

@@ -1,33 +1,33 @@
-// Which elements of a window have its maximum: elements are told from each other by their values, the first of equals wins.
+// Finds the first element of a window that equals its maximum.
 
 #include "resample_order.cuh"
 
-// Zeros have one sign and NaN one form, so that equal numbers are equal bits.
-template <class T> __device__ __forceinline__ T plain(T x) { return x; }
+// Zeros get one sign and NaNs one encoding, so that equal numbers have equal bits.
+template <class T> __device__ __forceinline__ T canonical(T x) { return x; }
 template <class T> __device__ __forceinline__ bool is_same(T a, T b) { return a == b || (a != a && b != b); }
 #ifdef __CUDA_ARCH__
-template <> __device__ __forceinline__ float plain(float x) { return x + 0.0f; }
+template <> __device__ __forceinline__ float canonical(float x) { return x + 0.0f; }
 template <> __device__ __forceinline__ bool is_same(float a, float b) { return __float_as_uint(a) == __float_as_uint(b); }
 #endif
 
-template <int N> __device__ __forceinline__ Compute largest_of(const Compute (&values)[N]) {
+template <int N> __device__ __forceinline__ Compute maximum(const Compute (&values)[N]) {
     Compute largest = values[N - 1];
     #pragma unroll
-    for (int i = N - 2; i >= 0; --i) largest = larger(values[i], largest);
+    for (int i = N - 2; i >= 0; --i) largest = maximum_of(values[i], largest);
     return largest;
 }
 
-// Which of N gets what a window sends: the first that is its largest.
-template <int N> struct Chosen {
+// Of N elements, the first that equals the maximum receives the gradient.
+template <int N> struct FirstMaximum {
     bool is[N];
 };
-template <int N> __device__ __forceinline__ Chosen<N> first_of(const Compute (&values)[N], Compute largest) {
-    Chosen<N> chosen;
-    bool is_found = false;
+template <int N> __device__ __forceinline__ FirstMaximum<N> first_maximum(const Compute (&values)[N], Compute largest) {
+    FirstMaximum<N> first;
+    bool has_first = false;
     #pragma unroll
     for (int i = 0; i < N; ++i) {
-        chosen.is[i] = !IS_MAXIMUM || (!is_found && (i == N - 1 || is_same(values[i], largest)));
-        is_found = is_found || chosen.is[i];
+        first.is[i] = !IS_MAXIMUM || (!has_first && (i == N - 1 || is_same(values[i], largest)));
+        has_first = has_first || first.is[i];
     }
-    return chosen;
+    return first;
 }

@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) resample_forward(const 
             here[RANK - 1] += e;
             Compute some[INPUT_WIDTH];
             int places[INPUT_WIDTH];
-            resampled<INPUT_WIDTH>(p, here, some, places);
+            resample<INPUT_WIDTH>(p, here, some, places);
             #pragma unroll
             for (int k = 0; k < INPUT_WIDTH; ++k) {
                 result[e + k] = some[k];

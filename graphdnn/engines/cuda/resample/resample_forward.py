@@ -1,8 +1,8 @@
 """Engine ``cuda_resample_forward``: pooling and interpolation, any mode, type, layout, window and stride.
 
-A thread computes neighbours along the axis that is contiguous in y. Along channels they read the same
-windows, so that x is read in vectors too; along a spatial axis each has its own window. Small
-windows (pool.py) are known to the compiler, and what they share is read once.
+A thread computes contiguous elements of y. If these are channels, they read the same windows, so that x is read in
+vectors too; along a spatial axis each element has its own window. Small windows (pool.py) are compile-time constants,
+and each thread reads their common elements once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.resample import box_average, pool_constants
 from graphdnn.engines.cuda.resample.box_average import Box, box_of
-from graphdnn.engines.cuda.resample.global_average import forward_of_planes
+from graphdnn.engines.cuda.resample.global_average import global_average_forward
 from graphdnn.engines.cuda.resample.pool import Pool, pads_zeros, pool_of, sums_rows_first
-from graphdnn.engines.cuda.resample.pool_disjoint import generate_pooling_apart, windows_apart_of
+from graphdnn.engines.cuda.resample.pool_disjoint import disjoint_windows, generate_pool_disjoint
 from graphdnn.engines.cuda.resample.resample_axes import (
     add_counts,
     add_geometry,
@@ -43,14 +43,14 @@ from graphdnn.operations.resample import POOLING
 from graphdnn.tensors import TensorSpec
 
 THREADS = 256
-BLOCKS_PER_SM = 32  # beyond this many, a block takes several turns
+BLOCKS_PER_SM = 32  # beyond this number, a CTA loops
 
 
 def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = False) -> DeviceKernel:
-    """``divides_first``: an average as a sum of what was divided, as gradients are; only of what a ``Pool`` serves."""
+    """``divides_first``: elements are divided before they are added, as gradients are; only with a ``Pool``."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
-    planes = forward_of_planes(op, device)
+    planes = global_average_forward(op, device)
     if planes is not None:
         return planes
     steps = LaunchSequence(op, device)
@@ -61,11 +61,11 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
     box = None if pool is None or divides_first else box_of(anchor, pool, inputs, outputs, device)
     if box is not None:
         return _boxed(op, steps, parameters, box)
-    apart = None if pool is not None or asked else windows_apart_of(anchor, inputs, outputs)
+    apart = None if pool is not None or asked else disjoint_windows(anchor, inputs, outputs)
     if apart is not None:
         reading = _prologue(op, parameters, apart.x_space, "prologue", "x", apart.x_width)
         functions = [reading, _epilogue(op, parameters, steps, apart.y_space, apart.width)]
-        return generate_pooling_apart(op, steps, apart, parameters, functions)
+        return generate_pool_disjoint(op, steps, apart, parameters, functions)
     if pool is not None:
         x_space, y_space = (pool.space(t.extents, is_input=t is anchor.x) for t in (anchor.x, anchor.y))
         widths = [pool.tile.x_pack, pool.tile.halo] if pool.along else [pool.tile.pack]
@@ -128,7 +128,7 @@ def _epilogue(
     quick: str = "",
     source: TensorSpec | None = None,
 ) -> str:
-    """``source``: a tensor whose elements the kernel holds."""
+    """``source``: a tensor whose elements the kernel has in registers."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
     compute = COMPUTE_TYPE[anchor.compute_type]
@@ -137,7 +137,7 @@ def _epilogue(
         program.given(source, "raw[e]")
     for spec in fused_inputs(op.epilogue):
         if spec not in anchor.outputs().values():
-            program.value(spec)  # loads first: the chain may branch
+            program.value(spec)  # loads first, because the operations may branch
     if anchor.index is not None:
         program.set(anchor.index, "place[e]")
     if _is_wanted(op, anchor.y):
@@ -152,7 +152,7 @@ def _epilogue(
 
 
 def _is_quick(step: Operation) -> bool:
-    """True where an operation has a form for most operands and another for all."""
+    """Whether an operation has a quick form for most operands and an exact form for all."""
     is_float = COMPUTE_TYPE[step.compute_type] == "float"
     return is_float and isinstance(step, PointwiseOperation) and bool(step.spec.row.cuda_pack)
 
@@ -236,12 +236,12 @@ def _propagates(spec: ResampleSpec) -> bool:
 
 
 def _is_wanted(op: FusedOp, y: TensorSpec) -> bool:
-    """False where only the index is asked for."""
+    """False if only the index is an output."""
     return y.uid in op.uses.behind or any(t.uid == y.uid for t in op.outputs)
 
 
 def read(op: FusedOp, entering: TensorSpec) -> list[TensorSpec]:
-    """What the prologue reads from memory; without one, the operand itself."""
+    """The tensors that the prologue reads from memory; without a prologue, the operand itself."""
     return fused_inputs(op.prologue) if op.prologue else [entering]
 
 

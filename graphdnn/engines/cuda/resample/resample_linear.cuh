@@ -1,14 +1,14 @@
-// Averages and interpolations, a tap at a time.
+// Averages and interpolations, one tap at a time.
 
 #include "resample_axis.cuh"
 
-template <int V> __device__ __forceinline__ void resampled(
+template <int V> __device__ __forceinline__ void resample(
     const Params& p, const int (&at)[RANK], Compute (&result)[V], int (&place)[V]) {
     int from[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) from[j] = at[j];
     const int o[3] = {at[FIRST_AXIS], at[FIRST_AXIS + 1], at[FIRST_AXIS + 2]};
-    // -0 is what adding leaves alone, the sign of zeros included. Sums run as the host's: along the first axis first.
+    // -0 is the identity of addition, including the sign of zeros. Sums run over the first axis first, as on the host.
     for (int e = 0; e < V; ++e) result[e] = -(Compute)0;
     for (int t2 = 0; t2 < tap_count(p, 2); ++t2) {
         const Tap tap2 = tap_of(p, 2, o[2], t2);

@@ -1,9 +1,9 @@
-// The maximum of a window and its place, a tap at a time.
+// The maximum of a window and its index, one tap at a time.
 
 #include "resample_axis.cuh"
 #include "resample_order.cuh"
 
-template <int V> __device__ __forceinline__ void resampled(
+template <int V> __device__ __forceinline__ void resample(
     const Params& p, const int (&at)[RANK], Compute (&best)[V], int (&place)[V]) {
     int from[RANK];
     #pragma unroll
@@ -28,7 +28,7 @@ template <int V> __device__ __forceinline__ void resampled(
                 for (int e = 0; e < V; ++e) value[e] = (Compute)0;
                 if (inside) prologue(p, from, value);
                 for (int e = 0; e < V; ++e) {
-                    const bool better = !seen || beats(value[e], best[e]);
+                    const bool better = !seen || is_greater(value[e], best[e]);
                     best[e] = better ? value[e] : best[e];
                     place[e] = better ? position : place[e];
                 }
@@ -37,7 +37,7 @@ template <int V> __device__ __forceinline__ void resampled(
         }
     }
     if (PADDING != NEG_INF_PAD || seen) return;
-    // Nothing but padding: the first element along the axes before the one that is all padding.
+    // A window of padding only: the index of the first element along the axes before the axis that is all padding.
     int step = taps0 * taps1 * taps2, found = 0;
     #pragma unroll
     for (int axis = 0; axis < 3; ++axis) {

@@ -25,7 +25,7 @@ constexpr int LINE = ROWS_FIRST ? COLS : SPAN;
 typedef Compute Columns[COLS][PACK];
 typedef int Places[COLS][PACK];
 
-// What a row of x gives: its part of each output, or where columns are summed first its elements.
+// The result of a row of x: its part of each output, or its elements if columns are summed first.
 struct Line {
     Compute value[LINE][PACK];
     int place[LINE][PACK];
@@ -36,7 +36,7 @@ __device__ void epilogue(const Params&, const int (&)[RANK], const Compute (&)[V
 template <int V> __device__ void quick_epilogue(
     const Params&, const int (&)[RANK], const Compute (&)[V], const int (&)[V], unsigned int&) {}
 
-// Gradients are divided before they are summed.
+// Gradients are divided before they are added.
 __device__ __forceinline__ void divide(Span& span) {
     constexpr Compute count = WINDOW_H * WINDOW_W, reciprocal = (Compute)1 / count;
     #pragma unroll
@@ -45,7 +45,7 @@ __device__ __forceinline__ void divide(Span& span) {
         for (int e = 0; e < PACK; ++e) span[j][e] = divided(span[j][e], count, reciprocal);
 }
 
-// Windows across a row: N is SPAN and M is COLS where this is executed.
+// Reduces the windows across a row. In the executed variant N is SPAN and M is COLS.
 template <int N, int M> __device__ __forceinline__ void across(
     const Compute (&span)[N][PACK], int w, Compute (&result)[M][PACK], int (&place)[M][PACK]) {
     #pragma unroll
@@ -57,11 +57,11 @@ template <int N, int M> __device__ __forceinline__ void across(
             #pragma unroll
             for (int s = 1; s < WINDOW_W; ++s) {
                 const Compute next = span[q * STRIDE_W + s][e];
-                if constexpr (INDEX) found = beats(next, value) ? s : found;
-                value = IS_MAXIMUM ? larger(value, next) : value + next;
+                if constexpr (INDEX) found = is_greater(next, value) ? s : found;
+                value = IS_MAXIMUM ? maximum_of(value, next) : value + next;
             }
             result[q][e] = value;
-            // Elements outside repeat the edge: the first that counts is the edge itself.
+            // Elements outside x repeat the edge, so the first element that counts is the edge itself.
             const int first = LEFT - w - q * STRIDE_W;
             if constexpr (INDEX) place[q][e] = ABSENT && found < first ? first : found;
         }
@@ -92,7 +92,7 @@ __device__ __forceinline__ void read_line(
     }
 }
 
-// The windows of one row of outputs, from the lines they cover.
+// Reduces the windows of one row of outputs, from the rows of x that they cover.
 __device__ __forceinline__ void down(const Params& p, const Line* lines, int h, int w, Columns& result, Places& place) {
     Line total = lines[0];
     #pragma unroll
@@ -104,11 +104,11 @@ __device__ __forceinline__ void down(const Params& p, const Line* lines, int h, 
             for (int e = 0; e < PACK; ++e) {
                 const Compute next = lines[r].value[j][e];
                 if constexpr (INDEX) {
-                    const bool better = r == 0 || beats(next, total.value[j][e]);
+                    const bool better = r == 0 || is_greater(next, total.value[j][e]);
                     total.place[j][e] = better ? row * WINDOW_W + lines[r].place[j][e] : total.place[j][e];
                 }
                 Compute& sum = total.value[j][e];
-                if (r > 0) sum = IS_MAXIMUM ? larger(sum, next) : sum + next;
+                if (r > 0) sum = IS_MAXIMUM ? maximum_of(sum, next) : sum + next;
             }
         }
     }
@@ -154,7 +154,7 @@ template <bool IS_QUICK> __device__ __forceinline__ void write(
     }
 }
 
-// Asks for what read_span reads later. Packs that stand in columns of their own.
+// Prefetches the elements that read_span reads later, if each column is an access of its own.
 __device__ __forceinline__ void fetch_row(const Params& p, const int (&at)[RANK], int h, int w) {
     int from[RANK];
     #pragma unroll
@@ -164,10 +164,10 @@ __device__ __forceinline__ void fetch_row(const Params& p, const int (&at)[RANK]
     fetch_prologue(p, from);
 }
 
-// All outputs of a thread, N rows a turn. ``doubt`` tells whether the quick form of the epilogue holds.
-template <bool IS_QUICK, int N> __device__ __forceinline__ void walk(
+// All outputs of a thread, N rows in each turn. ``doubt`` receives whether the quick form of the epilogue is invalid.
+template <bool IS_QUICK, int N> __device__ __forceinline__ void compute_outputs(
     const Params& p, const Ends& ends, const int (&start)[RANK], int first, int column, unsigned int& doubt) {
-    constexpr int X_ROWS = (N - 1) * STRIDE_H + WINDOW_H;  // that a turn needs
+    constexpr int X_ROWS = (N - 1) * STRIDE_H + WINDOW_H;  // rows of x that a turn reads
     int at[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) at[j] = start[j];
@@ -185,7 +185,7 @@ template <bool IS_QUICK, int N> __device__ __forceinline__ void walk(
         }
         #pragma unroll
         for (int k = KEPT; k < X_ROWS; ++k) {
-            if (k % STRIDE_H < WINDOW_H) read_line(p, ends, at, h + k, w, lines[k]);  // others are between windows
+            if (k % STRIDE_H < WINDOW_H) read_line(p, ends, at, h + k, w, lines[k]);  // other rows lie between windows
             const int row = (k + 1 - WINDOW_H) / STRIDE_H;
             if (k + 1 < WINDOW_H || (k + 1 - WINDOW_H) % STRIDE_H) continue;
             at[ROW] = o + row;
@@ -206,9 +206,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool(cons
     Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
     if (i >= (Count)p.count) {
         if (!SHARE) return;
-        i %= (Count)p.count;  // as the first threads do, beside a warp's last
+        i %= (Count)p.count;  // surplus threads of a warp repeat the first threads
     }
-    int at[RANK];  // in steps of what a thread computes
+    int at[RANK];  // in multiples of a thread's outputs
     Count left = i;
     #pragma unroll
     for (int j = RANK - 1; j > 0; --j) {
@@ -223,9 +223,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool(cons
     Ends ends;
     if constexpr (SHARE) ends = ends_of_warp(p, at, first * STRIDE_H, column * STRIDE_W);
     unsigned int doubt = 0;
-    walk<QUICK, ROWS>(p, ends, at, first, column, doubt);
-    if constexpr (QUICK) {  // seldom: once more, in the form that always holds
+    compute_outputs<QUICK, ROWS>(p, ends, at, first, column, doubt);
+    if constexpr (QUICK) {  // rare: repeats the outputs in the exact form
         const bool again = doubt & DOUBT;
-        if (SHARE ? __any_sync(~0u, again) : again) walk<false, 1>(p, ends, at, first, column, doubt);
+        if (SHARE ? __any_sync(~0u, again) : again) compute_outputs<false, 1>(p, ends, at, first, column, doubt);
     }
 }

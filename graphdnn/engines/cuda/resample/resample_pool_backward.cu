@@ -1,5 +1,5 @@
 // resample_pool_backward computes the gradient of pooling with small windows whose extents are compile-time constants. dx
-// receives a fraction of dy from each average that covers it, or dy from each window of which it is the first maximum.
+// receives a fraction of dy from each average that covers it, or dy from each window whose first maximum it is.
 //
 // Tile:    STRIDE_W * COLS columns of dx for a thread (MIDDLE), STRIDE_H rows in each of TURNS turns, PACK elements of each.
 // Memory:  a row of x is read once (resample_span.cuh); a row of dx is written when no later window covers it.
@@ -21,26 +21,26 @@
 constexpr int WINDOWS = COLS + BESIDE;
 constexpr int KEPT = WINDOW_H > STRIDE_H ? WINDOW_H - STRIDE_H : 0;
 constexpr int REACH = WINDOW_H > STRIDE_H ? WINDOW_H : STRIDE_H;
-constexpr bool STRETCHES = IS_MAXIMUM && !ZEROS;  // what is outside x repeats its edge
-constexpr int TOGETHER = BACK + 1;  // turns after which a row's registers are another row's
+constexpr bool CLAMPS_TO_EDGE = IS_MAXIMUM && !ZEROS;  // elements outside x repeat its edge
+constexpr int ROTATION = BACK + 1;  // period after which registers hold the same rows again
 
-// A row of x: its elements, the largest of those that a window has, and what windows send to it. There are no places to
-// keep: the first of equal values wins.
+// A row of x: its elements, the largest element of each window in the row, and the gradient that windows send to it. Indices
+// are not stored, because the first of equal values receives the gradient.
 struct Line {
     Compute element[SPAN][PACK], largest[WINDOWS][PACK], sent[WINDOWS][PACK];
 };
 
-// Widths that this variant does not use: branches that are never taken name them.
+// Widths that this variant does not use; branches that are never taken name them.
 template <int V> __device__ void gradient(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 template <int V> __device__ void gradient_beside(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 template <int V> __device__ void epilogue(const Params&, const int (&)[RANK], const Compute (&)[V]) {}
 
-__device__ __forceinline__ void keep_line(const Params& p, const Span& span, int h, Line& line) {
+__device__ __forceinline__ void reduce_line(const Params& p, const Span& span, int h, Line& line) {
     const bool counts = !CHECK_ROWS || !ZEROS || inside(h, p.image[0]);
     #pragma unroll
     for (int j = 0; j < SPAN; ++j)
         #pragma unroll
-        for (int e = 0; e < PACK; ++e) line.element[j][e] = plain(span[j][e]);
+        for (int e = 0; e < PACK; ++e) line.element[j][e] = canonical(span[j][e]);
     #pragma unroll
     for (int q = 0; q < WINDOWS; ++q) {
         #pragma unroll
@@ -48,7 +48,7 @@ __device__ __forceinline__ void keep_line(const Params& p, const Span& span, int
             Compute columns[WINDOW_W];
             #pragma unroll
             for (int s = 0; s < WINDOW_W; ++s) columns[s] = line.element[q * STRIDE_W + s][e];
-            const Compute value = largest_of(columns);
+            const Compute value = maximum(columns);
             line.largest[q][e] = counts ? value : (Compute)0;
         }
     }
@@ -57,10 +57,10 @@ __device__ __forceinline__ void keep_line(const Params& p, const Span& span, int
 __device__ __forceinline__ void read_line(const Params& p, const int (&at)[RANK], int h, int w, Line& line) {
     Span span;
     read_span(p, Ends(), at, h, w, span);
-    keep_line(p, span, h, line);
+    reduce_line(p, span, h, line);
 }
 
-// What the windows of row o, which is one of dy's, send back.
+// The gradients of the windows of row o of dy.
 __device__ __forceinline__ void read_gradients(
     const Params& p, const int (&at)[RANK], int o, int column, Compute (&value)[WINDOWS][PACK]) {
     const int width = (int)p.outputs[1];
@@ -101,22 +101,22 @@ __device__ __forceinline__ void read_gradients(
     }
 }
 
-// What the next row of windows needs that those before it did not; it is on its way while these are worked out.
+// Data of the next row of windows that is not available yet. Its loads overlap the computation of the current row.
 struct Next {
     Span rows[STRIDE_H];
     Compute gradients[WINDOWS][PACK];
 };
 
-// Row o of windows, the first row of which is row h of x.
-__device__ __forceinline__ void look_ahead(
+// Loads the data of row o of windows, whose first row of x is h.
+__device__ __forceinline__ void load_next_row(
     const Params& p, const int (&at)[RANK], int o, int column, int h, int w, Next& next) {
     read_gradients(p, at, o, column, next.gradients);
     #pragma unroll
     for (int r = KEPT; IS_MAXIMUM && r < WINDOW_H; ++r) read_span(p, Ends(), at, h + r, w, next.rows[r - KEPT]);
 }
 
-// Windows, the first row of which is row h of x, send to their rows; the last STRIDE_H of them have got nothing yet.
-__device__ __forceinline__ void to_rows(
+// Windows whose first row of x is h send their gradients to rows. The last STRIDE_H rows have received nothing before.
+__device__ __forceinline__ void distribute_to_rows(
     const Params& p, int h, int w, const Compute (&gradients)[WINDOWS][PACK], Line (&lines)[REACH]) {
     #pragma unroll
     for (int q = 0; q < WINDOWS; ++q) {
@@ -127,7 +127,7 @@ __device__ __forceinline__ void to_rows(
             Compute rows[WINDOW_H];
             #pragma unroll
             for (int r = 0; r < WINDOW_H; ++r) rows[r] = lines[r].largest[q][e];
-            const Chosen<WINDOW_H> gets = first_of(rows, largest_of(rows));
+            const FirstMaximum<WINDOW_H> gets = first_maximum(rows, maximum(rows));
             #pragma unroll
             for (int r = 0; r < WINDOW_H; ++r) {
                 Compute& sum = lines[r].sent[q][e];
@@ -138,8 +138,8 @@ __device__ __forceinline__ void to_rows(
     }
 }
 
-// Rows before x repeat its first, which gets what they got.
-__device__ __forceinline__ void move_down(int h, Line (&lines)[REACH]) {
+// Rows before x repeat its first row, so their gradients move to it.
+__device__ __forceinline__ void move_padding_gradients(int h, Line (&lines)[REACH]) {
     #pragma unroll
     for (int r = 0; r < WINDOW_H - 1; ++r) {
         const bool moves = h + r < 0;
@@ -155,9 +155,9 @@ __device__ __forceinline__ void move_down(int h, Line (&lines)[REACH]) {
     }
 }
 
-// What a row got, to its columns from w on.
-__device__ __forceinline__ void to_columns(const Line& line, int w, Compute (&sums)[MIDDLE][PACK]) {
-    Compute before[PACK];  // what columns before x got, which repeat the first
+// Distributes the gradients of a row to its columns from w on.
+__device__ __forceinline__ void distribute_to_columns(const Line& line, int w, Compute (&sums)[MIDDLE][PACK]) {
+    Compute before[PACK];  // gradients of columns before x, which repeat the first column
     #pragma unroll
     for (int e = 0; e < PACK; ++e) {
         before[e] = (Compute)0;
@@ -171,11 +171,11 @@ __device__ __forceinline__ void to_columns(const Line& line, int w, Compute (&su
             Compute columns[WINDOW_W];
             #pragma unroll
             for (int s = 0; s < WINDOW_W; ++s) columns[s] = line.element[q * STRIDE_W + s][e];
-            const Chosen<WINDOW_W> gets = first_of(columns, line.largest[q][e]);
+            const FirstMaximum<WINDOW_W> gets = first_maximum(columns, line.largest[q][e]);
             #pragma unroll
             for (int s = 0; s < WINDOW_W; ++s) {
                 const int j = q * STRIDE_W + s - LEFT;
-                const bool is_before = STRETCHES && j < 0 && q >= BEFORE_OWN;
+                const bool is_before = CLAMPS_TO_EDGE && j < 0 && q >= BEFORE_OWN;
                 Compute& sum = is_before ? before[e] : sums[j < 0 ? 0 : j < MIDDLE ? j : 0][e];
                 if ((is_before || (j >= 0 && j < MIDDLE)) && gets.is[s]) sum = wrapping_sum(sum, line.sent[q][e]);
             }
@@ -183,7 +183,7 @@ __device__ __forceinline__ void to_columns(const Line& line, int w, Compute (&su
     }
     #pragma unroll
     for (int e = 0; e < PACK; ++e)
-        if (STRETCHES && LEFT > BEFORE_OWN * STRIDE_W)
+        if (CLAMPS_TO_EDGE && LEFT > BEFORE_OWN * STRIDE_W)
             sums[0][e] = wrapping_sum(sums[0][e], w == 0 ? before[e] : (Compute)0);
 }
 
@@ -213,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
     pdl_wait();
     const Count i = (Count)blockIdx.x * THREADS + threadIdx.x;
     if (i >= (Count)p.count) return;
-    int at[RANK];  // in steps of what a thread computes
+    int at[RANK];  // in multiples of a thread's elements
     Count left = i;
     #pragma unroll
     for (int j = RANK - 1; j > 0; --j) {
@@ -238,15 +238,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
         for (int r = 0; r < KEPT; ++r) read_line(p, at, h + r, w, lines[r]);
     }
     Next next;
-    look_ahead(p, at, first - BACK, column, h, w, next);
-    #pragma unroll TOGETHER
+    load_next_row(p, at, first - BACK, column, h, w, next);
+    #pragma unroll ROTATION
     for (int turn = -BACK; turn < TURNS; ++turn, h += STRIDE_H) {
         const Next now = next;
-        look_ahead(p, at, first + turn + 1, column, h + STRIDE_H, w, next);
+        load_next_row(p, at, first + turn + 1, column, h + STRIDE_H, w, next);
         if constexpr (IS_MAXIMUM) {
             #pragma unroll
             for (int r = KEPT; r < WINDOW_H; ++r) {
-                keep_line(p, now.rows[r - KEPT], h + r, lines[r]);
+                reduce_line(p, now.rows[r - KEPT], h + r, lines[r]);
             }
         }
         #pragma unroll
@@ -256,8 +256,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
                 #pragma unroll
                 for (int e = 0; e < PACK; ++e) lines[r].sent[q][e] = (Compute)0;
         if (inside(first + turn, p.outputs[0])) {
-            to_rows(p, h, w, now.gradients, lines);
-            if (STRETCHES && h < 0) move_down(h, lines);
+            distribute_to_rows(p, h, w, now.gradients, lines);
+            if (CLAMPS_TO_EDGE && h < 0) move_padding_gradients(h, lines);
         }
         #pragma unroll
         for (int r = 0; r < STRIDE_H; ++r) {
@@ -267,7 +267,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool_back
                 #pragma unroll
                 for (int j = 0; j < RANK; ++j) to[j] = at[j];
                 Compute sums[MIDDLE][PACK];
-                to_columns(lines[r], w, sums);
+                distribute_to_columns(lines[r], w, sums);
                 write_row(p, to, h + r, w, sums);
             }
         }

@@ -1,27 +1,28 @@
-// What a thread of resample_pool.cu reads of a row of x: SPAN elements, each a pack of PACK.
+// The elements of a row of x that a thread of resample_pool.cu reads: SPAN vectors of PACK elements.
 //
-//     x     [ LEFT | MIDDLE = COLS * STRIDE_W elements | rest ]
-//     y            [ COLS outputs ]          and BESIDE more that read elements of the middle
+//     x     [ LEFT | MIDDLE = COLS * STRIDE_W elements | right ]
+//     y            [ COLS outputs ]          and BESIDE more outputs that read elements of the middle
 //
-// The last axis is vectorised. Where it is not the columns', each column is an access of its own (PACK > 1); where it
-// is (ALONG), the middle is read in accesses of X_PACK, and what is beside it comes from the neighbours in the warp
-// (SHARE) or in accesses of HALO. Nothing branches between loads, so many are under way: addresses outside x move to
-// its edge, and what they read is replaced where padding is zeros.
+// The last axis is vectorized. If it is not the axis of columns, each column is an access of its own (PACK > 1). If ALONG,
+// it is the axis of columns: the middle is read in accesses of X_PACK, and the elements beside it come from other lanes
+// (SHARE) or from accesses of HALO elements. No branch separates the loads, so many are in flight. Addresses outside x are
+// clamped to its edge; if padding counts as zeros, the values are replaced.
 
 constexpr int SPAN = (COLS + BESIDE - 1) * STRIDE_W + WINDOW_W, MIDDLE = COLS * STRIDE_W;
 constexpr int RIGHT = SPAN > LEFT + MIDDLE ? SPAN - LEFT - MIDDLE : 0;
 constexpr int BEFORE = (LEFT + HALO - 1) / HALO * HALO, AFTER = (RIGHT + HALO - 1) / HALO * HALO;
 
 typedef Compute Span[SPAN][PACK];
-typedef Compute Held[BEFORE + MIDDLE + AFTER];  // of a row that is read along itself, from -BEFORE on
+typedef Compute Held[BEFORE + MIDDLE + AFTER];  // a contiguous row, from element -BEFORE on
 
-// Widths that this variant does not use: branches that are never taken name them.
+// Widths that this variant does not use; branches that are never taken name them.
 template <int V> __device__ void prologue(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 template <int V> __device__ void prologue_halo(const Params&, const int (&)[RANK], Compute (&)[V]) {}
 
 __device__ __forceinline__ bool inside(int i, long long size) { return (unsigned int)i < (unsigned int)size; }
 
-// The quotient as a division rounds it (P. Markstein) where that decides about an integer; infinities leave no rest.
+// The correctly rounded quotient (P. Markstein), needed if the result decides an integer. An infinite quotient has no
+// remainder.
 __device__ __forceinline__ float divided(float sum, float count, float reciprocal) {
     const float near = sum * reciprocal;
     if constexpr (!EXACT) return near;
@@ -30,7 +31,7 @@ __device__ __forceinline__ float divided(float sum, float count, float reciproca
 }
 template <class T> __device__ __forceinline__ T divided(T sum, T count, T) { return sum / count; }
 
-// Of a small whole number.
+// The reciprocal of a small integer.
 template <class T> __device__ __forceinline__ T inverse(T count) { return (T)1 / count; }
 #ifdef __CUDA_ARCH__
 template <> __device__ __forceinline__ float inverse(float count) {
@@ -41,7 +42,7 @@ template <> __device__ __forceinline__ float inverse(float count) {
 }
 #endif
 
-// That the window at (h, w) divides by.
+// The divisor of the window at (h, w).
 __device__ __forceinline__ Compute elements(const Params& p, int h, int w) {
     if constexpr (!EXCLUDING) return (Compute)(WINDOW_H * WINDOW_W);
     const int height = (int)p.image[0], width = (int)p.image[1];
@@ -52,17 +53,17 @@ __device__ __forceinline__ Compute elements(const Params& p, int h, int w) {
 
 __device__ __forceinline__ int clamped(int i, int last) { return i < 0 ? 0 : i > last ? last : i; }
 
-// Whether element `first` + j is one of `size`. `whole`: each thread has THEIRS of them, from a multiple of THEIRS on; what is
-// beside its own is one question then, whatever j is.
+// Whether element `first` + j is one of `size` elements. If `whole`, each thread has THEIRS elements from a multiple of THEIRS
+// on; then the answer for elements beyond its own does not depend on j.
 template <int THEIRS> __device__ __forceinline__ bool is_within(int first, int j, long long size, bool whole) {
     if (!whole || j < -THEIRS || j >= 2 * THEIRS) return inside(first + j, size);
     return j < 0 ? first > 0 : j < THEIRS || first + THEIRS < (int)size;
 }
 
-// Element j of a span may be outside x.
+// Whether element j of a span may be outside x.
 __device__ constexpr bool may_be_outside(int j) { return j < LEFT || j >= CHECKED_FROM; }
 
-// V elements from j on.
+// Loads V elements from j on.
 template <int V>
 __device__ __forceinline__ void read_piece(const Params& p, int (&from)[RANK], int w, int j, Held& held) {
     const int width = (int)p.image[1];
@@ -75,7 +76,7 @@ __device__ __forceinline__ void read_piece(const Params& p, int (&from)[RANK], i
     for (int e = 0; e < V; ++e) held[BEFORE + j + e] = ZEROS && !counts ? (Compute)0 : some[e];
 }
 
-// Where the element beyond the warp's first thread is, for the lower half of the warp; for the others, beyond its last.
+// For the lower half of a warp, the element before the first lane's; for the upper half, the element after the last lane's.
 struct Ends {
     int at[RANK], down;
 };
@@ -91,7 +92,7 @@ __device__ __forceinline__ Ends ends_of_warp(const Params& p, const int (&at)[RA
     return ends;
 }
 
-// What is beside the middle, from the neighbours in the warp; what is beyond its ends is read by half a warp each.
+// Loads the elements beside the middle from other lanes. Half of the warp reads those beyond each end of the warp's elements.
 __device__ __forceinline__ void share(const Params& p, const Ends& ends, int h, int w, Held& held) {
     int from[RANK];
     #pragma unroll
@@ -127,7 +128,7 @@ __device__ __forceinline__ void read_along(
         #pragma unroll
         for (int j = MIDDLE; j < MIDDLE + AFTER; j += HALO) read_piece<HALO>(p, from, w, j, held);
     }
-    if constexpr (!ZEROS) {  // the edge's element is in another place of its access
+    if constexpr (!ZEROS) {  // the clamped element has another position in its access
         #pragma unroll
         for (int j = -1; j >= -BEFORE; --j)
             if (!is_within<MIDDLE>(w, j, p.image[1], X_WHOLE)) held[BEFORE + j] = held[BEFORE + j + 1];

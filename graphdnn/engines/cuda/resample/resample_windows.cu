@@ -16,14 +16,14 @@
 
 #include "fast_division.cuh"
 
-constexpr int MARGIN = WINDOW - 1;  // zeros beside the tile
+constexpr int MARGIN = WINDOW - 1;  // zeros on each side of the tile
 constexpr int OWN = ALONG ? PACK : TURNS, LANES = TILE / OWN, SIDE = ALONG ? 1 : PACK;
 constexpr int SHARED = ALONG ? COLUMNS * PITCH : (TILE + 2 * MARGIN) * PITCH;
 
 typedef Compute Values[TURNS][PACK];
 
-// Where element c of the tile is. Along, a word between packs keeps the threads of a warp in different banks.
-__device__ __forceinline__ int spot(int c, int pixel) {
+// The offset of element c in the tile. If ALONG, padding between vectors keeps the lanes of a warp in different banks.
+__device__ __forceinline__ int tile_offset(int c, int pixel) {
     c += MARGIN;
     return ALONG ? pixel * PITCH + c + (PACK > 1 ? c / PACK : 0) : c * PITCH + pixel;
 }
@@ -34,19 +34,19 @@ __device__ __forceinline__ void put(Compute* tile, int c, int pixel, const Value
         Vec<Compute, SIDE> row;
         #pragma unroll
         for (int e = 0; e < SIDE; ++e) row.data[e] = value[ALONG ? 0 : o][ALONG ? o : e];
-        *(Vec<Compute, SIDE>*)(tile + spot(c + o, pixel)) = row;
+        *(Vec<Compute, SIDE>*)(tile + tile_offset(c + o, pixel)) = row;
     }
 }
 
 __device__ __forceinline__ float averaged(float sum) { return sum * (1.0f / WINDOW); }
 __device__ __forceinline__ double averaged(double sum) { return sum / WINDOW; }
 
-// Of the windows that reach so far back from a thread's own elements.
+// Averages of the windows that extend REACH elements before a thread's own elements.
 template <int REACH> __device__ __forceinline__ void average(const Compute* tile, int c, int pixel, Values& mean) {
     Compute sum[OWN][SIDE];
     #pragma unroll
     for (int j = 0; j < OWN + WINDOW - 1; ++j) {
-        const Vec<Compute, SIDE> row = *(const Vec<Compute, SIDE>*)(tile + spot(c - REACH + j, pixel));
+        const Vec<Compute, SIDE> row = *(const Vec<Compute, SIDE>*)(tile + tile_offset(c - REACH + j, pixel));
         #pragma unroll
         for (int o = 0; o < OWN; ++o) {
             if (j < o || j >= o + WINDOW) continue;
@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_windows(c
     const int c = lane * OWN, pixel = column * SIDE;  // in the tile
     const Count asked = (Count)blockIdx.x * COLUMNS + column;
     const bool is_live = asked < (Count)p.packs;
-    Count left = is_live ? asked : (Count)p.packs - 1;  // computes what another thread computes, and writes nothing
+    Count left = is_live ? asked : (Count)p.packs - 1;  // surplus threads repeat the last vector, and store nothing
     int at[RANK];
     #pragma unroll
     for (int j = RANK - 2; j > 0; --j) {
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_windows(c
     const int start = (int)blockIdx.y * OUTPUTS - BEFORE + c, extent = (int)p.extent;
     for (int i = thread; i < 2 * MARGIN * COLUMNS * SIDE; i += THREADS) {
         const int beside = i / (COLUMNS * SIDE);
-        tile[spot(beside < MARGIN ? beside - MARGIN : TILE + beside - MARGIN, i % (COLUMNS * SIDE))] = (Compute)0;
+        tile[tile_offset(beside < MARGIN ? beside - MARGIN : TILE + beside - MARGIN, i % (COLUMNS * SIDE))] = (Compute)0;
     }
 
     Held held[TURNS];

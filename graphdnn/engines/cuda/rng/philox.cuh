@@ -2,7 +2,7 @@
 
 struct Words { unsigned int at[4]; };
 
-// Of N counters that follow each other. Their rounds go together: the key of a round is worked out once.
+// The words of N consecutive counters. Their rounds are interleaved, so that each round key is computed once.
 template <int N>
 __device__ __forceinline__ void philox(unsigned long long counter, unsigned long long key, Words (&words)[N]) {
     unsigned int k0 = (unsigned int)key, k1 = (unsigned int)(key >> 32);

@@ -16,10 +16,10 @@
 
 enum { BERNOULLI, UNIFORM, NORMAL };
 
-// A word's 24 upper bits: u * 2^24.
+// The upper 24 bits of a word: u * 2^24.
 __device__ __forceinline__ int uniform_bits(unsigned int word) { return (int)(word >> 8); }
 
-// first + second * value as the host has it: two roundings in double, no fused multiply-add; then one to float.
+// first + second * value as on the host: two roundings in double, without a fused multiply-add, then one to float.
 __device__ __forceinline__ float placed(double value, const Params& p) {
     return (float)__dadd_rn(p.first, __dmul_rn(p.second, value));
 }
@@ -58,7 +58,7 @@ __device__ __forceinline__ void drawn(const Words& words, const Params& p, float
     }
 }
 
-// Widths that this variant does not write: branches that are never taken name them.
+// Widths that this variant does not write; branches that are never taken name them.
 template <int V> __device__ void write(const Params&, const int (&)[RANK], const float (&)[V], const Asked&) {}
 template <int V> __device__ void write_one(const Params&, const int (&)[RANK], const float (&)[V]) {}
 template <int V> __device__ void write_bits(const Params&, const int (&)[RANK], const float (&)[V]) {}
@@ -75,7 +75,7 @@ __device__ __forceinline__ void place(const Params& p, Count i, int (&at)[RANK])
     at[VECTOR_AXIS] *= WIDTH;
 }
 
-// What is read beside a thread's numbers.
+// The operands that the fused operations read.
 constexpr int EACH = WIDTH == 1 ? STORED : 1, ACCESSES = LANES / EACH;
 struct Beside {
     Asked of[ACCESSES];
@@ -99,7 +99,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rng(const __grid_c
     Beside next;
     if constexpr (AHEAD) next.read(p, i);
     for (; i < count; i += step) {
-        // AHEAD: asked for a turn before, on its way while numbers are drawn; the compiler would wait with it.
+        // With AHEAD, the loads are issued one turn early and overlap the drawing; the compiler would issue them late.
         if constexpr (!AHEAD) next.read(p, i);
         const Beside now = next;
         if constexpr (AHEAD)
@@ -110,14 +110,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rng(const __grid_c
         #pragma unroll
         for (int j = 0; j < RANK; ++j) element += (unsigned long long)((long long)at[j] * p.row_major[j]);
 
-        if constexpr (LANES == 1) {  // neighbours are elements of several counters, each drawn for itself
+        if constexpr (LANES == 1) {  // contiguous elements belong to different counters
             float four[4];
             drawn(philox(start + element / 4, key), p, four);
             float one[1] = {four[0]};
             #pragma unroll
             for (int k = 1; k < 4; ++k) one[0] = (element & 3) == k ? four[k] : one[0];
             write(p, at, one, now.of[0]);
-        } else if constexpr (WIDTH == 1) {  // neighbours in memory follow each other in row-major order too
+        } else if constexpr (WIDTH == 1) {  // the row-major order is the memory order
             float value[LANES];
             Words words[LANES < 4 ? 1 : LANES / 4];
             philox(start + element / 4, key, words);
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rng(const __grid_c
                 for (int e = 0; e < STORED; ++e) some[e] = value[k + e];
                 if (left >= STORED) {
                     write(p, at, some, now.of[k / STORED]);
-                } else {  // the end of a single row
+                } else {  // the remainder of a single row
                     #pragma unroll
                     for (int e = 0; e < STORED - 1; ++e) {
                         int here[RANK];
@@ -148,7 +148,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rng(const __grid_c
                 }
                 at[LANE_AXIS] += STORED;
             }
-        } else if constexpr (BITS) {  // a tile: a byte of bits on the last axis for each of WIDTH neighbours on another
+        // A tile: a byte of bits on the last axis, for each of WIDTH contiguous elements of another axis
+        } else if constexpr (BITS) {
             unsigned int bits[WIDTH];
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) {
@@ -178,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rng(const __grid_c
                 write(p, at, row, now.of[k]);
                 at[LANE_AXIS] += 1;
             }
-        } else {  // a tile: four lanes on the last axis, WIDTH neighbours on another
+        } else {  // a tile: four lanes on the last axis, WIDTH contiguous elements on another
             float value[4][WIDTH];
             #pragma unroll
             for (int e = 0; e < WIDTH; ++e) {

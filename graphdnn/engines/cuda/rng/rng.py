@@ -1,17 +1,15 @@
 """Engine ``cuda_rng``: random numbers, the same as on the host.
 
-Integers, Bernoulli and uniform numbers agree bit by bit: Philox and the arithmetic in
-double are exact or rounded alike. Normal numbers agree to 4 units in the last place
-of ``standard_deviation * z``: logarithm and cosine are those of float.
+Integers, Bernoulli and uniform numbers agree bit by bit: Philox is exact, and the arithmetic in double rounds as on the
+host. Normal numbers agree to 4 units in the last place of ``standard_deviation * z``, because logarithm and cosine are
+computed in float.
 
-One counter makes four numbers for elements that follow each other in row-major
-order, and memory may run another way. A thread then draws a tile: the four lanes of as
-many counters as fit one access. Only where rows of four do not exist is each element
-drawn for itself.
+One counter yields four numbers for consecutive elements in row-major order, while memory may have another order. Then a
+thread draws a tile: the four lanes of as many counters as one access has elements. Only if no rows of four exist, each
+element is drawn separately.
 
-Pointwise operations behind the numbers run in the thread that draws them, beside the memory
-that they read: drawing takes about as long as a copy. Where tensors lie in different orders,
-the numbers are drawn first and the rest is a pointwise kernel.
+Fused pointwise operations run in the thread that draws their numbers, and overlap their loads: drawing takes about as
+long as a copy. If tensors have different memory orders, the numbers are drawn first, and a pointwise kernel follows.
 """
 
 from __future__ import annotations
@@ -41,22 +39,22 @@ _THREADS = 256
 _BLOCKS_PER_SM = 16
 _LANES = 4  # elements of a counter
 _WIDEST_TILE = 8
-_BYTES, _BYTES_BESIDE_BITS = 16, 32  # of a thread's access
-_BITS = 8  # of a byte
+_BYTES, _BYTES_BESIDE_BITS = 16, 32  # bytes of a thread's access
+_BITS = 8  # bits of a byte
 _WIDE = 4  # bytes of an element
 _DISTRIBUTIONS = {RngDistribution.BERNOULLI: 0, RngDistribution.UNIFORM: 1, RngDistribution.NORMAL: 2}  # as in the text
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a thread draws: ``lanes`` on one axis, ``width`` neighbours in memory on another."""
+    """The elements of a thread: ``lanes`` on one axis, ``width`` contiguous elements on another."""
 
     lanes: int
     lane_axis: int
     width: int
     vector_axis: int
-    stored: int  # elements of one access, along the vector axis if there is a width, else along the lanes
-    bits: bool = False  # the numbers are written as bits along the lanes, what is behind them along the vector axis
+    stored: int  # elements of one access, along the vector axis if there is one, and along the lanes otherwise
+    bits: bool = False  # the numbers are stored as bits along the lanes, the epilogue's results along the vector axis
 
     @property
     def stored_axis(self) -> int:
@@ -64,17 +62,18 @@ class Tile:
 
 
 def choose_tile(space: IndexSpace, y: TensorSpec, stored: Sequence[TensorSpec]) -> Tile:
-    """``y``: the numbers; ``stored``: what of them and of what is behind them is in memory."""
+    """``y``: the numbers; ``stored``: tensors in memory among the numbers and the epilogue's results."""
     last = space.rank - 1
     alone = Tile(1, last, 1, last, 1)
     if any(t.vector_count != 1 for t in stored) or (space.rank > 1 and space.sizes[last] % _LANES):
         return alone
     inner = {_inner_axis(space, t) for t in stored if t.elements == y.elements}
     if inner == {last}:
-        # The end of a single row is written element by element, so an odd size does not narrow the rest.
+        # The remainder of a single row is written element by element, so an odd size does not narrow the other
+        # accesses.
         size = space.sizes[last] if space.rank > 1 else -(-space.sizes[0] // MAX_WIDTH) * MAX_WIDTH
         rows = replace(space, axes=(*space.axes[:-1], replace(space.axes[-1], size=size)))
-        # Bits are written by bytes, so beside them a thread takes more than one access has.
+        # Bits are stored in bytes, so besides them a thread has more elements than one access.
         has_bits = any(t.data_type is DataType.BOOLEAN for t in stored)
         width = width_for(rows, stored, limit=_BYTES_BESIDE_BITS if has_bits else _BYTES, bits=True)
         return Tile(max(_LANES, width), last, 1, last, width)
@@ -88,19 +87,19 @@ def choose_tile(space: IndexSpace, y: TensorSpec, stored: Sequence[TensorSpec]) 
     (vector_axis,) = across
     assert vector_axis is not None
     width = min(width_for(space, others if bits else stored, vector_axis), _WIDEST_TILE)
-    if bits and width < _WIDEST_TILE:  # fewer bytes of the mask side by side: two launches take less time
+    if bits and width < _WIDEST_TILE:  # with fewer adjacent bytes of the mask, two launches take less time
         return alone
     return alone if width == 1 else Tile(_BITS if bits else _LANES, last, width, vector_axis, width, bits)
 
 
 def _inner_axis(space: IndexSpace, spec: TensorSpec) -> int | None:
-    """The axis along which neighbours are next to each other."""
+    """The axis along which elements are contiguous."""
     strides = space.strides(spec)
     return strides.index(1) if 1 in strides else None
 
 
 def _is_row_of_bytes(space: IndexSpace, y: TensorSpec) -> bool:
-    """Bits of which the last axis has whole bytes, and nothing else has a part."""
+    """Whether bits fill whole bytes along the last axis, and no other tensor is packed."""
     return y.data_type is DataType.BOOLEAN and all(
         size % _BITS == 0 if stride == 1 else stride % _BITS == 0
         for size, stride in zip(space.sizes, space.strides(y), strict=True)
@@ -114,7 +113,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
 
 def _tile_of(op: FusedOp) -> tuple[IndexSpace, Tile]:
-    """The space that is drawn for, and what of it is a thread's; lanes of 1 where tensors have no order in common."""
+    """The index space, and the elements of a thread; 1 lane if tensors have no memory order in common."""
     assert isinstance(op.anchor, Rng)
     row_major, y = _row_major(op.anchor.y), op.anchor.y
     front_only = op.uses.front_only
@@ -124,7 +123,7 @@ def _tile_of(op: FusedOp) -> tuple[IndexSpace, Tile]:
     tile = choose_tile(space, y, stored)
     if tile.vector_axis == tile.lane_axis and tile.lanes > 1:
         return space, tile
-    # Then threads may as well follow memory.
+    # Then threads follow the memory order.
     strides = space.strides(stored[-1])
     order = sorted(range(space.rank), key=lambda j: -strides[j])
     space = replace(space, axes=tuple(space.axes[j] for j in order))
@@ -138,7 +137,7 @@ def _row_major(y: TensorSpec) -> TensorSpec:
 
 
 def _apart(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
-    """The numbers, in memory; then what is behind them as a pointwise kernel."""
+    """Draws the numbers to memory; then a pointwise kernel computes the epilogue."""
     from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence, fused_inputs
     from graphdnn.engines.cuda.pointwise.pointwise import generate_pointwise
 
@@ -227,7 +226,7 @@ def _together(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
 
 def _integer(parameters: Parameters, name: str, given: TensorSpec | int) -> str:
-    """A function that gives the number as 64 bits, wherever it comes from."""
+    """A function that returns the seed or offset as 64 bits, from memory or by value."""
     if isinstance(given, TensorSpec):
         parameters.tensor(name, given)
         kind = STORAGE[given.data_type]
@@ -239,8 +238,8 @@ def _integer(parameters: Parameters, name: str, given: TensorSpec | int) -> str:
 
 
 def _pace(asked: Sequence[tuple[TensorSpec, str]], tile: Tile) -> dict[str, int | bool]:
-    """Whether operands are asked for a turn ahead, and blocks that an SM has at least. As measured on an H200: of four
-    bytes an element, along memory, 1.10 of the copy instead of 1.46; of two bytes 1.39 instead of 1.18.
+    """Whether operands are loaded one turn ahead, and the least CTAs of an SM. As measured on an H200, relative to a
+    copy: for elements of four bytes 1.10 instead of 1.46; for elements of two bytes 1.39 instead of 1.18.
     """
     is_wide = any(ELEMENTS[spec.data_type].bytes >= _WIDE for spec, _ in asked)
     ahead = is_wide and tile.width == 1
@@ -250,7 +249,7 @@ def _pace(asked: Sequence[tuple[TensorSpec, str]], tile: Tile) -> dict[str, int 
 def _asked(
     op: FusedOp, parameters: Parameters, space: IndexSpace, tile: Tile
 ) -> tuple[str, list[tuple[TensorSpec, str]]]:
-    """What is read beside the numbers, as a struct and the function that fills it; and its fields."""
+    """The fused operands, as a struct and the function that loads it; and the parameters."""
     assert isinstance(op.anchor, Rng)
     elements, front_only = op.anchor.y.elements, op.uses.front_only
     large = [t for t in op.inputs if t.uid not in front_only and t.elements == elements and is_addressable(t)]
@@ -271,8 +270,8 @@ def _write(
     written: Sequence[Operation],
     asked: Sequence[tuple[TensorSpec, str]] | None = None,
 ) -> str:
-    """A function that takes numbers as they are drawn, runs what is ``behind`` and stores what ``written`` gives.
-    ``asked``: where operands are already.
+    """A function that receives drawn numbers, runs the operations ``behind`` and stores the results of ``written``.
+    ``asked``: expressions of operands that are already loaded.
     """
     arguments = f"const float (&drawn)[{program.width}]"
     if asked is not None:
@@ -286,7 +285,7 @@ def _write(
 
 
 def _add_distribution(parameters: Parameters, spec: RngSpec) -> None:
-    """``first + second * value``; or the first word, 24 bits and 8 more, that is not below the probability."""
+    """``first + second * value``; or the first word, from 24 bits and 8 more, that is at least the probability."""
     first, second, below = 0.0, 0.0, 0
     if spec.distribution is RngDistribution.BERNOULLI:
         assert spec.probability is not None

@@ -17,31 +17,32 @@
 //   BLOCKS: CTAs that must fit on an SM, 1 or more; it bounds the registers of a thread.
 //   EXACT: 1 if LANES * STEPS vectors are a whole row, so that no bound is checked.
 //   STAGES: reductions, 1 or 2. HELD, SHARED, RUNS: flags, see above.
-//   ON_THEIR_WAY: vectors of a thread whose loads are in flight together, 1 or more.
+//   LOADS_IN_FLIGHT: vectors of a thread whose loads are in flight together, 1 or more.
 
 #include "pdl.cuh"
 
-// What a thread keeps of a pack that is not in its registers.
+// The values of an element that a thread keeps, besides its registers.
 __device__ __forceinline__ Held& kept_of(Count pack, Held& passed) {
     if constexpr (SHARED) return ((Held*)shared_packs)[pack];
     else return passed;
 }
 
-static_assert(ON_THEIR_WAY > 0, "packs of a thread that are asked for before one is used");
+static_assert(LOADS_IN_FLIGHT > 0, "vectors of a thread in flight");
 
-// Every pack of a lane: ON_THEIR_WAY at a time without a look at the row's end in between, so that all are asked for first.
-template <class Each> __device__ __forceinline__ void over_packs(const Params& p, const Place& here, Each each) {
+// Visits every vector of a lane. LOADS_IN_FLIGHT vectors are loaded without a check of the row's end in between, so that the loads
+// overlap.
+template <class Each> __device__ __forceinline__ void over_packs(const Params& p, const ThreadSlot& slot, Each each) {
     const Count count = (Count)p.count;
-    Count pack = here.lane;
-    for (; pack + (ON_THEIR_WAY - 1) * LANES < count; pack += ON_THEIR_WAY * LANES) {
+    Count pack = slot.lane;
+    for (; pack + (LOADS_IN_FLIGHT - 1) * LANES < count; pack += LOADS_IN_FLIGHT * LANES) {
         #pragma unroll
-        for (int i = 0; i < ON_THEIR_WAY; ++i) each(pack + i * LANES);
+        for (int i = 0; i < LOADS_IN_FLIGHT; ++i) each(pack + i * LANES);
     }
     for (; pack < count; pack += LANES) each(pack);
 }
 
 template <int S> __device__ __forceinline__ void reduce_rows(
-    const Params& p, const Place& here, int (&at)[RANK], Held (&held)[HELD ? STEPS : 1], RowValues& row) {
+    const Params& p, const ThreadSlot& slot, int (&at)[RANK], Held (&held)[HELD ? STEPS : 1], RowValues& row) {
     typedef typename Stage<S>::Value Value;
     const typename Stage<S>::Combine combine;
     Value total[ROW_WIDTH];
@@ -51,7 +52,7 @@ template <int S> __device__ __forceinline__ void reduce_rows(
         Value value[STEPS][VECTOR];
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
-            const Count pack = (Count)(here.lane + s * LANES);
+            const Count pack = (Count)(slot.lane + s * LANES);
             if (EXACT || pack < (Count)p.count) {
                 locate_element(p, pack, at);
                 Stage<S>::element(p, at, held[s], row, value[s]);
@@ -65,7 +66,7 @@ template <int S> __device__ __forceinline__ void reduce_rows(
             #pragma unroll
             for (int e = 0; e < VECTOR; ++e) total[row_of(e)] = combine(total[row_of(e)], value[s][e]);
     } else {
-        over_packs(p, here, [&](Count pack) {
+        over_packs(p, slot, [&](Count pack) {
             Value value[VECTOR];
             locate_element(p, pack, at);
             Stage<S>::element(p, at, kept_of(pack, held[0]), row, value);
@@ -73,32 +74,32 @@ template <int S> __device__ __forceinline__ void reduce_rows(
             for (int e = 0; e < VECTOR; ++e) total[row_of(e)] = combine(total[row_of(e)], value[e]);
         });
     }
-    over_row(total, here, combine);
-    Stage<S>::conclude(p, at, total, row, here.is_live && here.lane == 0);
+    reduce_row(total, slot, combine);
+    Stage<S>::conclude(p, at, total, row, slot.is_live && slot.lane == 0);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) softmax(const __grid_constant__ Params p) {
     pdl_trigger();
     pdl_wait();
-    const Place here = place_in(p, blockIdx.x);
+    const ThreadSlot slot = thread_slot(p, blockIdx.x);
     int at[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) at[j] = 0;
-    locate_row(p, here.row, at);
+    locate_row(p, slot.row, at);
     Held held[HELD ? STEPS : 1];
     RowValues row;
     if constexpr (RUNS) {
         bring_runs(p);
         __syncthreads();
     }
-    reduce_rows<0>(p, here, at, held, row);
-    if constexpr (STAGES > 1) reduce_rows<1>(p, here, at, held, row);
-    if (!RUNS && !here.is_live) return;
+    reduce_rows<0>(p, slot, at, held, row);
+    if constexpr (STAGES > 1) reduce_rows<1>(p, slot, at, held, row);
+    if (!RUNS && !slot.is_live) return;
     if constexpr (HELD) {
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
-            const Count pack = (Count)(here.lane + s * LANES);
-            if ((!RUNS || here.is_live) && (EXACT || pack < (Count)p.count)) {
+            const Count pack = (Count)(slot.lane + s * LANES);
+            if ((!RUNS || slot.is_live) && (EXACT || pack < (Count)p.count)) {
                 locate_element(p, pack, at);
                 finish(p, at, held[s], row);
             }
@@ -108,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) softmax(const __gr
             send_runs(p);
         }
     } else {
-        over_packs(p, here, [&](Count pack) {
+        over_packs(p, slot, [&](Count pack) {
             locate_element(p, pack, at);
             finish(p, at, kept_of(pack, held[0]), row);
         });

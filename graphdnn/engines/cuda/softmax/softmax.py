@@ -1,11 +1,10 @@
 """Engine ``cuda_softmax``: a softmax, or log-softmax, with pointwise operations before and after it.
 
-One pass over memory where the threads of a block can hold their rows, in registers or in
-shared memory, also where packs do not fit short rows (softmax_runs.py); three reads where
-rows are longer (by one block each, or by the whole device: softmax_divided.py). The
-operations are taken as the graph has them, so virtual tensors round as they do
-elsewhere: stages.py only finds out which of them belong before the first
-reduction, between the two, and after the second, on elements and on rows.
+The kernel reads memory once if the threads of a CTA can hold their rows in registers or in shared memory, also if
+vectors do not fit short rows (softmax_runs.py). Longer rows are read three times, by one CTA each or by the whole
+device (softmax_split.py). The operations keep the graph's order, so virtual tensors round as in separate kernels;
+softmax_passes.py assigns them to passes: before the first reduction, between the two, and after the second, on elements
+and on rows.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
-_IN_FLIGHT = 32  # bytes of a thread that are on their way to shared memory
-_OTHER_SHARED = 2048  # bytes of shared memory that a row cannot have
-_MOST_THREADS, _FEWER_THREADS, _MOST_BLOCKS = 1024, 512, 3  # of blocks that have a row in shared memory, and on an SM
+_IN_FLIGHT = 32  # bytes of a thread in flight to shared memory
+_OTHER_SHARED = 2048  # bytes of shared memory that a row cannot use
+_MOST_THREADS, _FEWER_THREADS, _MOST_BLOCKS = 1024, 512, 3  # of CTAs with a row in shared memory; CTAs of an SM
 
 
 def generate_softmax(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
@@ -52,8 +51,8 @@ def generate_softmax(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
 
 def _held(stages: Stages, rows: Rows, device: DeviceSpec) -> tuple[Rows, Tile] | None:
-    """A block that has its rows in registers; None where none can, or rows are so long that shared memory has several
-    on a multiprocessor and registers one: then one block reads while another writes.
+    """A CTA that has its rows in registers. None if no CTA can, or if rows are so long that a multiprocessor fits
+    several CTAs with rows in shared memory but one with rows in registers: several CTAs overlap loads and stores.
     """
     fitting = held_tall(rows, stages.bytes) or held(rows, stages.bytes)
     if fitting is None or fitting[1].threads < _MOST_THREADS:
@@ -63,23 +62,23 @@ def _held(stages: Stages, rows: Rows, device: DeviceSpec) -> tuple[Rows, Tile] |
 
 
 def _shared_bytes(stages: Stages, rows: Rows, device: DeviceSpec) -> int:
-    """Of a row that a block keeps in shared memory, as its first stage has it: the others compute the rest again.
-    0 where it does not fit, or neighbours are of other rows.
+    """Bytes of a row in shared memory after the first pass, if later passes can compute the other values again; 0 if
+    the row does not fit, or if contiguous elements belong to different rows.
     """
     size = rows.packs * _pack_bytes(stages.kept_first, rows.width)
     return size if rows.along and size <= device.shared_memory - _OTHER_SHARED else 0
 
 
 def _shared_tile(shared: int, rows: Rows, device: DeviceSpec) -> Tile:
-    """Blocks that have a row of ``shared`` bytes each: smaller ones where several share a multiprocessor, so that one
-    reads while another writes.
+    """CTAs with a row of ``shared`` bytes each. CTAs are smaller if several share a multiprocessor, so that their loads
+    and stores overlap.
     """
     blocks = min(_MOST_BLOCKS, device.shared_memory // (shared + _OTHER_SHARED), rows.row_packs // device.sm_count)
     return Tile(_FEWER_THREADS, 1, 1, blocks) if blocks > 1 else Tile(_MOST_THREADS, 1, 1)
 
 
 def _pack_bytes(kept: Sequence[TensorSpec], width: int) -> int:
-    """Of a struct Held for a pack, as the compiler lays it out."""
+    """Bytes of the struct Held for a vector, in the compiler's layout."""
     largest, end = 1, 0
     for size in (ELEMENTS[t.data_type].bytes for t in kept):
         end = -(-end // size) * size + size * width
@@ -117,7 +116,7 @@ def _text(
         "RUNS": runs is not None,
         "HELD": is_held,
         "SHARED": is_shared,
-        "ON_THEIR_WAY": max(4, _IN_FLIGHT // (rows.width * rows.main_bytes)) if is_shared else 4,
+        "LOADS_IN_FLIGHT": max(4, _IN_FLIGHT // (rows.width * rows.main_bytes)) if is_shared else 4,
         "STAGES": len(stages.reductions),
         "EXACT": tile.lanes * tile.steps == rows.packs,
     }
@@ -138,7 +137,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 ENGINE = cuda_engine(
     id=32,
     name="cuda_softmax",
-    summary="softmax, log-softmax and their gradients, in one pass over memory where a row fits into a block",
+    summary="softmax, log-softmax and their gradients, in one pass over memory if a row fits into a CTA",
     needs=(needs_rule("cuda_softmax.operation", "softmax", "softmax_backward"),),
     cost=_cost,
     generate=lambda op, device, knobs: generate_softmax(op, device),

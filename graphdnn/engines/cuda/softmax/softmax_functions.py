@@ -1,4 +1,4 @@
-"""The device functions of softmax.cu: what a graph's operations compute of elements and of rows, stage by stage."""
+"""The device functions of softmax.cu: the operations on elements and on rows, by pass."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from graphdnn.operations import PointwiseOperation
 from graphdnn.tensors import TensorSpec
 
 _COMBINE = {ReductionOperator.ADD: "Sum", ReductionOperator.MAX: "Largest"}
-_SHORT = (*FP8, DataType.HALF, DataType.BFLOAT16, DataType.INT8, DataType.UINT8)  # of 11 bits or fewer
+# Results with at most 11 significant bits
+_SHORT = (*FP8, DataType.HALF, DataType.BFLOAT16, DataType.INT8, DataType.UINT8)
 
 
 class Functions:
-    """The functions of softmax.cu that depend on the operations."""
+    """The generated functions of softmax.cu."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Functions:
         parts.append(self._finish(count))
         return parts
 
-    # What threads keep.
+    # Values that threads keep.
 
     def _held(self) -> str:
         fields = {uid: f"{STORAGE[self._kept[uid].data_type]} {name}[VECTOR];" for uid, name in self.held.items()}
@@ -66,20 +67,20 @@ class Functions:
     # Elements.
 
     def _elements(self, stage: int) -> Program:
-        """The pointwise operations of a stage on elements."""
+        """The pointwise operations of a pass on elements."""
         rows = self.rows
         program = Program(
             self.stages.op, self.parameters, rows.space, f"s{stage}_", width=rows.width, vector_axis=rows.vector_axis
         )
         steps = self._needed(stage)
-        asked = {t.uid: t for step in steps for t in self._operands(step)}
+        operands = {t.uid: t for step in steps for t in self._operands(step)}
         if stage < len(self.stages.reductions):
             x = self.stages.reductions[stage].x
-            asked[x.uid] = x
-        made = {t.uid for step in steps for t in step.outputs().values()}
+            operands[x.uid] = x
+        computed = {t.uid for step in steps for t in step.outputs().values()}
         before = self._before(stage)
-        for uid, spec in asked.items():
-            if uid in made:
+        for uid, spec in operands.items():
+            if uid in computed:
                 continue
             if uid in self.row_values:
                 program.given(spec, f"row.{self.row[uid]}[row_of(e)]")
@@ -98,7 +99,7 @@ class Functions:
         return program
 
     def _store(self, program: Program, steps: Sequence[PointwiseOperation]) -> None:
-        """Outputs to memory, or to where the block sends them from."""
+        """Stores outputs to memory, or to the shared memory from which the CTA stores them."""
         if self.runs is None:
             program.store_outputs(steps)
             return
@@ -107,40 +108,40 @@ class Functions:
                 program.hand(self.runs.written(spec), spec)
 
     def _before(self, stage: int) -> set[int]:
-        """What threads hold of elements when a stage begins."""
+        """Loads the values that threads keep from the previous pass."""
         if not stage or not self.is_held:
             return set()
         return {t.uid for t in (self.stages.kept_first if self.is_shared else self.stages.kept(stage - 1))}
 
     def _needed(self, stage: int) -> list[PointwiseOperation]:
-        """A stage's operations; where not all that was computed before is held, also those that it depends on, and in
-        the first stage none that only later ones read.
+        """The operations of a pass. If some earlier results are not kept, also the operations that they depend on; the
+        first pass leaves out operations that only later passes read.
         """
         own = self.stages.steps(stage, of_rows=False)
         if self.is_held and not self.is_shared:
             return own
         if not stage:
             return [step for step in own if not self.is_shared or self.stages.is_first(step)]
-        known = self._before(stage)
-        wanted = {t.uid for step in own for t in step.inputs().values()}
+        available = self._before(stage)
+        uids = {t.uid for step in own for t in step.inputs().values()}
         if stage < len(self.stages.reductions):
-            wanted.add(self.stages.reductions[stage].x.uid)
-        wanted -= known
+            uids.add(self.stages.reductions[stage].x.uid)
+        uids -= available
         needed = list(own)
         for at in reversed(range(stage)):
             for step in reversed(self.stages.steps(at, of_rows=False)):
-                if any(t.uid in wanted for t in step.outputs().values()):
+                if any(t.uid in uids for t in step.outputs().values()):
                     needed.insert(0, step)
-                    wanted |= {t.uid for t in step.inputs().values()} - known
+                    uids |= {t.uid for t in step.inputs().values()} - available
         return needed
 
     def _operands(self, step: PointwiseOperation) -> list[TensorSpec]:
-        """What an operation reads; of a sum that is divided by, the reciprocal may be enough."""
+        """An operand of an operation; a sum that only divides may be replaced by its reciprocal."""
         inputs = step.inputs()
         return [inputs["x"]] if self.is_short and self._is_quotient(step) else list(inputs.values())
 
     def _is_quotient(self, step: PointwiseOperation) -> bool:
-        """The division of powers by their sum."""
+        """The division of exponentials by their sum."""
         total = self.stages.reductions[-1]
         return (
             self.is_plain
@@ -184,25 +185,25 @@ class Functions:
     # Rows.
 
     def _conclude(self, stage: int, value: str) -> str:
-        """What a reduction and the operations on its result make of a row; one thread of the row writes it."""
+        """The results of a reduction and of operations on a row; one thread of the row stores them."""
         reduction, rows = self.stages.reductions[stage], self.rows
         steps = self.stages.steps(stage + 1, of_rows=True)
         program = self._of_rows("c", stage)
-        made = [reduction.y, *map(result_of, steps)]
-        here = {t.uid for t in made}
-        asked = {t.uid: t for step in steps for t in step.inputs().values()}
-        for uid, spec in asked.items():
-            if uid in self.row_values and uid not in here:
+        results = [reduction.y, *map(result_of, steps)]
+        result_uids = {t.uid for t in results}
+        operands = {t.uid: t for step in steps for t in step.inputs().values()}
+        for uid, spec in operands.items():
+            if uid in self.row_values and uid not in result_uids:
                 program.given(spec, f"row.{self.row[uid]}[e]")
         program.set(reduction.y, "total[e]")
         program.apply(steps)
-        for spec in made:
+        for spec in results:
             program.hand(f"row.{self.row[spec.uid]}", spec)
             if spec.uid in self.divisors:
                 name = self.row[spec.uid]
                 program.each(f"row.{name}_reciprocal[e] = 1.0f / widen<float>(row.{name}[e]);")
         writer = self._of_rows("w", stage)
-        for spec in made:
+        for spec in results:
             if spec.uid in {t.uid for t in self.stages.op.outputs}:
                 writer.given(spec, f"row.{self.row[spec.uid]}[e]")
                 writer.store(spec)

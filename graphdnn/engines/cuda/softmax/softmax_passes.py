@@ -1,4 +1,4 @@
-"""The operations of a softmax by stage: how many reductions they wait for."""
+"""The operations of a softmax by pass: the number of reductions that they depend on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphdnn.tensors import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The operations by stage: how many reductions they wait for, and whether they work on elements or on rows."""
+    """The operations by pass (the reductions that they depend on), for elements or for rows."""
 
     op: FusedOp
 
@@ -29,13 +29,13 @@ class Stages:
 
     @property
     def bytes(self) -> int:
-        """Of an element while it is held."""
+        """The bytes of an element's kept value."""
         kept = (sum(ELEMENTS[t.data_type].bytes for t in self.kept(at)) for at in range(len(self.reductions)))
         return max(*kept, *(COMPUTE[step.compute_type].itemsize for step in self.op.operations))
 
     @property
     def plain_steps(self) -> list[PointwiseOperation]:
-        """x - max and exp of it, where the second reduction sums these powers; else nothing."""
+        """x - max and exp of it, if the second reduction adds these exponentials; otherwise nothing."""
         makers = {result_of(step).uid: step for step in self.op.operations if isinstance(step, PointwiseOperation)}
         power = makers.get(self.reductions[-1].x.uid)
         difference = None if power is None or power.x is None else makers.get(power.x.uid)
@@ -48,7 +48,7 @@ class Stages:
 
     @property
     def is_plain(self) -> bool:
-        """Whether powers are 1 at most, one of them 1, and their sum is kept as it is: in float, without factors."""
+        """Whether exponentials are at most 1, one of them is 1, and their sum is in float without factors."""
         steps, total = self.plain_steps, self.reductions[-1]
         if not steps:
             return False
@@ -65,65 +65,67 @@ class Stages:
         return isinstance(step, Reduction) or result_of(step).extents != self.first.x.extents
 
     def stage(self) -> dict[int, int]:
-        """uid -> reductions it waits for, of everything that the operations compute."""
-        found: dict[int, int] = {}
+        """For the uid of every computed tensor: the number of reductions that it depends on."""
+        stages: dict[int, int] = {}
         for step in self.op.operations:
-            asked = [found.get(t.uid, 0) for t in step.inputs().values()]
-            found[result_of(step).uid] = max(asked, default=0) + isinstance(step, Reduction)
-        return found
+            operand_stages = [stages.get(t.uid, 0) for t in step.inputs().values()]
+            stages[result_of(step).uid] = max(operand_stages, default=0) + isinstance(step, Reduction)
+        return stages
 
     def steps(self, stage: int, *, of_rows: bool) -> list[PointwiseOperation]:
-        known = self.stage()
+        stages = self.stage()
         return [
             step
             for step in self.op.operations
             if isinstance(step, PointwiseOperation)
             and self.is_of_rows(step) is of_rows
-            and known[result_of(step).uid] == stage
+            and stages[result_of(step).uid] == stage
         ]
 
     def row_values(self) -> dict[int, TensorSpec]:
-        """Everything that is computed of rows."""
+        """All tensors that are computed for rows."""
         steps = [step for step in self.op.operations if self.is_of_rows(step)]
         return {t.uid: t for step in steps for t in step.outputs().values()}
 
     def kept(self, stage: int) -> list[TensorSpec]:
-        """Elements that a stage has, from memory or computed, and a later one reads."""
+        """Elements that a pass has, from memory or computed, and that a later pass reads."""
         rows = self.row_values()
 
         def read(at: int) -> dict[int, TensorSpec]:
-            found = {t.uid: t for s in self.steps(at, of_rows=False) for t in s.inputs().values() if t.uid not in rows}
+            operands = {
+                t.uid: t for s in self.steps(at, of_rows=False) for t in s.inputs().values() if t.uid not in rows
+            }
             if at < len(self.reductions):
-                found[self.reductions[at].x.uid] = self.reductions[at].x
-            return {uid: t for uid, t in found.items() if t.extents == self.first.x.extents}
+                operands[self.reductions[at].x.uid] = self.reductions[at].x
+            return {uid: t for uid, t in operands.items() if t.extents == self.first.x.extents}
 
         last = len(self.reductions)
-        known = self.stage()
-        here = {uid for uid in read(stage) if known.get(uid, 0) <= stage}
-        here |= {t.uid for s in self.steps(stage, of_rows=False) for t in s.outputs().values()}
+        stages = self.stage()
+        available = {uid for uid in read(stage) if stages.get(uid, 0) <= stage}
+        available |= {t.uid for s in self.steps(stage, of_rows=False) for t in s.outputs().values()}
         if stage > 0:
-            here |= {t.uid for t in self.kept(stage - 1)}
+            available |= {t.uid for t in self.kept(stage - 1)}
         later = {uid: t for at in range(stage + 1, last + 1) for uid, t in read(at).items()}
-        return [t for uid, t in later.items() if uid in here]
+        return [t for uid, t in later.items() if uid in available]
 
     @property
     def kept_first(self) -> list[TensorSpec]:
-        """Elements that the first reduction needs and a later stage reads: what else that reads it can load itself."""
+        """Elements that the first reduction needs and a later pass reads; later passes can load the others."""
         first = self._first_uids()
         return [t for t in self.kept(0) if t.uid in first]
 
     def is_first(self, step: PointwiseOperation) -> bool:
-        """Whether the first reduction needs what the operation computes, or it is a result."""
+        """Whether the first reduction needs the operation's result, or it is an output."""
         spec = result_of(step)
         return spec.uid in self._first_uids() or any(t.uid == spec.uid for t in self.op.outputs)
 
     def _first_uids(self) -> set[int]:
-        """The elements that are reduced first, and all that they are computed from."""
-        found = {self.first.x.uid}
+        """The elements of the first reduction, and all elements from which they are computed."""
+        reduced = {self.first.x.uid}
         for step in reversed(self.op.operations):
-            if not self.is_of_rows(step) and result_of(step).uid in found:
-                found |= {t.uid for t in step.inputs().values()}
-        return found
+            if not self.is_of_rows(step) and result_of(step).uid in reduced:
+                reduced |= {t.uid for t in step.inputs().values()}
+        return reduced
 
 
 def result_of(step: Operation) -> TensorSpec:

@@ -1,7 +1,7 @@
-// Rows that packs do not fit: those of a block are a run of memory, which shared memory holds as it lies, and results as
-// they will lie. The generated functions know where each tensor's run begins, and bring and send all of them.
+// Rows whose lengths are no multiples of a vector. The rows of a CTA are one contiguous run in memory. Shared memory has the
+// run of each input and of each output, and the generated functions copy all runs.
 
-// An element's place in its block's run.
+// The index of an element in the run of its CTA.
 __device__ __forceinline__ int place_of(const Params& p, const int (&at)[RANK]) {
     return (at[0] - (int)blockIdx.x * COLUMNS) * (int)p.elements + at[1];
 }
@@ -13,7 +13,7 @@ __device__ __forceinline__ int run_elements(const Params& p) {
     return (int)(rows < COLUMNS ? rows : COLUMNS) * (int)p.elements;
 }
 
-// A run from one kind of memory to the other, in packs as far as they go.
+// Copies a run between global and shared memory, in vectors as far as possible.
 template <class T> __device__ __forceinline__ void move_run(const T* from, T* to, int elements) {
     constexpr int PACK = 16 / (int)sizeof(T), BATCH = 4;
     const int packs = elements / PACK;

@@ -1,6 +1,7 @@
-"""Rows whose extents packs do not fit, as few classes at each pixel: a block's go through shared memory in one run.
+"""Rows whose lengths are no multiples of a vector, as a few classes at each pixel: a CTA copies its rows in one run.
 
-Threads that read such rows element by element would touch each sector of memory several times, and write parts of it.
+Threads that access such rows element by element would read each sector of memory several times, and store parts of
+sectors.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec
 
 _ACCESS = 16  # bytes
-_SHORT = 64  # bytes that the threads of a row would read at once: fewer than this fill no sectors
+_SHORT = 64  # bytes that the threads of a row would read at once; fewer bytes do not fill sectors
 _THREADS = 128
 _ELEMENTS = 16  # of a thread
-_ALONE = 32  # and of one that has a row for itself
-_LONGEST = 256  # packs of a row
+_ALONE = 32  # of a thread with a row of its own
+_LONGEST = 256  # vectors of a row
 _MOST_SHARED = 48 * 1024  # bytes
 
 _MOVER = "__device__ __forceinline__ void {}(const Params& p) {{\n{}}}\n"
@@ -29,7 +30,7 @@ NOTHING_MOVES = _MOVER.format("bring_runs", "") + _MOVER.format("send_runs", "")
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """Tensors that are brought and sent, each with the offset of its run in shared memory."""
+    """Tensors that are copied in and out, each with the offset of its run in shared memory."""
 
     rows: Rows
     tile: Tile
@@ -38,7 +39,7 @@ class Runs:
     shared: int
 
     def text(self, stages: Stages, parameters: Parameters) -> str:
-        """The functions that bring and send."""
+        """The functions that copy runs in and out."""
         op = stages.op
         start = "(long long)blockIdx.x * COLUMNS * p.elements"
         bodies: dict[str, list[str]] = {"bring_runs": [], "send_runs": []}
@@ -60,11 +61,11 @@ class Runs:
 
 
 def runs_of(stages: Stages, rows: Rows) -> Runs | None:
-    """None where rows are read well as they are."""
+    """None if rows are read efficiently without runs."""
     op, length = stages.op, rows.length
     most = _ALONE if length <= _ALONE else _ELEMENTS
     lanes = power_above(-(-length // most))
-    fills_nothing = length * rows.main_bytes < _ACCESS  # a whole row: what is between barriers takes longer than memory
+    fills_nothing = length * rows.main_bytes < _ACCESS  # barriers would take longer than memory
     is_short = (
         not fills_nothing and rows.width * rows.main_bytes < _ACCESS and lanes * rows.width * rows.main_bytes < _SHORT
     )
@@ -93,7 +94,7 @@ def runs_of(stages: Stages, rows: Rows) -> Runs | None:
 
 
 def _is_run(spec: TensorSpec, rows: Rows) -> bool:
-    """Rows follow each other without gaps."""
+    """Whether rows follow each other without gaps."""
     if spec.vector_count != 1 or spec.data_type is DataType.BOOLEAN or spec.byte_alignment % _ACCESS:
         return False
     return rows.space.strides(spec) == (rows.length, 1)

@@ -1,7 +1,7 @@
-"""A softmax of few long rows: each reduction as one that all multiprocessors share, then the elements.
+"""A softmax of few long rows: each reduction is spread over all multiprocessors, then the elements follow.
 
-Elements are computed again from memory for each of them, with the same roundings; what is known of rows passes through
-scratch memory.
+Each kernel computes its elements again from memory, with the same roundings. Results of rows pass through scratch
+memory.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Operation, Reduction
 from graphdnn.tensors import TensorSpec
 
-LAUNCHES = 5  # two of each reduction
-_WORTH = 2**19  # bytes that a block would read again and again: beyond them so many launches take less time
+LAUNCHES = 5  # two for each reduction
+_WORTH = 2**19  # bytes that a CTA would read repeatedly; above, the launches take less time
 
 
 def is_worth_dividing(stages: Stages, blocks: int, device: DeviceSpec) -> bool:
-    """``blocks``: of a kernel that has whole rows in a block."""
+    """``blocks``: CTAs of a kernel with a row in each CTA."""
     return blocks < device.sm_count and sum(t.bytes for t in stages.op.inputs) >= _WORTH * blocks
 
 
@@ -40,9 +40,9 @@ def generate_divided(stages: Stages, device: DeviceSpec) -> DeviceKernel:
     return steps.kernel(f"softmax__divided__{op.name}")
 
 
-def _needed(stages: Stages, wanted: Sequence[TensorSpec]) -> list[Operation]:
-    """The operations on elements that compute these."""
-    uids, needed = {t.uid for t in wanted}, list[Operation]()
+def _needed(stages: Stages, results: Sequence[TensorSpec]) -> list[Operation]:
+    """The operations on elements that compute these tensors."""
+    uids, needed = {t.uid for t in results}, list[Operation]()
     for step in reversed(stages.op.operations):
         if not stages.is_of_rows(step) and any(t.uid in uids for t in step.outputs().values()):
             needed.insert(0, step)
@@ -53,15 +53,15 @@ def _needed(stages: Stages, wanted: Sequence[TensorSpec]) -> list[Operation]:
 def _include(
     steps: LaunchSequence, elements: Sequence[Operation], reduction: Reduction | None, ends: Sequence[Operation]
 ) -> None:
-    """One kernel: ``elements``, then the reduction and what is computed of its result; or elements alone."""
+    """One kernel: ``elements``, then the reduction and the operations on its result; or elements alone."""
     every = [*elements, *([] if reduction is None else [reduction]), *ends]
-    made = {t.uid: t for step in every for t in step.outputs().values()}
-    read = {t.uid: t for step in every for t in step.inputs().values() if t.uid not in made}
-    kept = {t.uid for t in steps.op.outputs} | set(steps.workspace_offsets)
+    computed = {t.uid: t for step in every for t in step.outputs().values()}
+    read = {t.uid: t for step in every for t in step.inputs().values() if t.uid not in computed}
+    stored = {t.uid for t in steps.op.outputs} | set(steps.workspace_offsets)
     if reduction is not None:
-        kept -= {t.uid for step in elements for t in step.outputs().values()}
-    outputs = tuple(t for uid, t in made.items() if uid in kept)
-    inside = tuple(t for uid, t in made.items() if uid not in kept)
+        stored -= {t.uid for step in elements for t in step.outputs().values()}
+    outputs = tuple(t for uid, t in computed.items() if uid in stored)
+    inside = tuple(t for uid, t in computed.items() if uid not in stored)
     inputs = tuple(read.values())
     if reduction is None:
         alone = FusedOp(steps.op.index, "pointwise", None, (), tuple(elements), None, inputs, outputs, inside)
