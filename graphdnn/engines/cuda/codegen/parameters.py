@@ -128,6 +128,10 @@ class Parameters:
         made._slots, made._maps = self._slots.copy(), self._maps.copy()
         return made
 
+    def has(self, name: str) -> bool:
+        """Whether ``Params`` has a field of this name."""
+        return any(field[1] == name for field in self._fields)
+
     def _field(self, ctype: str, name: str, word: int | float = 0, kind: str = "q") -> None:
         if kind != "q":
             self._kinds[len(self._words)] = kind

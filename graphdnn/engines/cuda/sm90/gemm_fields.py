@@ -15,6 +15,13 @@ from graphdnn.engines.cuda.sm90.tensor_maps import Im2colBox, im2col_boxes_of
 from graphdnn.engines.cuda.sm90.tile import MMA_K_BYTES, SWIZZLE_BYTES
 from graphdnn.fusion.fused_graph import FusedOp
 
+_OPTIONAL_FIELDS = {
+    "HAS_RASTER_GROUPS": "raster_width",
+    "HAS_MAPS_PER_GROUP": "maps_per_group",
+    "FLAT_PIXELS": "flat_pixels",
+    "HAS_EPILOGUE_CTAS": "mainloop_ctas",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class TileGrid:
@@ -39,6 +46,15 @@ def tail_mma_steps(gemm: GemmProblem) -> int:
     im2col, _ = im2col_and_dense(gemm.roles)
     tail = gemm.channels * ELEMENTS[im2col.data_type].bytes % SWIZZLE_BYTES
     return -(-(tail or SWIZZLE_BYTES) // MMA_K_BYTES)
+
+
+def work_tile_constants(parameters: Parameters) -> dict[str, bool]:
+    """Which optional fields ``Params`` has: constants of conv_work_tile.cuh and epilogue_store.cuh.
+
+    Args:
+        parameters: All fields of the kernel.
+    """
+    return {constant: parameters.has(field) for constant, field in _OPTIONAL_FIELDS.items()}
 
 
 def describe_work_tiles(

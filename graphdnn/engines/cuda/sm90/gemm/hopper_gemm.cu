@@ -25,6 +25,7 @@
 //   A_MN_MAJOR, B_MN_MAJOR       the operand is MN-major; it is K-major otherwise
 //   UNROLL                       K tiles that the main loop unrolls
 //   PROMOTION_INTERVAL           K tiles between promotions, 0 without promotion
+//   HAS_EPILOGUE_CTAS            some CTAs have only tiles that no tap reaches: p.mainloop_ctas, p.mainloop_tiles
 //
 // Variants (from the generator): IM2COL_PRODUCER: 1: a convolution; 0: a matrix product. RESIDUAL_TILE: 1: TMA loads a
 // residual for the epilogue. SPLIT_K_IN_CLUSTER: 1: the CTAs of a cluster add the splits of a tile; 0: another launch.
@@ -81,13 +82,15 @@ struct EqualTileRange {  // the same for CTAs that share all items evenly; value
 };
 
 // A strided dgrad has tiles that no tap reaches, which are epilogues alone. The CTAs from `mainloop_ctas` on have only these.
-template <class Fields>
-__device__ __forceinline__ auto tile_range_of(const Fields& p, int pieces, int) -> decltype((int)p.mainloop_ctas, TileRange{}) {
-    const int busy = (int)p.mainloop_ctas, mainloop_tiles = (int)p.mainloop_tiles, block = (int)blockIdx.x;
-    if (block < busy) return {block, mainloop_tiles, busy};
-    return {mainloop_tiles + block - busy, pieces, (int)gridDim.x - busy};
+template <class Fields> __device__ __forceinline__ auto tile_range_of(const Fields& p, int pieces) {
+    if constexpr (HAS_EPILOGUE_CTAS) {
+        const int busy = (int)p.mainloop_ctas, mainloop_tiles = (int)p.mainloop_tiles, block = (int)blockIdx.x;
+        if (block < busy) return TileRange{block, mainloop_tiles, busy};
+        return TileRange{mainloop_tiles + block - busy, pieces, (int)gridDim.x - busy};
+    } else {
+        return EqualTileRange{pieces};
+    }
 }
-template <class Fields> __device__ __forceinline__ EqualTileRange tile_range_of(const Fields&, int pieces, long) { return {pieces}; }
 
 __device__ __forceinline__ void clear(Accum (&values)[MMA_TILES_M][ACCUMS]) {
     #pragma unroll
@@ -167,7 +170,7 @@ extern "C" __global__ void SPLIT_K_CLUSTER __launch_bounds__(THREADS, CTAS_PER_S
     if (p.trigger_early) pdl_trigger();  // the next launch starts on multiprocessors that have no CTA of this one
     const int warpgroup = __shfl_sync(0xffffffffu, (int)threadIdx.x / 128, 0);
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32 % 4, 0);
-    const auto range = tile_range_of(p, (int)p.tiles * (SPLIT_K ? (int)p.splits : 1), 0);
+    const auto range = tile_range_of(p, (int)p.tiles * (SPLIT_K ? (int)p.splits : 1));
     PipelineState<STAGES> pipe;
     if (warpgroup == 0) {
         // producer: one thread loads the K tiles and the residual of each work tile

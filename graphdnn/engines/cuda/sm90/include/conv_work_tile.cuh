@@ -22,6 +22,8 @@
 //   RESIDUES            GEMMs of the launch: 1, or the residues of a strided dgrad
 //   SPATIAL             spatial axes of the image, 1 to 3
 //   SPLIT_K             K is divided among p.splits work items
+//   HAS_RASTER_GROUPS   p.raster_width tile rows are a raster group
+//   HAS_MAPS_PER_GROUP  each of p.maps_per_group groups has its own tensor maps
 //   type Element        of the im2col operand
 
 #include "hopper_pipeline.cuh"
@@ -50,12 +52,11 @@ struct WorkTile {
     int k_begin, k_end;
 };
 
-// Tile rows of a raster group, p.raster_width: a CTA's tiles go down the columns of one group before the next group begins. It is 1
-// for Params without the field.
-template <class Fields> __device__ __forceinline__ auto raster_width_of(const Fields& p, int) -> decltype((int)p.raster_width) {
-    return (int)p.raster_width;
+// Tile rows of a raster group: a CTA's tiles go down the columns of one group before the next group begins.
+template <class Fields> __device__ __forceinline__ int raster_width_of(const Fields& p) {
+    if constexpr (HAS_RASTER_GROUPS) return (int)p.raster_width;
+    else return 1;
 }
-template <class Fields> __device__ __forceinline__ int raster_width_of(const Fields&, long) { return 1; }
 
 __device__ __forceinline__ WorkTile decode_work_tile(const Params& p, int item) {
     WorkTile w;
@@ -67,7 +68,7 @@ __device__ __forceinline__ WorkTile decode_work_tile(const Params& p, int item) 
         if (w.tile >= (int)p.first_tile[i]) w.residue = i;
     int rem = w.tile - (int)p.first_tile[w.residue];
     const int tiles_n = (int)p.tiles_n, tiles_m = (int)p.tiles_m[w.residue];
-    const int raster_width = raster_width_of(p, 0);
+    const int raster_width = raster_width_of(p);
     if (raster_width == 1) {
         w.tile_n = divmod_inplace(rem, tiles_n);
         w.tile_m = divmod_inplace(rem, tiles_m);
@@ -147,13 +148,12 @@ __device__ __forceinline__ void im2col_start(const Params& p, int residue, const
         start[d] = d < 3 - SPATIAL ? 0 : pixel.coord[d] * (int)p.traversal_stride[d] + (int)p.lower_corner[residue * 3 + d];
 }
 
-// The index of a tensor map. Params with maps_per_group have a map for each group, which ends where the channels of the group end, so
-// that no row of 128 bytes has channels of two groups.
-template <class Fields>
-__device__ __forceinline__ auto map_index(const Fields& p, const WorkTile& w, int number, int) -> decltype((int)p.maps_per_group) {
-    return number * (int)p.maps_per_group + w.group;
+// The index of a tensor map. HAS_MAPS_PER_GROUP: each group has a map, which ends where the channels of the group end, so that no row
+// of 128 bytes has channels of two groups.
+template <class Fields> __device__ __forceinline__ int map_index(const Fields& p, const WorkTile& w, int number) {
+    if constexpr (HAS_MAPS_PER_GROUP) return number * (int)p.maps_per_group + w.group;
+    else return number;
 }
-template <class Fields> __device__ __forceinline__ int map_index(const Fields&, const WorkTile&, int number, long) { return number; }
 
 // Loads the K tiles of an fprop or dgrad work tile, tap by tap. `acquire(a, b, barrier)` waits for a free stage.
 template <class Acquire> __device__ __forceinline__ void load_forward_k_tiles(const Params& p, const WorkTile& w, Acquire acquire) {
@@ -164,7 +164,7 @@ template <class Acquire> __device__ __forceinline__ void load_forward_k_tiles(co
     Tap tap = SPLIT_K ? decode_tap(p, w.residue, w.k_begin / channel_blocks) : Tap{};
     int channel_block = SPLIT_K ? w.k_begin % channel_blocks : 0;
     const int column = w.tile_n * TILE_CHANNELS;
-    const int image_map = map_index(p, w, w.residue, 0), filter_map = FILTER_MN_MAJOR ? map_index(p, w, 0, 0) : 0;
+    const int image_map = map_index(p, w, w.residue), filter_map = FILTER_MN_MAJOR ? map_index(p, w, 0) : 0;
     #pragma unroll 1
     for (int k_tile = w.k_begin; k_tile < w.k_end; ++k_tile) {
         tap_offset(p, w.residue, tap, offset);

@@ -12,6 +12,7 @@
 //   CONSUMER_WARPGROUPS   warpgroups that share a tile
 //   CONSUMER_REGS         registers of a consumer thread
 //   VEC_WIDTH             elements of one store, 1 to VEC_N
+//   FLAT_PIXELS           the pixels of all images are one axis of the result
 //   type Accum            of the accumulators: float or int
 //   functions load_column_operands, which reads what a column shares (bias, scale), and epilogue, with type ColumnOperands
 
@@ -45,11 +46,6 @@ __device__ __forceinline__ void exchange_lanes(Accum (&v)[8]) {
             if (high) low_value = received; else high_value = received;
         }
 }
-
-// Whether the pixels of all images are one axis of the result: Params have the field flat_pixels then.
-template <class Fields> constexpr auto has_flat_pixels(int) -> decltype(&Fields::flat_pixels, true) { return true; }
-template <class Fields> constexpr bool has_flat_pixels(long) { return false; }
-constexpr bool FLAT_PIXELS = has_flat_pixels<Params>(0);
 
 // Coordinates of the result are (n, group, channel, d, h, w); of a filter gradient, (group, k, c, d, h, w).
 // Sets those of a pixel. With SWAP_AB, the pixels of an image are one axis, w.

@@ -28,7 +28,13 @@ from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.flat_pixels import flat_space
-from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tail_mma_steps, tap_fields_of
+from graphdnn.engines.cuda.sm90.gemm_fields import (
+    TileGrid,
+    describe_work_tiles,
+    tail_mma_steps,
+    tap_fields_of,
+    work_tile_constants,
+)
 from graphdnn.engines.cuda.sm90.tensor_maps import (
     MAX_VEC_N,
     filter_map,
@@ -99,6 +105,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
                 "TAIL_MMA_STEPS": tail_mma_steps(gemm),
                 "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False, "PERMUTE_N": permuted_n > 0,
                 "VEC_N": vec_n_of(permuted_n, epilogue.width),
+                **work_tile_constants(parameters),
                 "VEC_WIDTH": epilogue.width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT_K": False,
                 "Element": STORAGE[image.spec.data_type], "Accum": compute,
             },
