@@ -26,11 +26,15 @@ _NO_WORKSPACE = ValidatedArrays(()), 0
 class Place:
     """Where the arrays of an execution lie."""
 
-    __slots__ = ("addresses", "blocks", "ids", "scratch")
+    __slots__ = ("addresses", "blocks", "first", "ids", "scratch")
 
     def __init__(self, addresses: Addresses, ids: Ids, blocks: list[Block]) -> None:
-        """``ids``: of the arrays that lay there last. ``blocks``: everybody's until arrays lie there again."""
+        """``ids``: of the arrays that lay there last. ``blocks``: everybody's until arrays lie there again.
+
+        ``first``: a reference to the first of those arrays: identities alone may be those of deleted arrays.
+        """
         self.addresses = addresses
+        self.first: Callable[[], Any] = _nobody
         self.ids = ids
         self.blocks = blocks
         self.scratch: tuple[ValidatedArrays, int] = _NO_WORKSPACE  # checked with these arrays, and its address
@@ -71,12 +75,15 @@ class BindingCache:
             if len(self.places) >= MOST:
                 self._forget()
             place = self.places[addresses] = Place(addresses, ids, self._free)
+            place.first = ref(arrays[0]) if are_fixed else _nobody
             return place
         if self._is_light and place.blocks is self._free:
             place.blocks = []
-        if ids != place.ids:
+        if not are_fixed:
             place.ids = ids
-        elif are_fixed:
+        elif ids != place.ids or place.first() is not arrays[0]:
+            place.ids, place.first = ids, ref(arrays[0])
+        else:
             if len(self._sets) >= MOST:
                 self._sets.clear()
             forget = _forgetting(ref(self), ids)
@@ -99,6 +106,10 @@ class BindingCache:
             with suppress(IndexError):  # one by one: another thread may be taking the same ones
                 while len(self._free) < MOST:
                     self._free.append(blocks.pop())
+
+
+def _nobody() -> None:
+    """A reference to an array that is deleted."""
 
 
 def _forgetting(cache: ref[BindingCache], ids: Ids) -> Callable[[object], None]:

@@ -22,6 +22,7 @@ from graphdnn.plan.memory_overlap import are_apart
 
 Arrays = Sequence[Any]
 _MOST = 8  # strides of an array
+_FEW = 8  # arrays that are compared pair by pair
 _shape = attrgetter("shape")
 
 
@@ -30,7 +31,7 @@ class BindingCheck:
     axes of one element may have any.
     """
 
-    __slots__ = ("_are_written", "_masks", "_pick", "_rows", "_shapes", "_sizes", "strides")
+    __slots__ = ("_are_written", "_masks", "_pairs", "_pick", "_rows", "_shapes", "_sizes", "strides")
 
     def __init__(self, expected: Sequence[Expected]) -> None:
         self.strides = tuple([[e.layout[2]] for e in expected])
@@ -41,6 +42,7 @@ class BindingCheck:
         self._masks = [promised_alignment(e.spec) - 1 for e in expected]  # bits that an aligned address has not
         self._sizes = [e.spec.bytes for e in expected]
         self._are_written = [e.is_output for e in expected]
+        self._pairs = _pairs(self._are_written) if len(expected) <= _FEW else None
 
     def find(self, bindings: Mapping[int, Any], known: Callable[[Ids], BoundArrays | None]) -> BoundArrays | None:
         """What ``known`` gives for the identities of the bound arrays; None unless the extents are the expected ones:
@@ -72,10 +74,20 @@ class BindingCheck:
         if addresses not in right:
             if any(map(and_, found, self._masks)):
                 return None
-            ends = map(int.__add__, found, self._sizes)
-            if not are_apart(zip(found, ends, self._are_written, strict=True)):
+            if not self._are_apart(found):
                 return None
         return addresses, tuple(map(id, arrays))
+
+    def _are_apart(self, addresses: Sequence[int]) -> bool:
+        """Whether no output shares a byte with another array: pair by pair where the arrays are few."""
+        sizes = self._sizes
+        if self._pairs is None:
+            ends = map(int.__add__, addresses, sizes)
+            return are_apart(zip(addresses, ends, self._are_written, strict=True))
+        for i, j in self._pairs:
+            if addresses[i] < addresses[j] + sizes[j] and addresses[j] < addresses[i] + sizes[i]:
+                return False
+        return True
 
     def learn(self, arrays: Arrays) -> None:
         """Arrays that passed every check: their strides are right."""
@@ -93,6 +105,12 @@ def numbers_of(expected: Sequence[Expected]) -> Callable[[Mapping[int, Any], tup
         return last if all(map(is_, found, last)) else found
 
     return numbers
+
+
+def _pairs(are_written: Sequence[bool]) -> list[tuple[int, int]]:
+    """The pairs of arrays that must not share memory: an output and any other array, each pair once."""
+    count = range(len(are_written))
+    return [(i, j) for i in count for j in count if are_written[i] and i != j and not (are_written[j] and j < i)]
 
 
 def _picking(uids: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:

@@ -22,7 +22,7 @@ def _settled(met: BindingCache, address: int) -> Any:
 
 def test_a_block_is_handed_back_once() -> None:
     free: list[Any] = []
-    met = BindingCache(free, 1, is_light=True)
+    met = BindingCache(free, is_light=True)
     place = _settled(met, -1)
     own = place.blocks
     assert own is not free
@@ -38,7 +38,7 @@ def test_a_block_is_handed_back_once() -> None:
 def test_threads_never_hold_the_same_block() -> None:
     """More places than are kept, so that they are forgotten all the time."""
     free: list[Any] = []
-    met = BindingCache(free, 1, is_light=True)
+    met = BindingCache(free, is_light=True)
     held: set[int] = set()
     wrong: list[str] = []
     guard = threading.Lock()
@@ -73,4 +73,20 @@ def test_threads_never_hold_the_same_block() -> None:
 def test_heavy_blocks_stay_everybodys() -> None:
     """Those with work of a library have memory on the device."""
     free: list[Any] = []
-    assert _settled(BindingCache(free, 1, is_light=False), 1).blocks is free
+    assert _settled(BindingCache(free, is_light=False), 1).blocks is free
+
+
+def test_new_arrays_with_the_identities_of_deleted_ones_are_not_remembered() -> None:
+    """Temporary arrays often get the identities of the arrays of the last call; only arrays that live are remembered."""
+    cache = BindingCache([], is_light=True)
+    for _ in range(5):
+        cache.place([_Array()], (1,), (1,), are_fixed=True)
+    assert not cache._sets
+    kept = _Array()
+    for _ in range(2):
+        cache.place([kept], (1,), (1,), are_fixed=True)
+    assert list(cache._sets) == [(1,)]
+
+
+class _Array:
+    """An object that weak references may name."""

@@ -174,7 +174,7 @@ def test_blocks_with_work_of_a_library_are_shared() -> None:
     """Such a block may hold memory on the device."""
     free: list[Block] = []
     for is_light in (False, True):
-        met = BindingCache(free, 1, is_light=is_light)
+        met = BindingCache(free, is_light=is_light)
         for _ in range(3):
             first, second = (met.place([object()], (i,), (i,), are_fixed=False) for i in range(2))
             assert first is not second
