@@ -50,6 +50,11 @@ class Choice:
         return found
 
     @property
+    def is_available(self) -> bool:
+        """False when a knob has a value that the launched kernel would not have."""
+        return self.engine.has_setting(self.task, self.knobs)
+
+    @property
     def rewrite(self) -> RewriteStep | None:
         """The rewrite that the engine applies first; None where it computes the operation as it is."""
         made = self.engine.rewritten

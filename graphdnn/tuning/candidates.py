@@ -114,7 +114,7 @@ class Candidates:
         for value in knob.sample:
             if value != choice.knobs[knob.type]:
                 changed = Choice(choice.task, choice.engine, choice.engine.settings({**choice.knobs, knob.type: value}))
-                if not any(self.ranking.filtered(changed)):
+                if changed.is_available and not any(self.ranking.filtered(changed)):
                     yield changed
 
 

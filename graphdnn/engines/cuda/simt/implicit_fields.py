@@ -46,6 +46,17 @@ def are_short(product: GemmProblem, margin: int) -> bool:
     return max(max(size) for size in sizes) + margin < 2**31
 
 
+def depth_per_split(depth: int, bk: int, splits: int) -> int:
+    """The length of a part of a sum: whole tiles of ``bk``."""
+    split_depth = -(-depth // splits)
+    return max(1, -(-split_depth // bk)) * bk
+
+
+def split_count(depth: int, bk: int, splits: int) -> int:
+    """The parts of a sum that are computed: short sums have fewer than are requested."""
+    return max(1, -(-depth // depth_per_split(depth, bk, splits)))
+
+
 def _residue_fields(
     parameters: Parameters,
     product: GemmProblem,
@@ -61,9 +72,8 @@ def _residue_fields(
     for residue in residues:
         pixel_digits, tap_digits = _digits(product, residue)
         depth = product.depth(residue)
-        split_depth = -(-depth // splits)
-        split_depth = max(1, -(-split_depth // bk)) * bk
-        split_counts.append(-(-depth // split_depth))
+        split_depth = depth_per_split(depth, bk, splits)
+        split_counts.append(split_count(depth, bk, splits))
         rows, columns = product.rows(residue), product.columns(residue)
         for name, values in {
             "pixel_digits": pixel_digits,

@@ -23,10 +23,10 @@ from graphdnn.engines.cuda.codegen.requirements import is_of_one_tensor
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import coordinates_need
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of, im2col_and_dense, residues_need
 from graphdnn.engines.cuda.simt.implicit_dp4a import QUAD, counted
-from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES
+from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES, split_count
 from graphdnn.engines.cuda.simt.implicit_launches import add_launches
 from graphdnn.engines.cuda.simt.implicit_plan import Plan, is_thrifty
-from graphdnn.engines.cuda.simt.implicit_tiles import LARGEST_SHARE, SPLIT, TILE, choose
+from graphdnn.engines.cuda.simt.implicit_tiles import LARGEST_SHARE, SPLIT, TILE, TILES, choose, split_value
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.engines.sum_error import ROUNDED
 from graphdnn.fusion.fused_graph import FusedOp
@@ -75,6 +75,14 @@ def _least(task: Task) -> float:
     return least - _IDLE * task.device.launch
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    product, _ = counted(task.op, gemm_problem_of(task.op), task.device, is_thrifty(knobs))
+    shape = choose(product, task.device, task.op.main.compute_type, knobs)
+    splits = max(split_count(product.depth(r), shape.tile.bk, shape.splits) for r in product.residues)
+    return {TILE.type: TILES.index(shape.tile) + 1, SPLIT.type: split_value(splits, knobs[SPLIT.type])}
+
+
 ENGINE = cuda_engine(
     id=10,
     name="cuda_implicit_gemm",
@@ -88,6 +96,7 @@ ENGINE = cuda_engine(
     least=_least,
     generate=generate,
     knobs=(TILE, SPLIT),
+    effective=_effective,
     frugal={SPLIT.type: 1},
     sum_error=ROUNDED,
     is_general=True,

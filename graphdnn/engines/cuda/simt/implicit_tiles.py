@@ -108,6 +108,13 @@ def choose(product: GemmProblem, device: DeviceSpec, compute: DataType, knobs: K
     return _fastest(machine, sizes, groups, results, operand_bytes, knobs[TILE.type], knobs[SPLIT.type])
 
 
+def split_value(splits: int, requested: int) -> int:
+    """The knob value of so many parts; 0 where no value names them. One part that nobody requested leaves workspace."""
+    if splits == 1:
+        return int(requested == 1)
+    return _SPLITS.index(splits) + 1 if splits in _SPLITS else 0
+
+
 class _Machine(NamedTuple):
     sms: int
     rate: float  # of one SM

@@ -196,9 +196,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     body = Program(op, parameters, space, "t", width=width, vector_axis=columns_axis)
     steps.finish(body, "acc", compute)
 
-    per_block = -(-stack.depth // shape.splits)
-    per_block = -(-per_block // tile.bk) * tile.bk
-    splits = -(-stack.depth // per_block)
+    per_block, splits = _parts(stack, shape)
     parameters.integers("batch", stack.op.c.extents[:-2])
     parameters.integer("batches", stack.batches)
     parameters.integer("rows", stack.rows)
@@ -279,6 +277,21 @@ def _least(task: Task) -> float:
     return least - _IDLE * task.device.launch
 
 
+def _parts(stack: Stack, shape: Shape) -> tuple[int, int]:
+    """The length of a part of the sum, and how many parts are computed."""
+    per_block = -(-stack.depth // shape.splits)
+    per_block = -(-per_block // shape.tile.bk) * shape.tile.bk
+    return per_block, -(-stack.depth // per_block)
+
+
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    stack = Stack.of(task.op)
+    shape = choose(stack, task.device, knobs)
+    _, splits = _parts(stack, shape)
+    return {_TILE.type: TILES.index(shape.tile) + 1, _SPLIT.type: _SPLITS.index(splits) + 1 if splits in _SPLITS else 0}
+
+
 ENGINE = cuda_engine(
     id=21,
     name="cuda_matmul_simt",
@@ -288,6 +301,7 @@ ENGINE = cuda_engine(
     least=_least,
     generate=generate,
     knobs=(_TILE, _SPLIT),
+    effective=_effective,
     frugal={_SPLIT.type: 1},
     is_general=True,
 )

@@ -153,6 +153,25 @@ def choose(product: GemmProblem, device: DeviceSpec, element: int, loads: Loads,
     return replace(persistent_ctas, splits=shape.splits, seconds=shape.seconds) if persistent_ctas else shape
 
 
+def effective_knobs(shape: Shape, element: int, splits: int, knobs: Knobs) -> Knobs:
+    """The knob values that a shape has. ``element``: bytes. ``splits``: parts of the sum that are computed."""
+    return {
+        TILE.type: TILES.index(shape.tile) + 1,
+        DEPTH.type: shape.bk * element // 64,
+        STAGES.type: shape.stages,
+        OCCUPANCY.type: shape.resident,
+        STAY.type: 2 if shape.persistent else 1,
+        SPLIT.type: split_value(splits, knobs[SPLIT.type]),
+    }
+
+
+def split_value(splits: int, requested: int) -> int:
+    """The knob value of so many parts; 0 where no value names them. One part that nobody requested leaves workspace."""
+    if splits == 1:
+        return int(requested == 1)
+    return _SPLITS.index(splits) + 1 if splits in _SPLITS else 0
+
+
 def product_rate(device: DeviceSpec, element: int) -> float:
     """Operations per second of the tensor cores, with elements of 1, 2 or 4 bytes."""
     if element == 4:
