@@ -299,7 +299,9 @@ class Engine:
         if not changed:
             return knobs
         named = self.settings({**knobs, **changed})
-        return named if self.effective_knobs(task, named) == launched and self.has_setting(task, named) else knobs
+        if self.knob_problems(tuple(changed.items())) or self.effective_knobs(task, named) != launched:
+            return knobs
+        return named if self.has_setting(task, named) else knobs
 
     def _unavailable(self, knobs: Knobs, launched: Knobs) -> list[Knob]:
         return [k for k in self.knobs if knobs[k.type] not in (k.default, launched[k.type])]

@@ -48,10 +48,12 @@ class CandidateEnumerator:
 
     def settings_of(self, task: Task, engine: Engine) -> Iterable[Knobs]:
         """The settings of an engine that serves the task, in the mode: each kernel once, by the first setting."""
-        if engine.effective is None or self._mode is not HeurMode.B:
-            return self.knob_settings(engine)
+        settings = self.knob_settings(engine)
+        if engine.effective is None or (self._mode is not HeurMode.B and self._filters.workspace_limit is None):
+            return settings
         found: dict[tuple[tuple[KnobType, int], ...], Knobs] = {}
-        for knobs in self.knob_settings(engine):
+        for asked in settings:
+            knobs = engine.named_settings(task, asked)  # a sample of values passes over the last one that can be had
             if engine.has_setting(task, knobs):
                 found.setdefault(tuple(engine.effective_knobs(task, knobs).items()), knobs)
         return found.values()

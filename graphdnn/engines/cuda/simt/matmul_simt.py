@@ -7,7 +7,7 @@ columns are, the product is computed transposed, so that stores run along the co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from graphdnn.device.profiles import DeviceSpec
@@ -46,7 +46,7 @@ _SPLIT = Knob(
     len(_SPLITS),
     1,
     0,
-    "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
+    "0: chosen by the shape; else the sum is computed in up to 2 to the power n-1 parts of whole tiles, side by side",
 )
 
 
@@ -288,8 +288,10 @@ def _effective(task: Task, knobs: Knobs) -> Knobs:
     """The knob values of the kernel that is launched."""
     stack = Stack.of(task.op)
     shape = choose(stack, task.device, knobs)
-    _, splits = _parts(stack, shape)
-    return {_TILE.type: TILES.index(shape.tile) + 1, _SPLIT.type: _SPLITS.index(splits) + 1 if splits in _SPLITS else 0}
+    _, parts = _parts(stack, shape)
+    same = (n for n, asked in enumerate(_SPLITS, 1) if _parts(stack, replace(shape, splits=asked))[1] == parts)
+    split = next((n for n in same if parts > _SPLITS[n - 1] // 2), 0)
+    return {_TILE.type: TILES.index(shape.tile) + 1, _SPLIT.type: split}
 
 
 ENGINE = cuda_engine(
