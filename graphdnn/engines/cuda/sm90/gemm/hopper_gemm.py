@@ -352,7 +352,7 @@ ENGINE_FP8_FAST = cuda_engine(
     id=61,
     name="cuda_hopper_gemm_fp8_fast",
     summary="the same where the compute type is FAST_FLOAT_FOR_FP8, which allows it",
-    needs=hopper_needs("cuda_hopper_gemm_fp8_fast", FP8_PAIRS, DataType.FAST_FLOAT_FOR_FP8),
+    needs=hopper_needs("cuda_hopper_gemm_fp8_fast", FP8_PAIRS, (DataType.FAST_FLOAT_FOR_FP8,)),
     **OF_FP8_FAST,
     **_COMMON,
 )

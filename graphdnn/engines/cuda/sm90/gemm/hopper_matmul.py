@@ -424,7 +424,7 @@ ENGINE_FP8_FAST = cuda_engine(
     id=66,
     name="cuda_hopper_matmul_fp8_fast",
     summary="the same where the compute type is FAST_FLOAT_FOR_FP8, which allows it",
-    needs=matmul_needs("cuda_hopper_matmul_fp8_fast", FP8_PAIRS, DataType.FAST_FLOAT_FOR_FP8),
+    needs=matmul_needs("cuda_hopper_matmul_fp8_fast", FP8_PAIRS, (DataType.FAST_FLOAT_FOR_FP8,)),
     **OF_FP8_FAST,
     **_COMMON,
 )
