@@ -193,7 +193,8 @@ class Engine:
     frugal: Mapping[KnobType, int] = field(
         default_factory=lambda: MappingProxyType({})
     )  # knob values that need the least workspace
-    numerical_notes: tuple[NumericalNote, ...] = ()
+    numerical_notes: tuple[NumericalNote, ...] = ()  # of any setting: an absent note is a promise
+    notes_of: Callable[[Task, Knobs], tuple[NumericalNote, ...]] | None = None  # of one setting, where settings differ
     sum_error: SumError | None = None  # of convolutions and products of floats, as tests hold it to
     error_growth: float = 1.0  # rounding errors, beside those of a plain sum of products: for the oracle
     handicap: float = 1.0  # of its predicted time where engines are ranked: larger errors have to be worth it
@@ -257,6 +258,10 @@ class Engine:
             if kind in [k for k, _ in chosen[:i]]:
                 found.append(KNOB_TWICE.reject(where, kind.c_name, value))
         return found
+
+    def setting_notes(self, task: Task, knobs: Knobs) -> tuple[NumericalNote, ...]:
+        """The numerical notes of the kernel that these settings launch, of a task that the engine serves."""
+        return self.numerical_notes if self.notes_of is None else self.notes_of(task, knobs)
 
     def effective_knobs(self, task: Task, knobs: Knobs) -> Knobs:
         """The values of the kernel that these settings launch for a task that the engine serves.

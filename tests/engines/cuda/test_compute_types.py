@@ -9,7 +9,6 @@ from knob_launches import DEVICE, MORE
 from random_problems.named_problems import NAMED, Named
 
 from graphdnn.device.profiles import device_spec
-from graphdnn.dtypes import FLOAT_COMPUTE
 from graphdnn.engines import Task, engines_of
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.enums import DataType
@@ -19,6 +18,7 @@ from graphdnn.heuristics import Ranking
 from graphdnn.operations import Operation
 from graphdnn.problem import parse
 
+FLOAT_COMPUTE = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
 SPECS = ("conv", "matmul", "spec")
 REACHED = {"cuda_hopper_gemm", "cuda_hopper_halo", "cuda_hopper_matmul", "cuda_hopper_bf16x3", "cuda_mma_gemm_tf32"}
 
@@ -54,7 +54,10 @@ def test_the_same_engines_serve_it(compute_type: DataType) -> None:
     for problem, plain, other in pairs(compute_type):
         for engine in engines_of("cuda"):
             assert engine.serves(plain) is engine.serves(other), f"{engine.name}, {problem}"
-            served |= {engine.name} if engine.serves(other) else set()
+            if engine.serves(other):
+                served.add(engine.name)
+                seconds = [engine.cost(task, engine.defaults()).seconds for task in (plain, other)]
+                assert seconds[0] == seconds[1], f"{engine.name} is predicted another time, {problem}"
     assert served >= REACHED
 
 

@@ -155,6 +155,12 @@ def effective_knobs(tile: Tile) -> dict[KnobType, int]:
     return _named((tile.v, tile.tw, tile.rows, tile.lanes, tile.threads, tile.stages, tile.blocks))
 
 
+def _notes(task: Task, knobs: Knobs) -> tuple[NumericalNote, ...]:
+    """Tensor cores serve 16-bit images only, and are one of several kernels."""
+    is_on_tensor_cores = _effective(task, knobs)[_KERNEL.type] == _TENSOR_CORES
+    return (NumericalNote.TENSOR_CORE,) if is_on_tensor_cores else ()
+
+
 ENGINE = cuda_engine(
     id=11,
     name="cuda_direct",
@@ -171,4 +177,5 @@ ENGINE = cuda_engine(
     knobs=(*KNOBS, _KERNEL),
     effective=_effective,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    notes_of=_notes,
 )

@@ -131,6 +131,12 @@ def _effective(task: Task, knobs: Knobs) -> Knobs:
     return {**{knob.type: value for knob, value in zip(KNOBS, values, strict=True)}, _KERNEL.type: kernel}
 
 
+def _notes(task: Task, knobs: Knobs) -> tuple[NumericalNote, ...]:
+    """Tensor cores serve 16-bit images only, and are one of several kernels."""
+    is_on_tensor_cores = _effective(task, knobs)[_KERNEL.type] == _TENSOR_CORES
+    return (NumericalNote.TENSOR_CORE,) if is_on_tensor_cores else ()
+
+
 ENGINE = cuda_engine(
     id=12,
     name="cuda_direct_wgrad",
@@ -156,4 +162,5 @@ ENGINE = cuda_engine(
     knobs=(*KNOBS, _KERNEL),
     effective=_effective,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    notes_of=_notes,
 )

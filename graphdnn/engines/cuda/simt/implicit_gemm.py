@@ -71,7 +71,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 def _least(task: Task) -> float:
     compute = task.op.main.compute_type
     at_once = QUAD if ELEMENTS[compute].kind == "int" else 1
-    least = least_seconds(task, 1, at_once * task.device.rate(compute) * LARGEST_SHARE)
+    least = least_seconds(task, 1, at_once * task.device.compute_rate(compute) * LARGEST_SHARE)
     return least - _IDLE * task.device.launch
 
 

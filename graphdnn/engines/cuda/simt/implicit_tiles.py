@@ -103,7 +103,7 @@ def choose(product: GemmProblem, device: DeviceSpec, compute: DataType, knobs: K
     """The fastest of the allowed tiles and parts by a model of waves."""
     sizes = tuple((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
     operand_bytes = 8 if COMPUTE_TYPE[compute] in ("double", "long long") else 4
-    machine = _Machine(device.sm_count, device.rate(compute) / device.sm_count, device.bandwidth, device.launch)
+    machine = _Machine(device.sm_count, device.compute_rate(compute) / device.sm_count, device.bandwidth, device.launch)
     groups, results = product.roles.problem.groups, product.results * operand_bytes
     return _fastest(machine, sizes, groups, results, operand_bytes, knobs[TILE.type], knobs[SPLIT.type])
 

@@ -123,7 +123,7 @@ def choose(stack: Stack, device: DeviceSpec, knobs: Knobs) -> Shape:
 def _seconds(stack: Stack, device: DeviceSpec, tile: Tile, splits: int, size: int) -> float:
     blocks = -(-stack.rows // tile.bm) * -(-stack.columns // tile.bn) * stack.batches * splits
     work = 2 * tile.bm * tile.bn * -(-stack.depth // splits)
-    rate = device.rate(stack.op.compute_type) / device.sm_count * tile.share
+    rate = device.compute_rate(stack.op.compute_type) / device.sm_count * tile.share
     full, rest = divmod(blocks, tile.resident * device.sm_count)
     last = -(-rest // device.sm_count)  # blocks that share an SM at the end; fewer than it holds leave gaps
     filled = _IDLE_SM_RATE + (1 - _IDLE_SM_RATE) * (last / tile.resident)
@@ -273,7 +273,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 def _least(task: Task) -> float:
-    least = least_seconds(task, 1, task.device.rate(task.op.main.compute_type) * LARGEST_SHARE)
+    least = least_seconds(task, 1, task.device.compute_rate(task.op.main.compute_type) * LARGEST_SHARE)
     return least - _IDLE * task.device.launch
 
 
