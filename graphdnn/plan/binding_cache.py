@@ -1,4 +1,8 @@
-"""Met: the arrays that a plan's executions were given, known again by identity and by where they lie."""
+"""The arrays of a plan's earlier executions, by identity and by address.
+
+Identities are enough, without a look at the arrays: a set of identities is forgotten as soon as one of its arrays is
+deleted, before another object can have the same identity.
+"""
 
 from __future__ import annotations
 
@@ -33,32 +37,28 @@ class Place:
 
 
 class BoundArrays:
-    """Arrays by identity, which are not kept alive. What asks for one of them gets None when it is gone."""
+    """Arrays by identity, which are not kept alive. ``references`` forget the set when an array is deleted."""
 
     __slots__ = ("place", "references")
 
-    def __init__(self, references: Sequence[Callable[[], Any]], place: Place) -> None:
+    def __init__(self, references: Sequence[ref[Any]], place: Place) -> None:
         self.references = references
         self.place = place
 
 
 class BindingCache:
-    """Places by the addresses of their arrays, and by the identity of arrays that came again, which cannot move.
+    """Places by the addresses of their arrays, and by the identity of arrays that came again, which cannot move."""
 
-    Sets are found by the ids of their arrays, which may be other arrays' by then: who finds one asks its references.
-    """
+    __slots__ = ("__weakref__", "_free", "_is_light", "_sets", "known", "places")
 
-    __slots__ = ("_free", "_is_light", "_sets", "known", "nothing", "places")
-
-    def __init__(self, free: list[Block], count: int, *, is_light: bool) -> None:
-        """``free``: blocks that may hold any addresses. ``count``: arrays of an execution. ``is_light``: a block takes
-        little memory, and none on the device, so places may have blocks of their own.
+    def __init__(self, free: list[Block], *, is_light: bool) -> None:
+        """``free``: blocks that may hold any addresses. ``is_light``: a block takes little memory, and none on the
+        device, so places may have blocks of their own.
         """
         self._free = free
         self._is_light = is_light
         self.places: dict[Addresses, Place] = {}
         self._sets: dict[Ids, BoundArrays] = {}
-        self.nothing = BoundArrays((_nobody,) * count, Place((), (), free))  # which no arrays are
         self.known: Callable[[Ids], BoundArrays | None] = self._sets.get
 
     def place(self, arrays: Sequence[Any], ids: Ids, addresses: Addresses, *, are_fixed: bool) -> Place:
@@ -79,8 +79,13 @@ class BindingCache:
         elif are_fixed:
             if len(self._sets) >= MOST:
                 self._sets.clear()
-            self._sets[ids] = BoundArrays(tuple(map(ref, arrays)), place)
+            forget = _forgetting(ref(self), ids)
+            self._sets[ids] = BoundArrays(tuple([ref(array, forget) for array in arrays]), place)
         return place
+
+    def forget(self, ids: Ids) -> None:
+        """Forget a set, one of whose arrays is deleted."""
+        self._sets.pop(ids, None)
 
     def _forget(self) -> None:
         """All of them; blocks that nobody uses just now are everybody's again."""
@@ -96,8 +101,15 @@ class BindingCache:
                     self._free.append(blocks.pop())
 
 
-def _nobody() -> object:
-    return _nobody
+def _forgetting(cache: ref[BindingCache], ids: Ids) -> Callable[[object], None]:
+    """What a reference calls when its array is deleted. It does not keep the cache alive."""
+
+    def forget(_: object) -> None:
+        found = cache()
+        if found is not None:
+            found.forget(ids)
+
+    return forget
 
 
 def is_of_cupy(array: Any) -> bool:

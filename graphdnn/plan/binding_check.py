@@ -1,7 +1,7 @@
 """What CuPy's arrays are asked at each call: by loops over all of them.
 
-Functions written out for so many arrays, compiled by ``exec``, took 0.3 us where these take 0.7 for four arrays, and
-6.4 where these take 7.3 for 110; but their text grew with the square of the outputs.
+Known arrays are found by their identities alone. On an AMD EPYC that takes 1.0 us for four arrays; to compare each
+array with a reference took 1.3 for the arrays of the last call and 2.6 for others.
 """
 
 from __future__ import annotations
@@ -42,22 +42,15 @@ class BindingCheck:
         self._sizes = [e.spec.bytes for e in expected]
         self._are_written = [e.is_output for e in expected]
 
-    def find(
-        self, bindings: Mapping[int, Any], last: BoundArrays, known: Callable[[Ids], BoundArrays | None]
-    ) -> BoundArrays | None:
-        """The set of arrays that is bound: the last one, or what ``known`` gives for their identities; None unless the
-        extents are the expected ones: nothing else of an array can be set.
+    def find(self, bindings: Mapping[int, Any], known: Callable[[Ids], BoundArrays | None]) -> BoundArrays | None:
+        """What ``known`` gives for the identities of the bound arrays; None unless the extents are the expected ones:
+        nothing else of an array can be set.
         """
         arrays = self._pick(bindings)
-        if not _are_the_same(arrays, last):
-            found = known(tuple(map(id, arrays)))
-            if found is None or not _are_the_same(arrays, found):
-                return None
-            last = found
-        try:
-            return last if tuple(map(_shape, arrays)) == self._shapes else None
-        except AttributeError:  # None itself is bound, and an array was there that is gone
+        found = known(tuple(map(id, arrays)))
+        if found is None:
             return None
+        return found if tuple(map(_shape, arrays)) == self._shapes else None
 
     def where(
         self, arrays: Arrays, kind: type[Any] | None, device: int, right: Container[Addresses]
@@ -100,10 +93,6 @@ def numbers_of(expected: Sequence[Expected]) -> Callable[[Mapping[int, Any], tup
         return last if all(map(is_, found, last)) else found
 
     return numbers
-
-
-def _are_the_same(arrays: Arrays, known: BoundArrays) -> bool:
-    return all(reference() is array for array, reference in zip(arrays, known.references, strict=True))
 
 
 def _picking(uids: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:

@@ -71,7 +71,6 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         "_find",
         "_free",
         "_known",
-        "_last",
         "_looks",
         "_met",
         "_numbers",
@@ -100,8 +99,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         self._numbers: tuple[tuple[Any, ...], tuple[int, ...]] = (_UNREAD,) * len(self._scalars), ()
         self._free: list[Block] = []
         # A library's work may hold memory on the device, which cannot be had while a stream is captured.
-        self._met = BindingCache(self._free, len(self._expected), is_light=len(launches) == len(steps))
-        self._known, self._last = self._met.known, self._met.nothing
+        self._met = BindingCache(self._free, is_light=len(launches) == len(steps))
+        self._known = self._met.known
         self._stream = self._runtime.current_stream
         self._read = numbers_of(self._scalars) if self._scalars else None
         self.loaded_on: int | None = None  # ordinal
@@ -157,14 +156,13 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             self.load()
         number = self._stream() if stream is None else stream_number(stream)
         try:
-            known = self._find(bindings, self._last, self._known) if len(bindings) == self._count else None
+            known = self._find(bindings, self._known) if len(bindings) == self._count else None
             numbers = self._read(bindings, self._numbers[0]) if self._read is not None else None
         except NO_NAME:
             refuse_names((*self._expected, *self._scalars), bindings)
         if known is None:
             place = self._admit(bindings, number)
         else:
-            self._last = known
             place = known.place
         values = () if numbers is None else self._words(numbers)
         scratch = self._scratch(workspace, place, number) if self.workspace_size else 0

@@ -85,6 +85,7 @@ def test_a_plan_with_a_workspace_allocates_nothing() -> None:
     assert counted.calls == 0
 
 
+@pytest.mark.alone
 def test_threads_that_end_leave_no_memory_of_a_library() -> None:
     import cupy
 

@@ -48,8 +48,8 @@ def tail_mma_steps(gemm: GemmProblem) -> int:
     return -(-(tail or SWIZZLE_BYTES) // MMA_K_BYTES)
 
 
-def work_tile_constants(parameters: Parameters) -> dict[str, bool]:
-    """Which optional fields ``Params`` has: constants of conv_work_tile.cuh and epilogue_store.cuh.
+def work_tile_variants(parameters: Parameters) -> dict[str, bool]:
+    """Which optional fields ``Params`` has: macros of conv_work_tile.cuh, epilogue_store.cuh and hopper_gemm.cu.
 
     Args:
         parameters: All fields of the kernel.

@@ -28,7 +28,7 @@ from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
 from graphdnn.engines.cuda.sm90.flat_pixels import flat_space
 from graphdnn.engines.cuda.sm90.gemm.dgrad_tf32_requirements import NEEDS
 from graphdnn.engines.cuda.sm90.gemm.dgrad_tf32_tiles import IDLE, TILE, TILES, choose
-from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_constants
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_variants
 from graphdnn.engines.cuda.sm90.tensor_maps import filter_map, im2col_box_of, im2col_map
 from graphdnn.engines.cuda.sm90.tile import SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.tma_operands import Operand, operands
@@ -72,6 +72,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     text = kernel_text(
         name,
         ["hopper_dgrad_tf32_rs.cu"],
+        variants=work_tile_variants(parameters),
         parameters=parameters.text,
         functions=[
             *epilogue.functions,
@@ -82,7 +83,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "CONSUMERS_M": tile.consumers_m, "CONSUMERS_N": tile.consumers_n, "STAGES": choice.stages,
             "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
             "SWAP_AB": True, "WGRAD": False, "FILTER_MN_MAJOR": True, "PERMUTE_N": False, "VEC_N": _VEC_N,
-            **work_tile_constants(parameters),
             "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT_K": False, "VEC_WIDTH": epilogue.width,
             "Element": STORAGE[image.spec.data_type], "Accum": compute,
         },

@@ -43,7 +43,7 @@ from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_p
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of, promotion_interval_of, tap_blocks_of, tile_k_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import fits_residual, residual_map, tma_residual
-from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tap_fields_of, work_tile_constants
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tap_fields_of, work_tile_variants
 from graphdnn.engines.cuda.sm90.nchw_result import channels_last_result
 from graphdnn.engines.cuda.sm90.sm90_requirements import hopper_needs
 from graphdnn.engines.cuda.sm90.split_k import MAX_OVERLAPPED_TILES, OVERLAP_BYTES, SplitKReduction
@@ -202,7 +202,7 @@ def _gemm_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         return kernel_text(
             name,
             ["hopper_gemm.cu", *(["split_k_reduce.cu"] if reduction.is_launched else [])],
-            variants={
+            variants={**work_tile_variants(parameters),
                 "IM2COL_PRODUCER": True,
                 "RESIDUAL_TILE": residual is not None,
                 "SPLIT_K_IN_CLUSTER": reduction.in_cluster,
@@ -220,7 +220,6 @@ def _gemm_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
                 "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
                 "WGRAD": gemm.is_wgrad, "SWAP_AB": swap_ab, "FILTER_MN_MAJOR": filter_mn_major,
                 "A_MN_MAJOR": mn_major[0], "B_MN_MAJOR": mn_major[1],
-                **work_tile_constants(parameters),
                 "RESIDUES": len(gemm.residues), "SPATIAL": p.spatial, "SPLIT_K": is_split,
                 **reduction.constants,
                 "PERMUTE_N": permuted_n > 0,

@@ -45,7 +45,7 @@ from graphdnn.engines.cuda.sm90.gemm.matmul_requirements import (
     matmul_needs,
     written_tensor,
 )
-from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, work_tile_constants
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, work_tile_variants
 from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
 from graphdnn.engines.cuda.sm90.split_k import SplitKReduction
 from graphdnn.engines.cuda.sm90.tensor_maps import vec_n_of, with_sizes
@@ -284,7 +284,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         return kernel_text(
             name,
             ["hopper_gemm.cu", *(["split_k_reduce.cu"] if is_split else [])],
-            variants={"IM2COL_PRODUCER": False, "RESIDUAL_TILE": False, "SPLIT_K_IN_CLUSTER": reduction.in_cluster},
+            variants={
+                **work_tile_variants(parameters),
+                "IM2COL_PRODUCER": False,
+                "RESIDUAL_TILE": False,
+                "SPLIT_K_IN_CLUSTER": reduction.in_cluster,
+            },
             parameters=parameters.text,
             functions=[
                 *epilogue.functions,
@@ -298,7 +303,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
                 "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
                 "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
                 "A_MN_MAJOR": a.is_mn_major, "B_MN_MAJOR": b.is_mn_major,
-                "RESIDUES": 1, **work_tile_constants(parameters), "SPATIAL": 1, "SPLIT_K": is_split,
+                "RESIDUES": 1, "SPATIAL": 1, "SPLIT_K": is_split,
                 **reduction.constants,
                 "PERMUTE_N": is_permuted,
                 "VEC_N": vec_n_of(vec_n if is_permuted else 0, epilogue.width),

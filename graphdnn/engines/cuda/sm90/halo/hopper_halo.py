@@ -32,7 +32,7 @@ from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import residual_tile_map, tma_residual
 from graphdnn.engines.cuda.sm90.flat_pixels import flat_gemm, flat_map, flat_space, is_flat
-from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tail_mma_steps, work_tile_constants
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tail_mma_steps, work_tile_variants
 from graphdnn.engines.cuda.sm90.halo.halo_requirements import halo_needs
 from graphdnn.engines.cuda.sm90.halo.halo_shape import Taps, channels_of_k_block, shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_tile import HaloTile, Shape
@@ -121,7 +121,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     text = kernel_text(
         name,
         ["hopper_halo_swap_ab.cu" if tile.swap_ab else "hopper_halo.cu"],
-        variants={} if tile.swap_ab else {"RESIDUAL_TILE": residual is not None},
+        variants={
+            **work_tile_variants(parameters),
+            **({} if tile.swap_ab else {"RESIDUAL_TILE": residual is not None}),
+        },
         parameters=parameters.text,
         functions=[
             *epilogue.functions,
@@ -140,7 +143,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "DILATION_H": shape.dilation[0], "DILATION_W": shape.dilation[1],
             "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
             "WGRAD": False, "SWAP_AB": tile.swap_ab, "FILTER_MN_MAJOR": filter_mn_major, "PERMUTE_N": permuted_n > 0,
-            **work_tile_constants(parameters),
             "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": False, "TAIL_MMA_STEPS": tail_mma_steps(gemm),
             "FIXED_COLUMN_TILE": has_fixed_columns,
             "VEC_N": vec_n_of(permuted_n, epilogue.width), "VEC_WIDTH": epilogue.width,

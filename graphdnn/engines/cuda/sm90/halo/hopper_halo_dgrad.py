@@ -25,7 +25,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
-from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_constants
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_variants
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_requirements import dgrad_needs
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_shape import coarse_extents_of, load_box_of, shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import IDLE, TILE, TILES, choose, ctas_of
@@ -108,7 +108,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     text = kernel_text(
         name,
         ["hopper_halo_dgrad.cu"],
-        variants={"A_IN_REGISTERS": tile.a_in_registers},
+        variants={**work_tile_variants(parameters), "A_IN_REGISTERS": tile.a_in_registers},
         parameters=parameters.text,
         functions=[
             include("round_to_16bit.cuh"),
@@ -127,7 +127,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "LOADED_PIXELS": SLAB_ROWS + tile.reach(shape),
             "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
             "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": filter_mn_major, "PERMUTE_N": is_permuted,
-            **work_tile_constants(parameters), "SPATIAL": 2, "SPLIT_K": False,
+            "SPATIAL": 2, "SPLIT_K": False,
             "VEC_N": vec_n, "VEC_WIDTH": epilogue.width,
             "Element": STORAGE[element], "Accum": compute,
             "EpilogueInput": epilogue_input, "EPILOGUE_16BIT": is_16bit_epilogue,

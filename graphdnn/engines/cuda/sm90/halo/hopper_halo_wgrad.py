@@ -23,7 +23,7 @@ from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
-from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_constants
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_variants
 from graphdnn.engines.cuda.sm90.halo.halo_shape import Taps
 from graphdnn.engines.cuda.sm90.halo.halo_wgrad_requirements import NEEDS, shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import (
@@ -103,6 +103,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     text = kernel_text(
         name,
         ["hopper_halo_wgrad.cu", *(["split_k_reduce.cu"] if is_split else [])],
+        variants=work_tile_variants(parameters),
         parameters=parameters.text,
         functions=[
             *epilogue.functions,
@@ -116,7 +117,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "DILATION_H": shape.dilation[0], "DILATION_W": shape.dilation[1],
             "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
             "WGRAD": True, "SWAP_AB": False, "FILTER_MN_MAJOR": False, "PERMUTE_N": False,
-            **work_tile_constants(parameters),
             "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": is_split, **reduction.constants,
             "VEC_N": _VEC_N, "VEC_WIDTH": epilogue.width,
             "Element": STORAGE[element], "Accum": "float",

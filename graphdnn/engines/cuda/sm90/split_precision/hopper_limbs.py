@@ -34,7 +34,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
-from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tap_fields_of, work_tile_constants
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tap_fields_of, work_tile_variants
 from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
 from graphdnn.engines.cuda.sm90.split_k import SplitKReduction
 from graphdnn.engines.cuda.sm90.split_precision.filter_limbs import FilterLimbs
@@ -116,7 +116,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     text = kernel_text(
         name,
         ["hopper_limbs.cu", *(["split_k_reduce.cu"] if is_split else [])],
-        variants={"PACKED_ACCUMULATORS": scheme.is_packed},
+        variants={**work_tile_variants(parameters), "PACKED_ACCUMULATORS": scheme.is_packed},
         parameters=parameters.text,
         functions=[
             *epilogue.functions,
@@ -130,7 +130,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "FILTER_ROW_BYTES": scheme.filter_row_bytes, "FILTER_SWIZZLE_BYTES": scheme.swizzle_bytes,
             "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
             "PERMUTE_N": True, "VEC_N": vec_n,
-            **work_tile_constants(parameters),
             "RESIDUES": len(gemm.residues), "SPATIAL": p.spatial, "SPLIT_K": is_split,
             **split_k.constants,
             "VEC_WIDTH": epilogue.width,

@@ -26,7 +26,7 @@ from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of, im
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
-from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_constants
+from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_variants
 from graphdnn.engines.cuda.sm90.split_k import SplitKReduction
 from graphdnn.engines.cuda.sm90.split_precision.image_limbs import ImageLimbs
 from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_requirements import (
@@ -94,7 +94,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
     text = kernel_text(
         name,
         ["hopper_limbs_wgrad.cu", *(["split_k_reduce.cu"] if is_split else [])],
-        variants={"INTEGER_LIMBS": scheme.is_integer},
+        variants={**work_tile_variants(parameters), "INTEGER_LIMBS": scheme.is_integer},
         parameters=parameters.text,
         functions=[
             *epilogue.functions,
@@ -107,7 +107,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
             "LIMBS": limbs, "STAGE_K": choice.stage_k, "PROMOTION_INTERVAL": scheme.promotion_pixels // choice.stage_k,
             **scheme.constants,
             "WGRAD": True, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
-            "RESIDUES": 1, **work_tile_constants(parameters), "SPATIAL": p.spatial, "SPLIT_K": is_split,
+            "RESIDUES": 1, "SPATIAL": p.spatial, "SPLIT_K": is_split,
             **split_k.constants,
             "PERMUTE_N": False, "VEC_N": _VEC_N, "VEC_WIDTH": epilogue.width,
             "Element": "bfloat_t", "Accum": compute,

@@ -33,7 +33,7 @@ from graphdnn.engines.cuda.sm90.gemm_fields import (
     describe_work_tiles,
     tail_mma_steps,
     tap_fields_of,
-    work_tile_constants,
+    work_tile_variants,
 )
 from graphdnn.engines.cuda.sm90.tensor_maps import (
     MAX_VEC_N,
@@ -93,7 +93,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         return kernel_text(
             name,
             ["hopper_weight_stationary.cu"],
-            parameters=parameters.text,
+            variants=work_tile_variants(parameters),
+        parameters=parameters.text,
             functions=[
                 *epilogue.functions,
                 wgmma_ss_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, False),
@@ -105,7 +106,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
                 "TAIL_MMA_STEPS": tail_mma_steps(gemm),
                 "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False, "PERMUTE_N": permuted_n > 0,
                 "VEC_N": vec_n_of(permuted_n, epilogue.width),
-                **work_tile_constants(parameters),
                 "VEC_WIDTH": epilogue.width, "RESIDUES": 1, "SPATIAL": roles.problem.spatial, "SPLIT_K": False,
                 "Element": STORAGE[image.spec.data_type], "Accum": compute,
             },
