@@ -81,6 +81,8 @@ COMPUTE: dict[DataType, np.dtype[np.generic]] = {
     DataType.BOOLEAN: np.dtype(np.bool_),
     DataType.BYTE_BOOLEAN: np.dtype(np.bool_),
 }
+# Compute types whose arithmetic is that of fp32. FAST_FLOAT_FOR_FP8 allows shorter sums and is not among them.
+FLOAT_COMPUTE = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
 INTEGER_COMPUTE = (DataType.INT32, DataType.INT64)
 
 _BY_NUMPY = {e.numpy: t for t, e in reversed(ELEMENTS.items()) if t is not DataType.BOOLEAN}

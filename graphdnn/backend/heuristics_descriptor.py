@@ -16,7 +16,7 @@ from graphdnn.backend.graph_descriptor import Graph
 from graphdnn.enums import AttributeType as T
 from graphdnn.enums import DescriptorType, HeurMode
 from graphdnn.heuristics import EngineConfig
-from graphdnn.heuristics.composed import ranked
+from graphdnn.heuristics.composed import down_converted, ranked
 from graphdnn.spec import Int64, attr
 
 
@@ -63,7 +63,8 @@ def build_heuristics(settings: HeuristicsSettings) -> Heuristics:
     device = device_of(graph, settings.deviceprop, "ENGINEHEUR")
     device = limited(device, "ENGINEHEUR", settings.sm_count_target, settings.shared_memory_limit)
     engines: dict[int, GraphEngine] = {}
-    configs = ranked(graph.fused, device, settings.mode)
+    # A caller who wants every digit leaves out engines with the note DOWN_CONVERT_INPUTS.
+    configs = ranked(graph.fused, device, settings.mode) + down_converted(graph.fused, device, settings.mode)
     return Heuristics(settings, tuple(_result(settings, config, engines) for config in configs))
 
 

@@ -43,6 +43,8 @@ MALFORMED = Rule(
 )
 
 
+# Compute types whose arithmetic is that of fp32: ``rates`` has the pace of tensor cores for the narrow ones.
+_IN_FLOAT = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
 _NAMES = {data_type: data_type.name for data_type in DataType}  # an enum takes ten times as long to say its name
 
 
@@ -87,6 +89,19 @@ class DeviceSpec:
         """
         rate = self.rates.get(_NAMES[data_type])
         return self.rates["FLOAT"] if rate is None else rate
+
+    def compute_rate(self, compute_type: DataType) -> float:
+        """The rate of arithmetic in a compute type, without tensor cores.
+
+        Compute types narrower than fp32 have the rate of FLOAT, in which they are computed.
+
+        Args:
+            compute_type: The compute type of an operation.
+
+        Returns:
+            Operations per second.
+        """
+        return self.rate(DataType.FLOAT if compute_type in _IN_FLOAT else compute_type)
 
     @property
     def warps(self) -> int:

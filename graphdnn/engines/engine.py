@@ -42,6 +42,13 @@ KNOB_VALUE = Rule(
     fix="choose a legal value, or leave the knob at its default",
     status=Status.NOT_SUPPORTED,
 )
+KNOB_UNAVAILABLE = Rule(
+    id="knob.unavailable",
+    expected="{expected}",
+    reason="with its other knobs the engine has no kernel of this value for the operation; it would launch {launched}",
+    fix="choose one of these values, or leave the knob at its default",
+    status=Status.NOT_SUPPORTED,
+)
 KNOB_TWICE = Rule(
     id="knob.twice",
     expected="each knob at most once",
@@ -181,10 +188,13 @@ class Engine:
     closer: Callable[[Task], float] | None = None  # the same, nearer to predictions, and not said as quickly
     workspace: Callable[[Task, Knobs], int] = lambda task, knobs: 0
     knobs: tuple[Knob, ...] = ()
+    # Knob values of the kernel that these settings launch, without the knobs that it lacks. None: as they are set.
+    effective: Callable[[Task, Knobs], Knobs] | None = None
     frugal: Mapping[KnobType, int] = field(
         default_factory=lambda: MappingProxyType({})
     )  # knob values that need the least workspace
-    numerical_notes: tuple[NumericalNote, ...] = ()
+    numerical_notes: tuple[NumericalNote, ...] = ()  # of any setting: an absent note is a promise
+    notes_of: Callable[[Task, Knobs], tuple[NumericalNote, ...]] | None = None  # of one setting, where settings differ
     sum_error: SumError | None = None  # of convolutions and products of floats, as tests hold it to
     error_growth: float = 1.0  # rounding errors, beside those of a plain sum of products: for the oracle
     handicap: float = 1.0  # of its predicted time where engines are ranked: larger errors have to be worth it
@@ -248,6 +258,58 @@ class Engine:
             if kind in [k for k, _ in chosen[:i]]:
                 found.append(KNOB_TWICE.reject(where, kind.c_name, value))
         return found
+
+    def setting_notes(self, task: Task, knobs: Knobs) -> tuple[NumericalNote, ...]:
+        """The numerical notes of the kernel that these settings launch, of a task that the engine serves."""
+        return self.numerical_notes if self.notes_of is None else self.notes_of(task, knobs)
+
+    def effective_knobs(self, task: Task, knobs: Knobs) -> Knobs:
+        """The values of the kernel that these settings launch for a task that the engine serves.
+
+        A knob that the kernel lacks has its default.
+        """
+        return knobs if self.effective is None else self.settings(self.effective(task, knobs))
+
+    def has_setting(self, task: Task, knobs: Knobs) -> bool:
+        """False when a knob is set to a value that the launched kernel does not have."""
+        return not self._unavailable(knobs, self.effective_knobs(task, knobs))
+
+    def unavailable_knobs(self, task: Task, knobs: Knobs) -> list[Rejection]:
+        """A rejection for each knob that is set to a value that the launched kernel does not have.
+
+        Args:
+            task: A task that the engine serves.
+            knobs: A legal value for each knob.
+        """
+        launched, where = self.effective_knobs(task, knobs), f"engine {self.id} {self.name}, {task.where}"
+        found = []
+        for knob in self._unavailable(knobs, launched):
+            others = ((value, self.settings({**knobs, knob.type: value})) for value in knob.sample)
+            had = [v for v, s in others if v == knob.default or self.effective_knobs(task, s)[knob.type] == v]
+            found.append(
+                KNOB_UNAVAILABLE.reject(
+                    where, knob.type.c_name, knobs[knob.type], expected="one of " + ", ".join(map(str, had)),
+                    launched=launched[knob.type],
+                )
+            )  # fmt: skip
+        return found
+
+    def named_settings(self, task: Task, knobs: Knobs) -> Knobs:
+        """The settings of an earlier version, where values gave way, with the values that they launch.
+
+        They are returned as they are when other settings would launch another kernel.
+        """
+        launched = self.effective_knobs(task, knobs)
+        changed = {knob.type: launched[knob.type] for knob in self._unavailable(knobs, launched)}
+        if not changed:
+            return knobs
+        named = self.settings({**knobs, **changed})
+        if self.knob_problems(tuple(changed.items())) or self.effective_knobs(task, named) != launched:
+            return knobs
+        return named if self.has_setting(task, named) else knobs
+
+    def _unavailable(self, knobs: Knobs, launched: Knobs) -> list[Knob]:
+        return [k for k in self.knobs if knobs[k.type] not in (k.default, launched[k.type])]
 
     def __str__(self) -> str:
         return f"{self.id} {self.name}"

@@ -67,7 +67,7 @@ def floor_seconds(op: FusedOp, device: DeviceSpec) -> float:
     arithmetic = 0.0
     for step in op.operations:
         operand = tensor_core_type(step)
-        rate = device.rate(step.compute_type if operand is None else operand)
+        rate = device.compute_rate(step.compute_type) if operand is None else device.rate(operand)
         arithmetic += flops(step) / rate
     return max(arithmetic, bytes_moved(op) / device.bandwidth)
 

@@ -73,8 +73,12 @@ def config_from_json(text: str | bytes, device: DeviceSpec | None = None) -> Eng
 
 
 def refusals_of(config: EngineConfig) -> list[Rejection]:
-    """Why engines of a configuration decline its device."""
-    return [r for choice in config.choices for r in choice.engine.why_not(choice.task)]
+    """Why engines of a configuration decline its device, or have no kernel with the values of its knobs."""
+    return [
+        r
+        for choice in config.choices
+        for r in choice.engine.why_not(choice.task) or choice.engine.unavailable_knobs(choice.task, choice.knobs)
+    ]
 
 
 def spec_to_json(device: DeviceSpec) -> str:
@@ -122,5 +126,7 @@ def config_from_dict(data: Mapping[str, Any], device: DeviceSpec | None) -> Engi
         problems = engine.knob_problems([(KnobType(k), v) for k, v in chosen])
         if problems:
             raise MalformedFile(problems)
-        choices.append(Choice(Task(op, target), engine, engine.settings({KnobType(k): v for k, v in chosen})))
+        task, settings = Task(op, target), engine.settings({KnobType(k): v for k, v in chosen})
+        # Earlier versions wrote values that gave way to the values that were launched: these are read in their place.
+        choices.append(Choice(task, engine, engine.named_settings(task, settings) if engine.serves(task) else settings))
     return EngineConfig(fused, target, tuple(choices))

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import Engine, Knobs, Task
-from graphdnn.enums import HeurMode
+from graphdnn.enums import HeurMode, KnobType
 from graphdnn.errors import Rejection
 from graphdnn.fusion.fused_graph import FusedGraph
 from graphdnn.heuristics.candidate_cache import Circle, asked_of, asks_for_stable_sums
@@ -45,6 +45,18 @@ class CandidateEnumerator:
         if engine.frugal and self._filters.workspace_limit is not None:
             return engine.defaults(), engine.settings(engine.frugal)
         return (engine.defaults(),)
+
+    def settings_of(self, task: Task, engine: Engine) -> Iterable[Knobs]:
+        """The settings of an engine that serves the task, in the mode: each kernel once, by the first setting."""
+        settings = self.knob_settings(engine)
+        if engine.effective is None or (self._mode is not HeurMode.B and self._filters.workspace_limit is None):
+            return settings
+        found: dict[tuple[tuple[KnobType, int], ...], Knobs] = {}
+        for asked in settings:
+            knobs = engine.named_settings(task, asked)  # a sample of values passes over the last one that can be had
+            if engine.has_setting(task, knobs):
+                found.setdefault(tuple(engine.effective_knobs(task, knobs).items()), knobs)
+        return found.values()
 
     def why_not(self, task: Task, engine: Engine) -> tuple[Rejection, ...]:
         """Every reason for which an engine serves no configuration of an operation; none when it serves one."""
@@ -82,7 +94,7 @@ class CandidateEnumerator:
         """What an engine of a circle offers within the limits; nothing when it does not serve the task."""
         if not circle.serves(engine, task):
             return []
-        offered = [Choice(task, engine, knobs) for knobs in self.knob_settings(engine)]
+        offered = [Choice(task, engine, knobs) for knobs in self.settings_of(task, engine)]
         if self._filters.workspace_limit is None:
             return offered
         return [choice for choice in offered if self._too_much(choice) is None]

@@ -12,10 +12,10 @@ from itertools import islice
 from typing import Any
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines import Engine, Knob, Task
-from graphdnn.enums import HeurMode, KnobType
+from graphdnn.engines import Engine, Knob, Task, engines_of
+from graphdnn.enums import HeurMode, KnobType, NumericalNote
 from graphdnn.fusion import FusedGraph
-from graphdnn.heuristics import COMPOSED_ID, COMPOSED_NAME, EngineConfig, Ranking
+from graphdnn.heuristics import COMPOSED_ID, COMPOSED_NAME, EngineConfig, Filters, Ranking
 
 # How many configurations of each mode take part; INSTANT and FALLBACK are lists to fall back on, not to search.
 LIMITS = {HeurMode.B: 64, HeurMode.A: 16, HeurMode.INSTANT: 4, HeurMode.FALLBACK: 4}
@@ -32,6 +32,19 @@ def ranked(fused: FusedGraph, device: DeviceSpec, mode: HeurMode) -> list[Engine
     """A mode's configurations, cut to the limit for several kernels. Raises ``NotSupported`` when there are none."""
     ranking = Ranking(fused, device, mode)
     return [ranking.best, *islice(ranking, 1, LIMITS[mode] if len(fused) > 1 else None)]
+
+
+def down_converted(fused: FusedGraph, device: DeviceSpec, mode: HeurMode) -> list[EngineConfig]:
+    """A mode's configurations of a graph of one kernel that round operands to fewer digits, as TF32 does.
+
+    The general engines of FALLBACK keep the digits, so that mode has those of A.
+    """
+    note = NumericalNote.DOWN_CONVERT_INPUTS
+    engines = tuple(engine for engine in engines_of(device.kind) if note in engine.numerical_notes)
+    if len(fused) > 1 or not engines:
+        return []
+    allowed = Filters(allowed_numerical_notes=frozenset({note}))
+    return list(Ranking(fused, device, HeurMode.A if mode is HeurMode.FALLBACK else mode, allowed, engines))
 
 
 def composed_configs(

@@ -50,6 +50,16 @@ class Choice:
         return found
 
     @property
+    def numerical_notes(self) -> tuple[NumericalNote, ...]:
+        """The numerical notes of the kernel that the choice launches."""
+        return self.engine.setting_notes(self.task, self.knobs)
+
+    @property
+    def is_available(self) -> bool:
+        """False when a knob has a value that the launched kernel would not have."""
+        return self.engine.has_setting(self.task, self.knobs)
+
+    @property
     def rewrite(self) -> RewriteStep | None:
         """The rewrite that the engine applies first; None where it computes the operation as it is."""
         made = self.engine.rewritten
@@ -105,8 +115,8 @@ class EngineConfig:
 
     @property
     def numerical_notes(self) -> tuple[NumericalNote, ...]:
-        """The numerical notes of all engines."""
-        return tuple(sorted({note for c in self.choices for note in c.engine.numerical_notes}))
+        """The numerical notes of all kernels."""
+        return tuple(sorted({note for c in self.choices for note in c.numerical_notes}))
 
     @property
     def remarks(self) -> tuple[str, ...]:

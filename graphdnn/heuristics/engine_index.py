@@ -54,9 +54,9 @@ class IndexedEngine:
         knobs = self.row.settings(given)
         if self.composed:
             return self.composed[knobs[KnobType.KERNEL_CFG]]
-        return EngineConfig(
-            self.fused, self.device, (Choice(Task(self.fused.operations[0], self.device), self.row, knobs),)
-        )
+        task = Task(self.fused.operations[0], self.device)
+        raise_if(self.row.unavailable_knobs(task, knobs))
+        return EngineConfig(self.fused, self.device, (Choice(task, self.row, knobs),))
 
 
 def engine_count() -> int:

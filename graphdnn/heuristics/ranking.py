@@ -130,7 +130,7 @@ class Ranking:
         task = self._tasks[op.index]
         for engine in self._engines:
             if engine.serves(task):
-                for knobs in self._offers.knob_settings(engine):
+                for knobs in self._offers.settings_of(task, engine):
                     choice = Choice(task, engine, knobs)
                     yield from ((choice, rejection) for rejection in self.filtered(choice))
 

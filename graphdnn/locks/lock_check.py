@@ -81,7 +81,9 @@ def _pinned(entry: LockedGraph, ranking: Ranking) -> EngineConfig | None:
         knobs = {KnobType[name]: value for name, value in kernel.knobs.items()}
         if engine.knob_problems(list(knobs.items())):
             return None
-        choices.append(Choice(task, engine, engine.settings(knobs)))
+        choices.append(Choice(task, engine, engine.named_settings(task, engine.settings(knobs))))
+        if not choices[-1].is_available:
+            return None
     return EngineConfig(ranking.fused, ranking.device, tuple(choices)) if len(choices) == len(ranking.fused) else None
 
 

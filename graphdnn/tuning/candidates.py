@@ -111,11 +111,17 @@ class Candidates:
         return [entry[-1] for entry in engines] + [entry[-1] for entry in knobs]
 
     def _changes(self, choice: Choice, knob: Knob) -> Iterator[Choice]:
+        """Other values of one knob that can be had, each with a kernel of its own."""
+        task, engine = choice.task, choice.engine
+        launched = [engine.effective_knobs(task, choice.knobs)]
         for value in knob.sample:
-            if value != choice.knobs[knob.type]:
-                changed = Choice(choice.task, choice.engine, choice.engine.settings({**choice.knobs, knob.type: value}))
-                if not any(self.ranking.filtered(changed)):
-                    yield changed
+            asked = engine.settings({**choice.knobs, knob.type: value})
+            changed = Choice(task, engine, engine.named_settings(task, asked))
+            if not changed.is_available or engine.effective_knobs(task, changed.knobs) in launched:
+                continue
+            launched.append(engine.effective_knobs(task, changed.knobs))
+            if not any(self.ranking.filtered(changed)):
+                yield changed
 
 
 def _with(config: EngineConfig, index: int, choice: Choice) -> EngineConfig:

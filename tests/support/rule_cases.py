@@ -260,6 +260,14 @@ def knob(*chosen: tuple[KnobType, int]) -> Case:
     return check
 
 
+def unavailable_knob() -> None:
+    """An engine whose kernel has two stages, whatever is set."""
+    knobs = (Knob(KnobType.STAGES, 2, 8, 2, 4, "stages"),)
+    engine = _custom(knobs=knobs, effective=lambda task, knobs: {KnobType.STAGES: 2})[0]
+    task = Task(fuse(GRAPH).operations[0], device_spec())
+    raise error_for(engine.unavailable_knobs(task, engine.settings({KnobType.STAGES: 6})))
+
+
 def declined(engine: str, tag: str) -> Case:
     (found,) = (e for e in ENGINES if e.name == engine)
 
@@ -583,6 +591,7 @@ RULE_CASES: dict[str, Case] = {
     # engines and heuristics
     "knob.unknown": knob((KnobType.SWIZZLE, 1)),
     "knob.value": knob((KnobType.STAGES, 3)),
+    "knob.unavailable": unavailable_knob,
     "knob.twice": knob((KnobType.STAGES, 2), (KnobType.STAGES, 4)),
     "numpy_blocked.operation": declined("numpy_blocked", "matmul"),
     "filter.numerical_note": ranked(Filters(without_numerical_notes=frozenset({NumericalNote.STRICT_NAN_PROP}))),

@@ -96,3 +96,11 @@ def test_a_bar_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     with Progress() as bar:
         bar.show(0.5, "nobody looks")
+
+
+def test_other_values_of_knobs_have_kernels_of_their_own() -> None:
+    """Values that give way, and values that the shape chooses anyway, make no second candidate."""
+    found = [config.choices[0] for config in all_of(offered(HOPPER, "h200"))]
+    launched = [(c.engine.id, *c.engine.effective_knobs(c.task, c.knobs).items()) for c in found]
+    assert len(found) > 1
+    assert len(set(launched)) == len(launched)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TypeGuard
 
 from graphdnn.checks import AtMost, Empty, Equals
-from graphdnn.dtypes import ELEMENTS
+from graphdnn.dtypes import ELEMENTS, FLOAT_COMPUTE
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.fusion.limits import LIMIT_GUARDS, UNLIMITED, Resolved
 from graphdnn.fusion.patterns.pattern import Chain
@@ -29,7 +29,6 @@ _LARGEST = 256  # elements of a head: sums of that many columns fit into the reg
 _PACK = 8  # elements of 16 bytes
 _MOST = 32  # operations that are looked at, so that long graphs take time in proportion
 _NARROW = (DataType.HALF, DataType.BFLOAT16)
-_IN_FLOAT = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)  # compute types whose sums are those of fp32
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +105,10 @@ def _types(inside: Inside) -> str:
             found.append(f"{name} {x.data_type.name}, {y.data_type.name}")
     in_float = {"difference": _result(a.difference), "powers": _result(a.power), "sum": a.total.y}
     found += [f"{name} {t.data_type.name}" for name, t in in_float.items() if t.data_type is not DataType.FLOAT]
-    if a.maximum.y.data_type not in (a.scores.data_type, DataType.FLOAT) or a.scores.data_type not in _IN_FLOAT:
+    if a.maximum.y.data_type not in (a.scores.data_type, DataType.FLOAT) or a.scores.data_type not in FLOAT_COMPUTE:
         found.append(f"maximum {a.maximum.y.data_type.name} of {a.scores.data_type.name}")
     arithmetic = (a.first, a.last, a.maximum, a.difference, a.power, a.total, a.quotient)
-    found += [f"{op.label()} in {op.compute_type.name}" for op in arithmetic if op.compute_type not in _IN_FLOAT]
+    found += [f"{op.label()} in {op.compute_type.name}" for op in arithmetic if op.compute_type not in FLOAT_COMPUTE]
     scaled = [op for op in (a.difference, a.power, a.quotient) if (op.alpha1, op.alpha2) != (1.0, 1.0)]
     found += [f"factors of {op.label()}" for op in scaled]
     return "; ".join(found)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from graphdnn.dtypes import FLOAT_COMPUTE
 from graphdnn.enums import DataType, PaddingMode, ResampleMode
 from graphdnn.fusion.patterns.pattern import Chain, Link
 from graphdnn.graph.operation_graph import OperationGraph
@@ -28,7 +29,7 @@ def window_axis(operation: Operation) -> int | None:
     is_plain = (
         spec.mode is ResampleMode.AVGPOOL_INCLUDE_PADDING
         and spec.padding_mode is PaddingMode.ZERO_PAD
-        and spec.compute_type in (DataType.FLOAT, DataType.DOUBLE)
+        and spec.compute_type in (*FLOAT_COMPUTE, DataType.DOUBLE)
         and all(stride == 1 for stride in spec.strides)
         and operation.index is None
         and (operation.alpha, operation.beta) == (1.0, 0.0)

@@ -91,9 +91,13 @@ class Record:
                 found.append(UNKNOWN_ENGINE.reject(where, "engine", entry.engine))
                 continue
             problems = _knob_problems(entry) or engine.knob_problems([(KnobType[k], v) for k, v in entry.knobs])
-            found += problems or engine.why_not(task)
+            problems = problems or list(engine.why_not(task))
             if not problems:
-                choices.append(Choice(task, engine, engine.settings({KnobType[k]: v for k, v in entry.knobs})))
+                settings = engine.settings({KnobType[k]: v for k, v in entry.knobs})
+                settings = engine.named_settings(task, settings)
+                problems = engine.unavailable_knobs(task, settings)
+                choices.append(Choice(task, engine, settings))
+            found += problems
         raise_if(found)
         return EngineConfig(fused, device, tuple(choices))
 

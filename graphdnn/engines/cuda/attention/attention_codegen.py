@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from graphdnn.dtypes import FLOAT_COMPUTE
 from graphdnn.engines.cuda.attention.mask_bounds import MaskBounds, hides, mask_bounds_of
 from graphdnn.engines.cuda.codegen.index_space import whole
 from graphdnn.engines.cuda.codegen.parameters import Parameters
@@ -166,7 +167,8 @@ def scale_of_scores(fused: FusedAttention) -> tuple[PointwiseOperation, float] |
     (result,), factor = step.outputs().values(), step.inputs()["b"].constant_value
     others = [s for s in fused.attention.steps if s.spec.mode is not PointwiseMode.GEN_INDEX]
     readers = [s for s in others if any(t.uid == result.uid for t in s.inputs().values())]
-    is_float = {result.data_type, fused.attention.scores.data_type, step.compute_type} == {DataType.FLOAT}
+    types = result.data_type, fused.attention.scores.data_type
+    is_float = set(types) == {DataType.FLOAT} and step.compute_type in FLOAT_COMPUTE
     if factor is None or not is_float or len(readers) > 1:
         return None
     return (step, float(factor)) if 1 / _LARGEST_FACTOR <= factor <= _LARGEST_FACTOR else None

@@ -88,9 +88,7 @@ TILES = (
     *[Tile(2, tile_n, 2) for tile_n in _KEYS],
     *[Tile(1, tile_n, 2) for tile_n in _KEYS],
 )
-TILE = Knob(
-    KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the first from this tile on that fits"
-)
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it fits")
 
 
 def _round_up(size: int, unit: int) -> int:
@@ -254,6 +252,13 @@ def _is_attention(task: Task) -> bool:
 # A larger score rescales the accumulators of P V, at most once for each key tile.
 _SUM_ERROR = SumError(4, 1.5, drift=0.12)
 
+
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    tile = _tile(fused_attention_of(task.op), task.device, knobs[TILE.type]) or TILES[-1]
+    return {TILE.type: TILES.index(tile) + 1}
+
+
 ENGINE = cuda_engine(
     id=110,
     name="cuda_hopper_attention",
@@ -292,6 +297,7 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     knobs=(TILE,),
+    effective=_effective,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
     sum_error=_SUM_ERROR,
 )

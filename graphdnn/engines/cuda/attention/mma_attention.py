@@ -68,9 +68,7 @@ TILES = (
     Tile(64, 32, 256),
     Tile(64, 16, 256),
 )
-TILE = Knob(
-    KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the first from this tile on that fits"
-)
+TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it fits")
 
 
 def _padded_dims(fused: FusedAttention) -> tuple[int, int]:
@@ -148,6 +146,12 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 # A larger score rescales the accumulators of P V, at most once for 16 keys.
 _SUM_ERROR = SumError(4, 2, drift=0.12)
 
+
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    return {TILE.type: TILES.index(_tile(fused_attention_of(task.op), task.device, knobs)) + 1}
+
+
 ENGINE = cuda_engine(
     id=111,
     name="cuda_mma_attention",
@@ -156,6 +160,7 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     knobs=(TILE,),
+    effective=_effective,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
     sum_error=_SUM_ERROR,
     is_general=True,

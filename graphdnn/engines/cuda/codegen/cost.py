@@ -49,7 +49,7 @@ def _flops_of(op: FusedOp) -> tuple[int, int]:
 
 def memory_cost(task: Task, extra_bytes: float = 0.0, launches: int = 1) -> Cost:
     """For kernels whose arithmetic runs on the ordinary units."""
-    work = sum(flops(op) / task.device.rate(op.compute_type) for op in task.op.operations)
+    work = sum(flops(op) / task.device.compute_rate(op.compute_type) for op in task.op.operations)
     return device_cost(task, 2 * work, extra_bytes, launches)
 
 

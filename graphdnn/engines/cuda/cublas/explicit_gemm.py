@@ -32,7 +32,14 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import coordinates_need, is_convolution, problem_of
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.cublas.contraction import Axis, Contraction, GemmCall, best_product
-from graphdnn.engines.cuda.cublas.gemm_launches import Place, add_product, needs_cublas, needs_sizes, needs_types
+from graphdnn.engines.cuda.cublas.gemm_launches import (
+    Place,
+    add_product,
+    gemm_notes,
+    needs_cublas,
+    needs_sizes,
+    needs_types,
+)
 from graphdnn.engines.cuda.cublas.im2col_matrix import (
     PIXELS,
     TAPS,
@@ -343,4 +350,5 @@ ENGINE = cuda_engine(
     least=_least,
     generate=generate,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    notes_of=gemm_notes,
 )

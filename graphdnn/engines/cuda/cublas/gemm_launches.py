@@ -13,8 +13,8 @@ from graphdnn.engines.cuda.codegen.launch import Function, LibraryCall
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.cublas.contraction import GemmCall
 from graphdnn.engines.cuda.cublas.strided_gemm import ARITHMETIC, LARGEST, RESULTS
-from graphdnn.engines.engine import Task, kind_need, need
-from graphdnn.enums import DataType, Status
+from graphdnn.engines.engine import Knobs, Task, kind_need, need
+from graphdnn.enums import DataType, NumericalNote, Status
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
 
@@ -140,3 +140,9 @@ def needs_types(id: str, operands: Sequence[DataType], when: Callable[[Task], bo
             when=lambda task: when(task) and types(task) in computes,
         ),
     )
+
+
+def gemm_notes(task: Task, knobs: Knobs) -> tuple[NumericalNote, ...]:
+    """cuBLAS multiplies fp32 operands without tensor cores, as the library asks for their arithmetic to the digit."""
+    is_float = all(t.data_type is DataType.FLOAT for t in task.op.main.inputs().values())
+    return () if is_float else (NumericalNote.TENSOR_CORE,)

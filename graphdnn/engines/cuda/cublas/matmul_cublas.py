@@ -27,7 +27,14 @@ from graphdnn.engines.cuda.codegen.index_space import is_addressable, whole
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.cublas.contraction import MOST_CALLS, Axis, Contraction, GemmCall, best_product
-from graphdnn.engines.cuda.cublas.gemm_launches import Place, add_product, needs_cublas, needs_sizes, needs_types
+from graphdnn.engines.cuda.cublas.gemm_launches import (
+    Place,
+    add_product,
+    gemm_notes,
+    needs_cublas,
+    needs_sizes,
+    needs_types,
+)
 from graphdnn.engines.cuda.cublas.strided_gemm import (
     ARITHMETIC,
     INT8_ALIGNMENT,
@@ -287,4 +294,5 @@ ENGINE = cuda_engine(
     least=_least,
     generate=generate,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    notes_of=gemm_notes,
 )

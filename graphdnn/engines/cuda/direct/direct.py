@@ -8,6 +8,7 @@ Small depthwise filters use short CTAs (depthwise_rows.py), 5 x 5 filters use st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
 
 from graphdnn.device.profiles import DeviceSpec
@@ -22,7 +23,7 @@ from graphdnn.engines.cuda.direct.direct_operands import Sides
 from graphdnn.engines.cuda.direct.direct_requirements import direct_needs, shared_memory_need
 from graphdnn.engines.cuda.direct.measured_tiles import HALF
 from graphdnn.engines.cuda.direct.row_ring import row_ring
-from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import STAGES, Choice, Wishes
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import STAGES, Choice, Tile, Wishes
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_choice import choose
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import DeviceOf
 from graphdnn.engines.cuda.direct.sliding_mma import sliding_mma
@@ -36,7 +37,7 @@ _CHANNELS = Knob(KnobType.LOAD_SIZE, 0, 8, 1, 0, "channels of a thread, or on te
 _COLUMNS = Knob(KnobType.TILE_COLS, 0, 16, 1, 0, "columns of a thread, or pairs of channels of a warp; 0: chosen")
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 1024, 1, 0, "rows that a block walks down; 0: chosen by the shape")
 _LANES = Knob(KnobType.NUM_C_PER_BLOCK, 0, 256, 1, 0, "threads, or warps, of a block along the channels; 0: chosen")
-_THREADS = Knob(KnobType.BLOCK_SIZE, 0, 512, 32, 0, "threads of a block at most; 0: chosen by the shape")
+_THREADS = Knob(KnobType.BLOCK_SIZE, 0, 512, 32, 0, "threads of a block; 0: chosen by the shape")
 _STAGES = Knob(KnobType.STAGES, 2, 8, 1, STAGES, "steps in the ring in shared memory")
 _OCCUPANCY = Knob(KnobType.OCCUPANCY, 0, 8, 1, 0, "blocks per multiprocessor that registers are limited for; 0: chosen")
 KNOBS = (_CHANNELS, _COLUMNS, _ROWS, _LANES, _THREADS, _STAGES, _OCCUPANCY)
@@ -125,6 +126,41 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return _cost_of(task, sides, _division(task.op, sides, task.device, knobs))
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    sides = Sides.of(task.op)
+    match _division(task.op, sides, task.device, knobs):
+        case Rows() as rows:
+            return {**_of_thread(rows), _STAGES.type: rows.ahead + 1, _KERNEL.type: _SHORT}
+        case Strips() as strips:
+            return {**_of_thread(strips), _KERNEL.type: _STRIPS}
+        case Walk() as walk:
+            values = walk.lines, walk.pairs, walk.rows, walk.warps, 0, walk.stages, walk.blocks
+            return {**_named(values), _KERNEL.type: _TENSOR_CORES}
+        case Choice() as choice:
+            return {**effective_knobs(choice.tile), _KERNEL.type: _MULTIPLY_ADDS}
+
+
+def _of_thread(division: Rows | Strips) -> dict[KnobType, int]:
+    values = division.v, division.tw, division.rows, 0, division.threads, STAGES, division.blocks
+    return _named(values)
+
+
+def _named(values: Sequence[int]) -> dict[KnobType, int]:
+    return {knob.type: value for knob, value in zip(KNOBS, values, strict=True)}
+
+
+def effective_knobs(tile: Tile) -> dict[KnobType, int]:
+    """The knob values that a tile of multiply-adds has."""
+    return _named((tile.v, tile.tw, tile.rows, tile.lanes, tile.threads, tile.stages, tile.blocks))
+
+
+def _notes(task: Task, knobs: Knobs) -> tuple[NumericalNote, ...]:
+    """Tensor cores serve 16-bit images only, and are one of several kernels."""
+    is_on_tensor_cores = _effective(task, knobs)[_KERNEL.type] == _TENSOR_CORES
+    return (NumericalNote.TENSOR_CORE,) if is_on_tensor_cores else ()
+
+
 ENGINE = cuda_engine(
     id=11,
     name="cuda_direct",
@@ -139,5 +175,7 @@ ENGINE = cuda_engine(
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     knobs=(*KNOBS, _KERNEL),
+    effective=_effective,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    notes_of=_notes,
 )

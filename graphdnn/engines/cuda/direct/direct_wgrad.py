@@ -16,7 +16,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_plan
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.direct.depthwise import depthwise_wgrad_rows
 from graphdnn.engines.cuda.direct.depthwise.depthwise_wgrad_rows import Rows
-from graphdnn.engines.cuda.direct.direct import DEFAULTS, KNOBS, wishes
+from graphdnn.engines.cuda.direct.direct import DEFAULTS, KNOBS, effective_knobs, wishes
 from graphdnn.engines.cuda.direct.direct_access import element_bytes, piece_bytes, undilated
 from graphdnn.engines.cuda.direct.direct_requirements import direct_needs, shared_memory_need
 from graphdnn.engines.cuda.direct.direct_shape import Shape
@@ -117,6 +117,26 @@ def _sums(task: Task) -> int:
     return problem_of(task).taps * problem_of(task).c
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    match _division(task.op, task.device, knobs):
+        case Rows() as rows:
+            values = rows.v, rows.tw, rows.rows, rows.lanes, rows.threads, rows.ahead + 1, rows.blocks
+            kernel = _SHORT
+        case Walk() as walk:
+            values = walk.lines, 0, walk.rows, walk.warps, walk.threads, walk.stages, walk.blocks
+            kernel = _TENSOR_CORES
+        case Choice() as choice:
+            return {**effective_knobs(choice.tile), _KERNEL.type: _MULTIPLY_ADDS}
+    return {**{knob.type: value for knob, value in zip(KNOBS, values, strict=True)}, _KERNEL.type: kernel}
+
+
+def _notes(task: Task, knobs: Knobs) -> tuple[NumericalNote, ...]:
+    """Tensor cores serve 16-bit images only, and are one of several kernels."""
+    is_on_tensor_cores = _effective(task, knobs)[_KERNEL.type] == _TENSOR_CORES
+    return (NumericalNote.TENSOR_CORE,) if is_on_tensor_cores else ()
+
+
 ENGINE = cuda_engine(
     id=12,
     name="cuda_direct_wgrad",
@@ -140,5 +160,7 @@ ENGINE = cuda_engine(
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     knobs=(*KNOBS, _KERNEL),
+    effective=_effective,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
+    notes_of=_notes,
 )

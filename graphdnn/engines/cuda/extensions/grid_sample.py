@@ -258,7 +258,7 @@ def _backward_cost(task: Task, knobs: Knobs) -> Cost:
     n, c, height, width = op.x.extents
     tiles = -(-height // _TILE_ROWS) * -(-width // _TILE_COLUMNS) * -(-c // _channels_of_image(op))
     looks = n * tiles * prod(op.grid.extents[1:3]) * _LOOK
-    return device_cost(task, looks / task.device.rate(op.compute_type), launches=2)
+    return device_cost(task, looks / task.device.compute_rate(op.compute_type), launches=2)
 
 
 ENGINE = cuda_engine(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue
+from graphdnn.engines.cuda.simt.implicit_tiles import SPLITS
 
 RESIDUES = 16  # that one launch serves: each is described in the kernel's parameters, of 4 KB
 
@@ -46,6 +47,28 @@ def are_short(product: GemmProblem, margin: int) -> bool:
     return max(max(size) for size in sizes) + margin < 2**31
 
 
+def depth_per_split(depth: int, bk: int, splits: int) -> int:
+    """The length of a part of a sum: whole tiles of ``bk``."""
+    split_depth = -(-depth // splits)
+    return max(1, -(-split_depth // bk)) * bk
+
+
+def split_count(depth: int, bk: int, splits: int) -> int:
+    """The parts of a sum that are computed: short sums have fewer than are requested."""
+    return max(1, -(-depth // depth_per_split(depth, bk, splits)))
+
+
+def split_value(product: GemmProblem, bk: int, splits: int) -> int:
+    """The value of the knob SPLIT_K that computes the sums in the same parts; 0 where none does."""
+
+    def counts(splits: int) -> list[int]:
+        return [split_count(product.depth(residue), bk, splits) for residue in product.residues]
+
+    computed = counts(splits)
+    values = (n for n, most in enumerate(SPLITS, 1) if most // 2 < max(computed) and counts(most) == computed)
+    return next(values, 0)
+
+
 def _residue_fields(
     parameters: Parameters,
     product: GemmProblem,
@@ -61,9 +84,8 @@ def _residue_fields(
     for residue in residues:
         pixel_digits, tap_digits = _digits(product, residue)
         depth = product.depth(residue)
-        split_depth = -(-depth // splits)
-        split_depth = max(1, -(-split_depth // bk)) * bk
-        split_counts.append(-(-depth // split_depth))
+        split_depth = depth_per_split(depth, bk, splits)
+        split_counts.append(split_count(depth, bk, splits))
         rows, columns = product.rows(residue), product.columns(residue)
         for name, values in {
             "pixel_digits": pixel_digits,

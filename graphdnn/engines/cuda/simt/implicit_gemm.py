@@ -23,10 +23,10 @@ from graphdnn.engines.cuda.codegen.requirements import is_of_one_tensor
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import coordinates_need
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of, im2col_and_dense, residues_need
 from graphdnn.engines.cuda.simt.implicit_dp4a import QUAD, counted
-from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES
+from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES, split_value
 from graphdnn.engines.cuda.simt.implicit_launches import add_launches
 from graphdnn.engines.cuda.simt.implicit_plan import Plan, is_thrifty
-from graphdnn.engines.cuda.simt.implicit_tiles import LARGEST_SHARE, SPLIT, TILE, choose
+from graphdnn.engines.cuda.simt.implicit_tiles import LARGEST_SHARE, SPLIT, TILE, TILES, choose
 from graphdnn.engines.engine import Cost, Knobs, Task, needs_rule
 from graphdnn.engines.sum_error import ROUNDED
 from graphdnn.fusion.fused_graph import FusedOp
@@ -71,8 +71,26 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 def _least(task: Task) -> float:
     compute = task.op.main.compute_type
     at_once = QUAD if ELEMENTS[compute].kind == "int" else 1
-    least = least_seconds(task, 1, at_once * task.device.rate(compute) * LARGEST_SHARE)
+    least = least_seconds(task, 1, at_once * task.device.compute_rate(compute) * LARGEST_SHARE)
     return least - _IDLE * task.device.launch
+
+
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    product, _ = counted(task.op, gemm_problem_of(task.op), task.device, is_thrifty(knobs))
+    shape = choose(product, task.device, task.op.main.compute_type, knobs)
+    split = split_value(product, shape.tile.bk, shape.splits)
+    if split == 1 and not is_thrifty(knobs) and _copies(task, knobs) != _copies(task, {**knobs, SPLIT.type: 1}):
+        split = 0  # the value 1 leaves workspace
+    return {TILE.type: TILES.index(shape.tile) + 1, SPLIT.type: split}
+
+
+def _copies(task: Task, knobs: Knobs) -> tuple[int, bool]:
+    """Bytes of copied operands, and whether channels are counted in fours."""
+    steps = LaunchSequence(task.op, task.device)
+    op = _with_a_copy(task.op, steps) if is_of_one_tensor(task.op) else task.op
+    plan = Plan.of(op, steps, knobs)
+    return steps.kernel(plan.name(1)).scratch, plan.is_dp4a
 
 
 ENGINE = cuda_engine(
@@ -88,6 +106,7 @@ ENGINE = cuda_engine(
     least=_least,
     generate=generate,
     knobs=(TILE, SPLIT),
+    effective=_effective,
     frugal={SPLIT.type: 1},
     sum_error=ROUNDED,
     is_general=True,

@@ -77,9 +77,9 @@ SPLIT = Knob(
     7,
     1,
     0,
-    "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
+    "0: chosen by the shape; else the sum is computed in up to 2 to the power n-1 parts of whole tiles, side by side",
 )
-_SPLITS = (1, 2, 4, 8, 16, 32, 64)
+SPLITS = (1, 2, 4, 8, 16, 32, 64)
 _MOST_SPLITS = 128  # chosen by the shape
 _LEAST_DEPTH = 8  # tiles of k that a part has at least
 _MANY = 64  # blocks for each SM: more parts would only add sums
@@ -103,7 +103,7 @@ def choose(product: GemmProblem, device: DeviceSpec, compute: DataType, knobs: K
     """The fastest of the allowed tiles and parts by a model of waves."""
     sizes = tuple((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
     operand_bytes = 8 if COMPUTE_TYPE[compute] in ("double", "long long") else 4
-    machine = _Machine(device.sm_count, device.rate(compute) / device.sm_count, device.bandwidth, device.launch)
+    machine = _Machine(device.sm_count, device.compute_rate(compute) / device.sm_count, device.bandwidth, device.launch)
     groups, results = product.roles.problem.groups, product.results * operand_bytes
     return _fastest(machine, sizes, groups, results, operand_bytes, knobs[TILE.type], knobs[SPLIT.type])
 
@@ -137,7 +137,7 @@ def _fastest(
         resident, rate = tile.resident, machine.rate * tile.share
         if area * sum([count * depth for count, depth in counted]) >= best[0] * sms * rate:
             continue  # slower even if it filled the device all the time
-        for splits in (_SPLITS[power - 1],) if power else _candidates(resident * sms, blocks):
+        for splits in (SPLITS[power - 1],) if power else _candidates(resident * sms, blocks):
             if (
                 not power
                 and splits > 1
@@ -161,7 +161,7 @@ def _fastest(
 def _candidates(places: int, blocks: int) -> list[int]:
     """Numbers of parts: powers of two, and those that fill the device once or twice."""
     full = (waves * places // blocks for waves in (1, 2))
-    return sorted({*_SPLITS, *(splits for splits in full if 1 < splits <= _MOST_SPLITS)})
+    return sorted({*SPLITS, *(splits for splits in full if 1 < splits <= _MOST_SPLITS)})
 
 
 def blocks_of(product: GemmProblem, residue: Residue, tile: Tile) -> int:

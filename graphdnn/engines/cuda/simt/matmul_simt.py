@@ -7,7 +7,7 @@ columns are, the product is computed transposed, so that stores run along the co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from graphdnn.device.profiles import DeviceSpec
@@ -46,7 +46,7 @@ _SPLIT = Knob(
     len(_SPLITS),
     1,
     0,
-    "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
+    "0: chosen by the shape; else the sum is computed in up to 2 to the power n-1 parts of whole tiles, side by side",
 )
 
 
@@ -123,7 +123,7 @@ def choose(stack: Stack, device: DeviceSpec, knobs: Knobs) -> Shape:
 def _seconds(stack: Stack, device: DeviceSpec, tile: Tile, splits: int, size: int) -> float:
     blocks = -(-stack.rows // tile.bm) * -(-stack.columns // tile.bn) * stack.batches * splits
     work = 2 * tile.bm * tile.bn * -(-stack.depth // splits)
-    rate = device.rate(stack.op.compute_type) / device.sm_count * tile.share
+    rate = device.compute_rate(stack.op.compute_type) / device.sm_count * tile.share
     full, rest = divmod(blocks, tile.resident * device.sm_count)
     last = -(-rest // device.sm_count)  # blocks that share an SM at the end; fewer than it holds leave gaps
     filled = _IDLE_SM_RATE + (1 - _IDLE_SM_RATE) * (last / tile.resident)
@@ -196,9 +196,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     body = Program(op, parameters, space, "t", width=width, vector_axis=columns_axis)
     steps.finish(body, "acc", compute)
 
-    per_block = -(-stack.depth // shape.splits)
-    per_block = -(-per_block // tile.bk) * tile.bk
-    splits = -(-stack.depth // per_block)
+    per_block, splits = _parts(stack, shape)
     parameters.integers("batch", stack.op.c.extents[:-2])
     parameters.integer("batches", stack.batches)
     parameters.integer("rows", stack.rows)
@@ -275,8 +273,25 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 def _least(task: Task) -> float:
-    least = least_seconds(task, 1, task.device.rate(task.op.main.compute_type) * LARGEST_SHARE)
+    least = least_seconds(task, 1, task.device.compute_rate(task.op.main.compute_type) * LARGEST_SHARE)
     return least - _IDLE * task.device.launch
+
+
+def _parts(stack: Stack, shape: Shape) -> tuple[int, int]:
+    """The length of a part of the sum, and how many parts are computed."""
+    per_block = -(-stack.depth // shape.splits)
+    per_block = -(-per_block // shape.tile.bk) * shape.tile.bk
+    return per_block, -(-stack.depth // per_block)
+
+
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    stack = Stack.of(task.op)
+    shape = choose(stack, task.device, knobs)
+    _, parts = _parts(stack, shape)
+    same = (n for n, asked in enumerate(_SPLITS, 1) if _parts(stack, replace(shape, splits=asked))[1] == parts)
+    split = next((n for n in same if parts > _SPLITS[n - 1] // 2), 0)
+    return {_TILE.type: TILES.index(shape.tile) + 1, _SPLIT.type: split}
 
 
 ENGINE = cuda_engine(
@@ -288,6 +303,7 @@ ENGINE = cuda_engine(
     least=_least,
     generate=generate,
     knobs=(_TILE, _SPLIT),
+    effective=_effective,
     frugal={_SPLIT.type: 1},
     is_general=True,
 )

@@ -24,10 +24,18 @@ from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue, gemm_problem_of, im2col_and_dense
-from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES, are_short, describe
+from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES, are_short, describe, split_value
 from graphdnn.engines.cuda.sm80.mma_operands import Side, offset_type, operand_layout, sides_of
 from graphdnn.engines.cuda.sm80.mma_requirements import mma_needs
-from graphdnn.engines.cuda.sm80.mma_tiles import KNOBS, LARGEST_SHARE, SPLIT, Shape, blocks_of, product_rate
+from graphdnn.engines.cuda.sm80.mma_tiles import (
+    KNOBS,
+    LARGEST_SHARE,
+    SPLIT,
+    Shape,
+    blocks_of,
+    effective_knobs,
+    product_rate,
+)
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -183,7 +191,18 @@ def _least(task: Task) -> float:
     return products + _EPILOGUE_SHARE * memory_seconds(task) - _IDLE * task.device.launch
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    product, element = gemm_problem_of(task.op), _element(task.op)
+    way = operand_layout(product, task.device, knobs)
+    split = split_value(product, way.shape.bk, way.shape.splits)
+    if split == 1 and way.copies != operand_layout(product, task.device, {**knobs, SPLIT.type: 1}).copies:
+        split = 0  # the value 1 leaves workspace
+    return {**effective_knobs(way.shape, element), SPLIT.type: split}
+
+
 _COMMON: dict[str, Any] = {
+    "effective": _effective,
     "cost": _cost,
     "least": _least,
     "generate": generate,

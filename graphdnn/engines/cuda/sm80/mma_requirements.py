@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.checks import OneOf
+from graphdnn.dtypes import FLOAT_COMPUTE
 from graphdnn.engines.cuda.codegen.requirements import ROOM
 from graphdnn.engines.cuda.codegen.tensor_cores import FLOAT_PAIRS, TF32_PAIRS, Pairs
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import coordinates_need, is_convolution, prologue_need
@@ -11,18 +12,13 @@ from graphdnn.engines.engine import Task, kind_need, needs_rule
 from graphdnn.enums import DataType
 from graphdnn.rules import Constraint
 
-_FLOAT_SUMS = (DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
-
 
 def _types(task: Task) -> tuple[DataType, ...]:
     return tuple(t.data_type for t in task.op.main.inputs().values())
 
 
 def _sums(task: Task) -> OneOf:
-    types = _types(task)
-    if types in TF32_PAIRS:
-        return OneOf(DataType.FLOAT)
-    return OneOf(*_FLOAT_SUMS) if types in FLOAT_PAIRS else OneOf(DataType.INT32)
+    return OneOf(*FLOAT_COMPUTE) if _types(task) in (*FLOAT_PAIRS, *TF32_PAIRS) else OneOf(DataType.INT32)
 
 
 def mma_needs(prefix: str, pairs: Pairs, types_fix: str = "cast both to one of them") -> tuple[Constraint, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from graphdnn.checks import AtMost, Each, Empty, Equals, OneOf
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.dtypes import ELEMENTS
+from graphdnn.dtypes import ELEMENTS, FLOAT_COMPUTE
 from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, memory_seconds, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.index_space import is_addressable, whole
@@ -177,7 +177,7 @@ ENGINE = cuda_engine(
             "cuda_matmul_skinny.compute_type",
             "matmul.compute_type",
             lambda task: task.op.main.compute_type,
-            OneOf(DataType.FLOAT, DataType.HALF, DataType.BFLOAT16),
+            OneOf(*FLOAT_COMPUTE),
             reason="products are added in fp32",
             fix="accumulate in FLOAT",
             when=_is_multiplied,

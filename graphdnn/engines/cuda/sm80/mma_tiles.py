@@ -10,6 +10,7 @@ from typing import NamedTuple
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem
+from graphdnn.engines.cuda.simt.implicit_tiles import SPLITS
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
@@ -76,11 +77,10 @@ SPLIT = Knob(
     7,
     1,
     0,
-    "0: chosen by the shape; else the sum is computed in 2 to the power n-1 parts side by side",
+    "0: chosen by the shape; else the sum is computed in up to 2 to the power n-1 parts of whole tiles, side by side",
 )
 STAY = Knob(KnobType.CTA_COUNT, 0, 2, 1, 0, "0, 1: a block for each tile; 2: blocks stay, if they can")
 KNOBS = (TILE, DEPTH, STAGES, OCCUPANCY, STAY, SPLIT)
-_SPLITS = (1, 2, 4, 8, 16, 32, 64)
 _MOST_SPLITS = 128  # chosen by the shape
 _LEAST_DEPTH = 4  # tiles of the sum that a part has at least
 _MANY = 16  # blocks for each SM: more parts would only add sums
@@ -151,6 +151,17 @@ def choose(product: GemmProblem, device: DeviceSpec, element: int, loads: Loads,
         is_asked=True,
     )  # fmt: skip
     return replace(persistent_ctas, splits=shape.splits, seconds=shape.seconds) if persistent_ctas else shape
+
+
+def effective_knobs(shape: Shape, element: int) -> dict[KnobType, int]:
+    """The knob values that a shape has, without the parts of the sum. ``element``: bytes."""
+    return {
+        TILE.type: TILES.index(shape.tile) + 1,
+        DEPTH.type: shape.bk * element // 64,
+        STAGES.type: shape.stages,
+        OCCUPANCY.type: shape.resident,
+        STAY.type: 2 if shape.persistent else 1,
+    }
 
 
 def product_rate(device: DeviceSpec, element: int) -> float:
@@ -270,7 +281,7 @@ def _fastest(
         if best is not None and least > best[0] * _ROUNDING:
             break  # slower even if they filled the device all the time
         bk, resident, blocks = arranged.bk, arranged.resident, sum([count for count, _ in counted])
-        for i, splits in enumerate((_SPLITS[power - 1],) if power else _candidates(resident * sms, blocks)):
+        for i, splits in enumerate((SPLITS[power - 1],) if power else _candidates(resident * sms, blocks)):
             if not power and splits > 1 and (splits * _LEAST_DEPTH * bk > deepest or splits * blocks > _MANY * sms):
                 break
             # Of a block, in the mean: its tiles of the sum, and as long again as one or two for start and end.
@@ -300,7 +311,7 @@ LARGEST_SHARE = max(map(_share, TILES))
 def _candidates(places: int, blocks: int) -> list[int]:
     """Numbers of parts: powers of two, and those that fill the device once or twice."""
     full = (waves * places // max(1, blocks) for waves in (1, 2))
-    return sorted({*_SPLITS, *(splits for splits in full if 1 < splits <= _MOST_SPLITS)})
+    return sorted({*SPLITS, *(splits for splits in full if 1 < splits <= _MOST_SPLITS)})
 
 
 def blocks_of(product: GemmProblem, tile: Tile) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphdnn.checks import Empty, Equals, OneOf
-from graphdnn.dtypes import ELEMENTS
+from graphdnn.dtypes import ELEMENTS, FLOAT_COMPUTE
 from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.codegen.requirements import ROOM
 from graphdnn.engines.cuda.codegen.tensor_cores import INTEGERS, Pairs
@@ -60,14 +60,14 @@ def _operand_types(op: FusedOp) -> tuple[DataType, DataType] | None:
 def operand_needs(
     prefix: str,
     pairs: Pairs,
-    sums: DataType,
+    sums: tuple[DataType, ...],
     *,
     types: Callable[[Task], tuple[DataType, DataType]],
     tag: str,
     when: Condition,
     when_served: Condition,
 ) -> tuple[Constraint, Constraint]:
-    """``sums``: the compute type of floats. ``when_served``: whether the types are among ``pairs``."""
+    """``sums``: the compute types of floats. ``when_served``: whether the types are among ``pairs``."""
     return (
         kind_need(
             f"{prefix}.types",
@@ -82,7 +82,7 @@ def operand_needs(
             f"{prefix}.compute_type",
             f"{tag}.compute_type",
             lambda task: task.op.main.compute_type,
-            lambda task: Equals(DataType.INT32 if types(task)[0] in INTEGERS else sums),
+            lambda task: OneOf(*((DataType.INT32,) if types(task)[0] in INTEGERS else sums)),
             reason="tensor cores accumulate in 32-bit registers",
             fix="accumulate floats in FLOAT, bytes in INT32",
             when=when_served,
@@ -215,7 +215,7 @@ def _lies_across(task: Task) -> bool:
 
 
 def gemm_needs(
-    prefix: str, pairs: Pairs, when_served: Condition, sums: DataType = DataType.FLOAT
+    prefix: str, pairs: Pairs, when_served: Condition, sums: tuple[DataType, ...] = FLOAT_COMPUTE
 ) -> tuple[Constraint, ...]:
     """The first requirements of an engine: the operation, the device, the types of operands, and the compute type."""
     return (
@@ -244,10 +244,10 @@ def wgrad_need(prefix: str, reason: str) -> Constraint:
     )
 
 
-def hopper_needs(prefix: str, pairs: Pairs, sums: DataType = DataType.FLOAT) -> tuple[Constraint, ...]:
+def hopper_needs(prefix: str, pairs: Pairs, sums: tuple[DataType, ...] = FLOAT_COMPUTE) -> tuple[Constraint, ...]:
     """Constraints of an engine for operand types ``pairs``; their ids begin with ``prefix``.
 
-    ``sums``: the compute type of floats.
+    ``sums``: the compute types of floats.
     """
 
     def _has_served_types(task: Task) -> bool:

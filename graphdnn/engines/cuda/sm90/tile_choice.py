@@ -89,6 +89,14 @@ def choose(shape: GemmShape, device: DeviceSpec, knobs: Knobs) -> Choice:
     return choice
 
 
+def effective_knobs(choice: Choice) -> Knobs:
+    """The knob values that a choice has."""
+    found = {TILE.type: TILES.index(choice.tile) + 1, STAGES.type: choice.stages, SPLITS.type: choice.splits}
+    if choice.splits > 1:
+        found[SPLIT_K_REDUCTION.type] = _BY_CLUSTER if choice.in_cluster else _BY_LAUNCH
+    return found
+
+
 class _Requested(NamedTuple):
     """Values of knobs; 0: chosen by the shape."""
 

@@ -128,6 +128,11 @@ def _closer(task: Task) -> float:
     return 2 * device.launch + max(product + min(product * _TRANSFORM, device.launch), memory_seconds(task))
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    return {_IMAGE.type: int(not _is_from_image(task.op, knobs))}
+
+
 ENGINE = cuda_engine(
     id=14,
     name="cuda_winograd",
@@ -138,6 +143,7 @@ ENGINE = cuda_engine(
     closer=_closer,
     generate=_generate,
     knobs=(_IMAGE,),
+    effective=_effective,
     frugal={_IMAGE.type: 0},
     numerical_notes=(NumericalNote.WINOGRAD, NumericalNote.WINOGRAD_TILE_4x4),
     sum_error=SumError(90, 1, of_largest=True, headroom=2.0**7, spreads=True),

@@ -181,6 +181,13 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, seconds + other_seconds(task), _AGAIN * bytes_moved(task.op), launches)
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    assert isinstance(task.op.anchor, ConvolutionOperation)
+    tile, _ = _chosen(_Sides.of(task.op.anchor).shape, task.device, knobs)
+    return {_COLUMNS.type: tile.tw}
+
+
 ENGINE = cuda_engine(
     id=84,
     name="cuda_depthwise",
@@ -189,4 +196,5 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     knobs=(_COLUMNS,),
+    effective=_effective,
 )

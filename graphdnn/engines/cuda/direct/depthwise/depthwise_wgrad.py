@@ -220,6 +220,13 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, seconds, _AGAIN * bytes_moved(task.op), 2)
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    op = convolution_of(task)
+    assert isinstance(op, ConvBackwardFilter)
+    return {_COLUMNS.type: _choose(_shape(op), knobs[_COLUMNS.type]).tw}
+
+
 ENGINE = cuda_engine(
     id=85,
     name="cuda_depthwise_wgrad",
@@ -239,4 +246,5 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     knobs=(_COLUMNS,),
+    effective=_effective,
 )

@@ -22,7 +22,15 @@ from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.direct.direct_access import aligned, image_space
 from graphdnn.engines.cuda.direct.grouped.grouped_requirements import grouped_needs
 from graphdnn.engines.cuda.direct.grouped.grouped_shape import CHUNK, Shape
-from graphdnn.engines.cuda.direct.grouped.grouped_tiles import IDLE, KNOBS, START, THREADS, Choice, choose
+from graphdnn.engines.cuda.direct.grouped.grouped_tiles import (
+    IDLE,
+    KNOBS,
+    START,
+    THREADS,
+    Choice,
+    choose,
+    effective_knobs,
+)
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.memoization import memoize
 from graphdnn.engines.operation_cost import bytes_moved
@@ -125,6 +133,13 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return where_idle(cost, task.device, choice.blocks, IDLE)
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    choice = _choice(task.op, task.device, knobs)
+    assert choice is not None, "asked by the needs"
+    return effective_knobs(choice.tile)
+
+
 ENGINE = cuda_engine(
     id=99,
     name="cuda_grouped",
@@ -138,5 +153,6 @@ ENGINE = cuda_engine(
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     knobs=KNOBS,
+    effective=_effective,
     **OF_EXACT,
 )

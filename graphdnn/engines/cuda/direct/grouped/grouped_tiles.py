@@ -73,6 +73,12 @@ class Tile(Pixels):
         return -(-tiles // -(-tiles // min(staying, tiles)))
 
 
+def effective_knobs(tile: Tile) -> Knobs:
+    """The knob values that a tile has."""
+    values = tile.groups, tile.high, tile.wide, tile.images, tile.rows, tile.stages
+    return {knob.type: value for knob, value in zip(KNOBS, values, strict=True)}
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     tile: Tile

@@ -24,7 +24,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, Role
 from graphdnn.engines.cuda.direct.direct_access import image_space
 from graphdnn.engines.cuda.direct.grouped.grouped_requirements import grouped_needs
 from graphdnn.engines.cuda.direct.grouped.grouped_shape import Shape
-from graphdnn.engines.cuda.direct.grouped.grouped_wgrad_tiles import KNOBS, Choice, Tile, choose
+from graphdnn.engines.cuda.direct.grouped.grouped_wgrad_tiles import KNOBS, Choice, Tile, choose, effective_knobs
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.memoization import memoize
@@ -163,6 +163,13 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, choice.seconds + other_seconds(task), launches=0)
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    choice = _choice(task.op, task.device, knobs)
+    assert choice is not None, "asked by the needs"
+    return effective_knobs(choice.tile)
+
+
 ENGINE = cuda_engine(
     id=100,
     name="cuda_grouped_wgrad",
@@ -177,5 +184,6 @@ ENGINE = cuda_engine(
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     knobs=KNOBS,
+    effective=_effective,
     **OF_EXACT,
 )

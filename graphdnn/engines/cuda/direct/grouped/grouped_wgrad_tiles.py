@@ -22,7 +22,7 @@ _LEAST_CHANNELS, _MOST_CHANNELS = 24, 128  # of a block
 _MOST_WARPS = 16
 _SHARES, _TURNS, _IMAGES = (1, 2, 3, 4, 5, 6, 8, 9), (1, 2, 4), (1, 2, 4, 8)  # what is tried
 _LEAST_STAGES, _MOST_STAGES = 2, 4
-_LINE_BY_LINE = 2  # of WALKS
+_PIXEL_BY_PIXEL, _LINE_BY_LINE = 1, 2  # of WALKS
 _SUMS = 160  # registers of a thread
 _REGISTERS, _OTHERS, _MOST_REGISTERS = 65536, 48, 255
 _MOST_BLOCKS = 4
@@ -139,6 +139,13 @@ class Tile(Pixels):
         exchange = 0 if self.turns == 1 else self.groups * self.shares * WARP * self.sums(shape) * 4
         rings = _OF_STAGE * self.stages if self.is_boxed else 0
         return max(self.stages * self.stage_bytes(shape) + 16 + rings, exchange)
+
+
+def effective_knobs(tile: Tile) -> Knobs:
+    """The knob values that a tile has."""
+    walks = _LINE_BY_LINE if tile.walks else _PIXEL_BY_PIXEL
+    values = tile.groups, tile.high, tile.wide, tile.images, tile.shares, tile.turns, tile.stages, walks
+    return {knob.type: value for knob, value in zip(KNOBS, values, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)

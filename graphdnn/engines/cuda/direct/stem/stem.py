@@ -92,6 +92,11 @@ def _as_halves(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
     return copy
 
 
+def _is_shared(plan: Plan, p: ConvProblem, x: TensorSpec) -> bool:
+    """Whether several blocks have room in a multiprocessor. Bytes take registers of their own while they leave."""
+    return plan.weights(p) <= _HALF and x.data_type not in INTEGERS
+
+
 class _Block(NamedTuple):
     """How a block of threads divides a tile: by warps, or by warpgroups."""
 
@@ -136,9 +141,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     if groups:
         block = _of_warpgroups(groups, is_bulk=is_bulk)
     else:
-        # Bytes take registers of their own while they leave.
-        is_shared = plan.weights(p) <= _HALF and not are_bytes
-        block = _of_warps(plan, p, x, w, resident=knobs[_OCCUPANCY.type] if is_shared else 1)
+        resident = knobs[_OCCUPANCY.type] if _is_shared(plan, p, anchor.x) else 1
+        block = _of_warps(plan, p, x, w, resident=resident)
 
     parameters = Parameters(steps.workspace_offsets)
     width = min(block.own, width_for(y_space, steps.epilogue_tensors(), 1, 32))
@@ -227,6 +231,22 @@ def _fits(task: Task) -> bool:
     return plan.tiles_n > 0 and plan.shared(p, 1, 2) <= task.device.shared_memory - RESERVED
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    anchor, steps = task.op.anchor, LaunchSequence(task.op, task.device)
+    assert isinstance(anchor, ConvForward)
+    (p, _), roles = slices_of(anchor.problem), Roles.of(anchor)
+    w, _ = packed_filter(steps, roles, anchor.w)
+    plan = Plan.of(anchor.problem, task.device, knobs[_ROWS.type])
+    x = _as_halves(steps, anchor.x) if anchor.x.data_type in INTEGERS else anchor.x
+    strides = image_space(roles, anchor.x).strides(anchor.x)
+    groups = _warpgroups(p, plan, x, strides, element_bytes(w), task.device, knobs)
+    if groups:
+        return {_ROWS.type: groups.rows, _WARPGROUPS.type: 2}
+    resident = {_OCCUPANCY.type: knobs[_OCCUPANCY.type]} if _is_shared(plan, p, anchor.x) else {}
+    return {_ROWS.type: plan.rows, _WARPGROUPS.type: 1, **resident}
+
+
 ENGINE = cuda_engine(
     id=13,
     name="cuda_direct_stem",
@@ -247,5 +267,6 @@ ENGINE = cuda_engine(
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     knobs=(_ROWS, _OCCUPANCY, _WARPGROUPS),
+    effective=_effective,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
 )

@@ -100,13 +100,17 @@ def plan_of(p: ConvProblem, shared_memory: int, wanted_rows: int) -> Plan | None
     return min(found, key=lambda plan: plan.seconds, default=None)
 
 
+def _plan(p: ConvProblem, device: DeviceSpec, knobs: Knobs) -> Plan | None:
+    return plan_of(p, device.shared_memory, knobs[_ROWS.type]) or plan_of(p, device.shared_memory, 0)
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     anchor = op.anchor
     assert isinstance(anchor, ConvBackwardData)
     roles, p = Roles.of(anchor), anchor.problem
     _, w, dy = anchor.roles
     steps = LaunchSequence(op, device)
-    plan = plan_of(p, device.shared_memory, knobs[_ROWS.type]) or plan_of(p, device.shared_memory, 0)
+    plan = _plan(p, device, knobs)
     assert plan is not None
     w, strides = packed_filter(steps, roles, w, any_order=True)
     dx_space, dy_space = image_space(roles, roles.output), image_space(roles, dy)
@@ -165,6 +169,12 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, seconds + other_seconds(task))
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    plan = _plan(problem_of(task), task.device, knobs)
+    return {} if plan is None else {_ROWS.type: plan.rows}
+
+
 ENGINE = cuda_engine(
     id=19,
     name="cuda_direct_stem_dgrad",
@@ -185,5 +195,6 @@ ENGINE = cuda_engine(
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     knobs=(_ROWS,),
+    effective=_effective,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
 )

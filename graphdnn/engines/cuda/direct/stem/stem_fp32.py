@@ -160,6 +160,12 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, (2.0 * pixels * channels * slices * p.taps * p.c * reading + others) / rate)
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    plan = Plan.of(problem_of(task), task.device, knobs[_ROWS.type], knobs[_PIXELS.type])
+    return {_ROWS.type: plan.rows, _PIXELS.type: plan.pixels}
+
+
 ENGINE = cuda_engine(
     id=22,
     name="cuda_direct_stem_fp32",
@@ -180,5 +186,6 @@ ENGINE = cuda_engine(
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     knobs=(_ROWS, _PIXELS),
+    effective=_effective,
     sum_error=ROUNDED,
 )

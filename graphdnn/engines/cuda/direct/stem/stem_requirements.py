@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from graphdnn.checks import AtMost, Empty, Equals, OneOf
+from graphdnn.dtypes import FLOAT_COMPUTE
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
 from graphdnn.engines.cuda.codegen.tensor_cores import INTEGERS
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
@@ -28,7 +29,7 @@ CHANNELS = 4
 FILTER = 11
 STRIDE = 4  # of gradients
 OUTPUTS = 512  # channels of dy, of gradients
-FLOAT_SUMS = OneOf(DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
+FLOAT_SUMS = OneOf(*FLOAT_COMPUTE)
 TENSOR_CORES = (
     OneOf((DataType.HALF, DataType.HALF), (DataType.BFLOAT16, DataType.BFLOAT16)),
     "the tensor cores take two operands of one 16-bit type here",

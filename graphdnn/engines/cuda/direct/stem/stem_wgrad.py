@@ -26,7 +26,7 @@ from graphdnn.operations import ConvBackwardFilter
 from graphdnn.operations.conv_problem import ConvProblem
 
 _TAG = "conv_wgrad"
-_ROWS = Knob(KnobType.TILE_ROWS, 0, 8, 1, 0, "rows of dy of a stage, at most; 0: chosen by the shape")
+_ROWS = Knob(KnobType.TILE_ROWS, 0, 8, 1, 0, "rows of dy of a stage; 0: chosen by the shape")
 _USUAL_ROWS = 4
 _WARPS = 16
 _SLICES = 8  # warps that add the parts of one channel
@@ -145,6 +145,12 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, seconds + other_seconds(task), partial, launches=2)
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    plan = plan_of(problem_of(task), task.device.shared_memory, knobs[_ROWS.type])
+    return {} if plan is None else {_ROWS.type: plan.rows}
+
+
 ENGINE = cuda_engine(
     id=23,
     name="cuda_direct_stem_wgrad",
@@ -174,5 +180,6 @@ ENGINE = cuda_engine(
     generate=generate,
     layout=LayoutType.PREFERRED_NHWC,
     knobs=(_ROWS,),
+    effective=_effective,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
 )

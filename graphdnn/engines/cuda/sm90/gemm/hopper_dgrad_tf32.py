@@ -27,7 +27,7 @@ from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
 from graphdnn.engines.cuda.sm90.flat_pixels import flat_space
 from graphdnn.engines.cuda.sm90.gemm.dgrad_tf32_requirements import NEEDS
-from graphdnn.engines.cuda.sm90.gemm.dgrad_tf32_tiles import IDLE, TILE, choose
+from graphdnn.engines.cuda.sm90.gemm.dgrad_tf32_tiles import IDLE, TILE, TILES, choose
 from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_variants
 from graphdnn.engines.cuda.sm90.tensor_maps import filter_map, im2col_box_of, im2col_map
 from graphdnn.engines.cuda.sm90.tile import SWIZZLE_BYTES
@@ -105,6 +105,12 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return where_idle(cost, task.device, choice.work_items, IDLE)
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    choice = choose(gemm_shape_of(task.op), task.device, knobs, memory_seconds(task))
+    return {TILE.type: TILES.index(choice.tile) + 1}
+
+
 ENGINE = cuda_engine(
     id=83,
     name="cuda_hopper_dgrad_tf32",
@@ -113,6 +119,7 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     knobs=(TILE,),
+    effective=_effective,
     layout=LayoutType.PREFERRED_NHWC,
     **OF_TF32,
 )

@@ -63,7 +63,15 @@ from graphdnn.engines.cuda.sm90.tensor_maps import (
     with_images,
 )
 from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS
-from graphdnn.engines.cuda.sm90.tile_choice import SPLIT_K_REDUCTION, SPLITS, STAGES, TILE, Choice, choose
+from graphdnn.engines.cuda.sm90.tile_choice import (
+    SPLIT_K_REDUCTION,
+    SPLITS,
+    STAGES,
+    TILE,
+    Choice,
+    choose,
+    effective_knobs,
+)
 from graphdnn.engines.cuda.sm90.tma_operands import (
     Operand,
     copy_seconds_of,
@@ -300,7 +308,15 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     )
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    transposed = channels_last_result(task.op)
+    op = task.op if transposed is None else transposed.op
+    return effective_knobs(choose(gemm_shape_of(op), task.device, knobs))
+
+
 _COMMON: dict[str, Any] = {
+    "effective": _effective,
     "cost": _cost,
     "generate": generate,
     "knobs": (TILE, STAGES, SPLITS, SPLIT_K_REDUCTION),
@@ -335,7 +351,7 @@ ENGINE_FP8_FAST = cuda_engine(
     id=61,
     name="cuda_hopper_gemm_fp8_fast",
     summary="the same where the compute type is FAST_FLOAT_FOR_FP8, which allows it",
-    needs=hopper_needs("cuda_hopper_gemm_fp8_fast", FP8_PAIRS, DataType.FAST_FLOAT_FOR_FP8),
+    needs=hopper_needs("cuda_hopper_gemm_fp8_fast", FP8_PAIRS, (DataType.FAST_FLOAT_FOR_FP8,)),
     **OF_FP8_FAST,
     **_COMMON,
 )

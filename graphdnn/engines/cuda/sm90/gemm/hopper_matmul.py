@@ -50,7 +50,7 @@ from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
 from graphdnn.engines.cuda.sm90.split_k import SplitKReduction
 from graphdnn.engines.cuda.sm90.tensor_maps import vec_n_of, with_sizes
 from graphdnn.engines.cuda.sm90.tile import MAX_TILE_ROWS, SLAB_ROWS, SWIZZLE_BYTES, Tile
-from graphdnn.engines.cuda.sm90.tile_choice import SPLITS, STAGES, TILE, choose
+from graphdnn.engines.cuda.sm90.tile_choice import SPLITS, STAGES, TILE, choose, effective_knobs
 from graphdnn.engines.cuda.sm90.wgmma_text import promotion_interval, wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.memoization import memoize
@@ -388,7 +388,14 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return cost.plus({"copies": sum(copying_seconds(size, task.device) for size in copied)} if copied else {})
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    found = effective_knobs(choose(_shape(task.op), task.device, knobs))
+    return {knob.type: found[knob.type] for knob in (TILE, STAGES, SPLITS)}
+
+
 _COMMON: dict[str, Any] = {
+    "effective": _effective,
     "cost": _cost,
     "generate": generate,
     "knobs": (TILE, STAGES, SPLITS),
@@ -422,7 +429,7 @@ ENGINE_FP8_FAST = cuda_engine(
     id=66,
     name="cuda_hopper_matmul_fp8_fast",
     summary="the same where the compute type is FAST_FLOAT_FOR_FP8, which allows it",
-    needs=matmul_needs("cuda_hopper_matmul_fp8_fast", FP8_PAIRS, DataType.FAST_FLOAT_FOR_FP8),
+    needs=matmul_needs("cuda_hopper_matmul_fp8_fast", FP8_PAIRS, (DataType.FAST_FLOAT_FOR_FP8,)),
     **OF_FP8_FAST,
     **_COMMON,
 )

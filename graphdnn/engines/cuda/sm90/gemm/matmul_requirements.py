@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.checks import Empty
+from graphdnn.dtypes import FLOAT_COMPUTE
 from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, collapsed
 from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
 from graphdnn.engines.cuda.codegen.requirements import ROOM
@@ -67,10 +68,10 @@ def _unflattened_axes(task: Task) -> str:
     return ", ".join(f"{extents[j]} (axis {j})" for j in axes)
 
 
-def matmul_needs(prefix: str, pairs: Pairs, compute_type: DataType = DataType.FLOAT) -> tuple[Constraint, ...]:
+def matmul_needs(prefix: str, pairs: Pairs, sums: tuple[DataType, ...] = FLOAT_COMPUTE) -> tuple[Constraint, ...]:
     """Constraints of an engine for operand types ``pairs``; their ids begin with ``prefix``.
 
-    ``compute_type``: of sums of floats.
+    ``sums``: the compute types of floats.
     """
 
     def has_served_types(task: Task) -> bool:
@@ -80,9 +81,7 @@ def matmul_needs(prefix: str, pairs: Pairs, compute_type: DataType = DataType.FL
         needs_rule(f"{prefix}.operation", "matmul"),
         capability_need(prefix, _is_matmul),
         ROOM,
-        *operand_needs(
-            prefix, pairs, compute_type, types=_types, tag="matmul", when=_is_matmul, when_served=has_served_types
-        ),
+        *operand_needs(prefix, pairs, sums, types=_types, tag="matmul", when=_is_matmul, when_served=has_served_types),
         image_need(
             f"{prefix}.batch",
             "dims",

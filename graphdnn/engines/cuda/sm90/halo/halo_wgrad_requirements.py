@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from graphdnn.checks import Equals, OneOf
+from graphdnn.dtypes import FLOAT_COMPUTE
+from graphdnn.engines.cuda.codegen.tensor_cores import FLOAT_PAIRS
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_convolution, prologue_need
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
@@ -11,12 +13,11 @@ from graphdnn.engines.cuda.sm90.halo.shared_tile_requirements import halo_tile_n
 from graphdnn.engines.cuda.sm90.sm90_requirements import capability_need, is_wgrad, types_and_sum, wgrad_need
 from graphdnn.engines.engine import Task, image_need, kind_need, needs_rule
 from graphdnn.engines.memoization import memoize
-from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.rules import Constraint
 
 _NAME = "cuda_hopper_halo_wgrad"
-_TYPES = tuple((kind, kind, DataType.FLOAT) for kind in (DataType.HALF, DataType.BFLOAT16))
+_TYPES = tuple((*pair, compute) for pair in FLOAT_PAIRS for compute in FLOAT_COMPUTE)
 _SLICE, _ROW, _COLUMN = range(3)
 
 

@@ -36,7 +36,7 @@ from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles
 from graphdnn.engines.cuda.sm90.halo.halo_requirements import halo_needs
 from graphdnn.engines.cuda.sm90.halo.halo_shape import Taps, channels_of_k_block, shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_tile import HaloTile, Shape
-from graphdnn.engines.cuda.sm90.halo.halo_tile_choice import IDLE, TILE, choose
+from graphdnn.engines.cuda.sm90.halo.halo_tile_choice import IDLE, TILE, TILES, choose
 from graphdnn.engines.cuda.sm90.tensor_maps import (
     MAX_VEC_N,
     filter_map,
@@ -179,7 +179,19 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return cost if choice is None else where_idle(cost, task.device, choice.work_items, IDLE)
 
 
-_COMMON: dict[str, Any] = {"cost": _cost, "generate": generate, "knobs": (TILE,), "layout": LayoutType.PREFERRED_NHWC}
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    choice = choose(shape_of(task.op), task.device, knobs)
+    return {} if choice is None else {TILE.type: TILES.index(choice.tile) + 1}
+
+
+_COMMON: dict[str, Any] = {
+    "cost": _cost,
+    "generate": generate,
+    "knobs": (TILE,),
+    "effective": _effective,
+    "layout": LayoutType.PREFERRED_NHWC,
+}
 ENGINE = cuda_engine(
     id=54,
     name="cuda_hopper_halo",

@@ -28,7 +28,7 @@ from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
 from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_variants
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_requirements import dgrad_needs
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_shape import coarse_extents_of, load_box_of, shape_of
-from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import IDLE, TILE, choose, ctas_of
+from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import IDLE, TILE, TILES, choose, ctas_of
 from graphdnn.engines.cuda.sm90.halo.tap_groups import TapGroups, tap_groups_of
 from graphdnn.engines.cuda.sm90.tensor_maps import (
     filter_map,
@@ -183,7 +183,19 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return where_idle(cost, task.device, ctas_of(shape_of(task.op), choice.tile, task.device.sm_count), IDLE)
 
 
-_COMMON: dict[str, Any] = {"cost": _cost, "generate": generate, "knobs": (TILE,), "layout": LayoutType.PREFERRED_NHWC}
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    choice = choose(shape_of(task.op), task.device, knobs)
+    return {} if choice is None else {TILE.type: TILES.index(choice.tile) + 1}
+
+
+_COMMON: dict[str, Any] = {
+    "cost": _cost,
+    "generate": generate,
+    "knobs": (TILE,),
+    "effective": _effective,
+    "layout": LayoutType.PREFERRED_NHWC,
+}
 ENGINE = cuda_engine(
     id=80,
     name="cuda_hopper_halo_dgrad",

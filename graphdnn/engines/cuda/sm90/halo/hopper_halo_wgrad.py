@@ -26,7 +26,14 @@ from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
 from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_variants
 from graphdnn.engines.cuda.sm90.halo.halo_shape import Taps
 from graphdnn.engines.cuda.sm90.halo.halo_wgrad_requirements import NEEDS, shape_of
-from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import SPLITS, TILE, choose, overlapped_registers, registers
+from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import (
+    SPLITS,
+    TILE,
+    TILES,
+    choose,
+    overlapped_registers,
+    registers,
+)
 from graphdnn.engines.cuda.sm90.split_k import MAX_OVERLAPPED_TILES, OVERLAP_BYTES, SplitKReduction
 from graphdnn.engines.cuda.sm90.tensor_maps import halo_tile_map, im2col_box_of
 from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS
@@ -132,6 +139,12 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copied else {})
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    choice = choose(shape_of(task.op), task.device, knobs)
+    return {} if choice is None else {TILE.type: TILES.index(choice.tile) + 1, SPLITS.type: choice.splits}
+
+
 ENGINE = cuda_engine(
     id=79,
     name="cuda_hopper_halo_wgrad",
@@ -140,6 +153,7 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     knobs=(TILE, SPLITS),
+    effective=_effective,
     frugal={KnobType.SPLIT_K: 1},
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),

@@ -40,7 +40,14 @@ from graphdnn.engines.cuda.sm90.split_k import SplitKReduction
 from graphdnn.engines.cuda.sm90.split_precision.filter_limbs import FilterLimbs
 from graphdnn.engines.cuda.sm90.split_precision.limb_requirements import limb_needs
 from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import LimbScheme, limb_scheme_of
-from graphdnn.engines.cuda.sm90.split_precision.limb_tiles import SPLITS, STAGES, TILE, choose, promotion_interval
+from graphdnn.engines.cuda.sm90.split_precision.limb_tiles import (
+    SPLITS,
+    STAGES,
+    TILE,
+    TILES,
+    choose,
+    promotion_interval,
+)
 from graphdnn.engines.cuda.sm90.tensor_maps import im2col_boxes_of, im2col_map, with_images
 from graphdnn.engines.cuda.sm90.tma_operands import Operand, operands, operands_of_images
 from graphdnn.engines.engine import Cost, Knobs, Task
@@ -185,6 +192,13 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return overlapping(cost, device, len(phases))
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    gemm, scheme = gemm_problem_of(task.op), _scheme(task.op)
+    choice = choose(scheme, _sizes(task.op, gemm, scheme), task.device, knobs)
+    return {TILE.type: TILES.index(choice.tile) + 1, STAGES.type: choice.stages, SPLITS.type: choice.splits}
+
+
 INTEGERS = cuda_engine(
     id=57,
     name="cuda_hopper_int_limbs",
@@ -193,6 +207,7 @@ INTEGERS = cuda_engine(
     cost=_cost,
     generate=generate,
     knobs=(TILE, STAGES, SPLITS),
+    effective=_effective,
     frugal={KnobType.SPLIT_K: 1},
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),
@@ -205,6 +220,7 @@ FLOATS = cuda_engine(
     cost=_cost,
     generate=generate,
     knobs=(TILE, STAGES, SPLITS),
+    effective=_effective,
     frugal={KnobType.SPLIT_K: 1},
     layout=LayoutType.PREFERRED_NHWC,
     numerical_notes=(NumericalNote.TENSOR_CORE,),

@@ -40,7 +40,7 @@ from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_schemes import (
     Scheme,
     integer_limbs_of,
 )
-from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_tiles import SPLITS, TILE, choose
+from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_tiles import SPLITS, TILE, TILES, choose
 from graphdnn.engines.cuda.sm90.tensor_maps import Im2colBox, im2col_box_of
 from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS
 from graphdnn.engines.cuda.sm90.tma_operands import operands
@@ -140,6 +140,12 @@ def _integer_limbs(op: FusedOp) -> IntegerLimbs:
     return scheme
 
 
+def _effective(task: Task, knobs: Knobs, scheme_of: SchemeOf) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    choice = choose(scheme_of(task.op), gemm_shape_of(task.op), task.device, knobs)
+    return {TILE.type: TILES.index(choice.tile) + 1, SPLITS.type: choice.splits}
+
+
 def _engine(id: int, name: str, scheme_of: SchemeOf, types: Constraint, summary: str, **options: Any) -> Engine:
     cost: Callable[[Task, Knobs], Cost] = partial(_cost, scheme_of=scheme_of)
     return cuda_engine(
@@ -150,6 +156,7 @@ def _engine(id: int, name: str, scheme_of: SchemeOf, types: Constraint, summary:
         cost=cost,
         generate=partial(generate, scheme_of=scheme_of),
         knobs=(TILE, SPLITS),
+        effective=partial(_effective, scheme_of=scheme_of),
         frugal={SPLITS.type: 1},
         layout=LayoutType.PREFERRED_NHWC,
         **options,

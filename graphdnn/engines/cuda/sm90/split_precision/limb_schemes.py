@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 
-from graphdnn.dtypes import ELEMENTS
+from graphdnn.dtypes import ELEMENTS, FLOAT_COMPUTE
 from graphdnn.enums import DataType
 
 _BYTES = {
@@ -224,7 +224,7 @@ class LimbScheme:
 def limb_scheme_of(a: DataType, b: DataType, compute: DataType) -> LimbScheme | None:
     """None where no scheme computes this product."""
     if a is DataType.FLOAT and b is DataType.FLOAT:
-        return LimbScheme(a, b, compute) if compute is DataType.FLOAT else None
+        return LimbScheme(a, b, DataType.FLOAT) if compute in FLOAT_COMPUTE else None
     if a not in _BYTES or b not in _BYTES:
         return None
     scheme = LimbScheme(a, b, compute)

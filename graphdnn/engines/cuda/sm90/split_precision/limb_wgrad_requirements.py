@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from graphdnn.checks import Equals
+from graphdnn.checks import Equals, OneOf
+from graphdnn.dtypes import FLOAT_COMPUTE
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_convolution, problem_of, prologue_need
 from graphdnn.engines.cuda.sm90.sm90_requirements import (
     capability_need,
@@ -52,7 +53,7 @@ def floats_need(prefix: str) -> Constraint:
         f"{prefix}.types",
         "data_type",
         types_and_sum,
-        Equals((DataType.FLOAT,) * 3),
+        OneOf(*((DataType.FLOAT, DataType.FLOAT, compute) for compute in FLOAT_COMPUTE)),
         reason="bfloat16 limbs represent an fp32 number, and sums are in fp32",
         fix="nothing to do: another engine serves other types",
         when=is_wgrad,

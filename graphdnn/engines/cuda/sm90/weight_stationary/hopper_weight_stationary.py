@@ -49,7 +49,7 @@ from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.tma_operands import Operand, copy_seconds_of, has_copies, operands_of_images, prepared
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_requirements import NEEDS
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_shape import shape_of
-from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_tiles import IDLE, TILE, choose
+from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_tiles import IDLE, TILE, TILES, choose
 from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import LayoutType
@@ -145,6 +145,12 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     return where_idle(cost, task.device, choice.work_items, IDLE)
 
 
+def _effective(task: Task, knobs: Knobs) -> Knobs:
+    """The knob values of the kernel that is launched."""
+    choice = choose(shape_of(task.op), task.device, knobs)
+    return {} if choice is None else {TILE.type: TILES.index(choice.tile) + 1}
+
+
 ENGINE = cuda_engine(
     id=94,
     name="cuda_hopper_weight_stationary",
@@ -153,6 +159,7 @@ ENGINE = cuda_engine(
     cost=_cost,
     generate=generate,
     knobs=(TILE,),
+    effective=_effective,
     layout=LayoutType.PREFERRED_NHWC,
     **OF_EXACT,
 )
