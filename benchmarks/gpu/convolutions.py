@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from gpu.fills import Normal
-from gpu.layers import DIRECT_LAYERS, LAYERS, UNMEASURED_DIRECT_LAYERS, Layer, Shape
+from gpu.layers import DIRECT_LAYERS, LAYERS, MORE_DIRECT_LAYERS, Layer, Shape
 from gpu.problem import Case, Group, Peer, Problem, Tensors
 from gpu.sketch import Sketch
 from graphdnn import Filters, NumericalNote
@@ -185,12 +185,12 @@ QUICK = ("c2_3x3", "c3_3x3", "vgg_3x3_256")
 DEPTHWISE = Group(
     "depthwise", "depthwise, grouped and first layers, fp16 NHWC; fprop with bias and ReLU(6)", _direct_cases()
 )
-UNMEASURED = Group(
-    "unmeasured",
+DIRECT = Group(
+    "direct",
     "depthwise and grouped classes whose kernel the model chooses, fp16 NHWC; other kernels are tried beside it",
     tuple(
         Case(f"{name}_{direction}", partial(problem, layer, "f16"), quick=name in ("g4_5x5", "dw9"))
-        for name, layer in UNMEASURED_DIRECT_LAYERS.items()
+        for name, layer in MORE_DIRECT_LAYERS.items()
         for direction, problem in (("fprop", fused_problem), ("dgrad", dgrad_problem), ("wgrad", wgrad_problem))
     ),
     by_default=False,

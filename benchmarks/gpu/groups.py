@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from gpu import contest, host
 from gpu.attention import ATTENTION
-from gpu.convolutions import DENSE, DEPTHWISE, DGRAD, FP32, NCHW, RESIDUAL, UNMEASURED, WGRAD
+from gpu.convolutions import DENSE, DEPTHWISE, DGRAD, DIRECT, FP32, NCHW, RESIDUAL, WGRAD
 from gpu.device import Device
 from gpu.host import HOST
 from gpu.integers import BYTES, INTEGERS
@@ -23,7 +23,7 @@ Measure = Callable[[Group, Case, Device, Options], Result]
 GROUPS: dict[str, tuple[Group, Measure]] = {
     MEMORY.name: (MEMORY, contest.measure),
     DEPTHWISE.name: (DEPTHWISE, contest.measure),
-    UNMEASURED.name: (UNMEASURED, contest.measure),
+    DIRECT.name: (DIRECT, contest.measure),
     FP32.name: (FP32, contest.measure),
     INTEGERS.name: (INTEGERS, contest.measure),
     HOST.name: (HOST, host.measure),

@@ -103,7 +103,7 @@ DIRECT_LAYERS = _layers((  # bound by memory: few channels in each sum
 ))  # fmt: skip
 
 # Classes whose kernel the model chooses, and that no table of layers has.
-UNMEASURED_DIRECT_LAYERS = _layers((
+MORE_DIRECT_LAYERS = _layers((
     ("g4_5x5", (64, 128, 56, 56, 128, 5, 5, 1, 2, 32)),
     ("g4_7x7", (32, 128, 28, 28, 128, 7, 7, 1, 3, 32)),
     ("g2_3x3", (64, 128, 56, 56, 128, 3, 3, 1, 1, 64)),

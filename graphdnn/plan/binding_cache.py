@@ -73,7 +73,7 @@ class BindingCache:
         place = self.places.get(addresses)
         if place is None:
             if len(self.places) >= MOST:
-                self._forget()
+                self._forget_places()
             place = self.places[addresses] = Place(addresses, ids, self._free)
             place.first = ref(arrays[0]) if are_fixed else _nobody
             return place
@@ -94,7 +94,7 @@ class BindingCache:
         """Forget a set, one of whose arrays is deleted."""
         self._sets.pop(ids, None)
 
-    def _forget(self) -> None:
+    def _forget_places(self) -> None:
         """All of them; blocks that nobody uses just now are everybody's again."""
         places, self.places = self.places, {}
         self._sets.clear()

@@ -59,7 +59,7 @@ _UNREAD = object()  # in place of a number before the first call
 
 
 @memoize
-def _looks_of(config: EngineConfig) -> BindingCheck:
+def _binding_check_of(config: EngineConfig) -> BindingCheck:
     return BindingCheck(bound_of(config).arrays)
 
 
@@ -68,11 +68,11 @@ class DevicePlan(ExecutionPlan, place="cuda"):
 
     __slots__ = (
         "_array_type",
+        "_binding_cache",
+        "_binding_check",
         "_find",
         "_free",
         "_known",
-        "_looks",
-        "_met",
         "_numbers",
         "_read",
         "_runtime",
@@ -99,15 +99,15 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         self._numbers: tuple[tuple[Any, ...], tuple[int, ...]] = (_UNREAD,) * len(self._scalars), ()
         self._free: list[Block] = []
         # A library's work may hold memory on the device, which cannot be had while a stream is captured.
-        self._met = BindingCache(self._free, is_light=len(launches) == len(steps))
-        self._known = self._met.known
+        self._binding_cache = BindingCache(self._free, is_light=len(launches) == len(steps))
+        self._known = self._binding_cache.known
         self._stream = self._runtime.current_stream
         self._read = numbers_of(self._scalars) if self._scalars else None
         self.loaded_on: int | None = None  # ordinal
         self.in_place: Collection[tuple[int, int]] = ()  # inputs and outputs, by uid, that may be the same memory
-        self._array_type: type | None = None  # of arrays that are admitted by their looks, once there is a device
-        self._looks = _looks_of(config)
-        self._find = self._looks.find
+        self._array_type: type | None = None  # of arrays that are admitted by the binding check, once there is a device
+        self._binding_check = _binding_check_of(config)
+        self._find = self._binding_check.find
         if self._runtime.is_here():
             self._free.append(self._new_block())
         plan_log.built(config, "miss" if self._runtime.compiled else "hit", perf_counter() - start)
@@ -212,13 +212,13 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             refuse_names((*self._expected, *self._scalars), bindings)
         if not self._runtime.is_current():
             self._check_current()
-        where = self._looks.where(arrays, self._array_type, self.loaded_on, self._met.places)
+        where = self._binding_check.where(arrays, self._array_type, self.loaded_on, self._binding_cache.places)
         if where is not None:
-            return self._met.place(arrays, where[1], where[0], are_fixed=True)
+            return self._binding_cache.place(arrays, where[1], where[0], are_fixed=True)
         addresses, are_fixed = self._checked(arrays, stream), all(map(is_of_cupy, arrays))
         if are_fixed:
-            self._looks.learn(arrays)
-        return self._met.place(arrays, tuple(map(id, arrays)), addresses, are_fixed=are_fixed)
+            self._binding_check.learn(arrays)
+        return self._binding_cache.place(arrays, tuple(map(id, arrays)), addresses, are_fixed=are_fixed)
 
     def _checked(self, arrays: Sequence[Any], stream: int) -> tuple[int, ...]:
         """Addresses of any arrays. Raises with everything that is wrong with them."""

@@ -10,7 +10,7 @@ import pytest
 from benchmark_fakes import FakeDevice, example, measured, small
 from cuda_comparison import compiler
 from gpu import contest, earlier
-from gpu.convolutions import UNMEASURED
+from gpu.convolutions import DIRECT
 from gpu.kernels import every_kernel
 from gpu.options import Options
 from gpu.prebuild import prebuild
@@ -72,7 +72,7 @@ def test_a_run_alone_has_no_peers() -> None:
 
 def test_every_kernel_is_tried_once() -> None:
     h200 = device_spec("h200")
-    problem = next(case for case in UNMEASURED.cases if case.name == "g4_5x5_fprop").describe()
+    problem = next(case for case in DIRECT.cases if case.name == "g4_5x5_fprop").describe()
     configs = list(every_kernel(fuse(problem.graph), h200, Filters()))
     names = [config.name for config in configs]
     assert len(names) == len(set(names)) > 4

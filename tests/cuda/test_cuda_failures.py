@@ -87,7 +87,7 @@ def test_a_thread_that_has_met_no_device_meets_the_plans() -> None:
         Runtime.has_met = False
         plan.execute(bound(plan))
         Runtime.has_met = False
-        plan._find = lambda *_: SimpleNamespace(place=next(iter(plan._met.places.values())))  # type: ignore[assignment]
+        plan._find = lambda *_: SimpleNamespace(place=next(iter(plan._binding_cache.places.values())))  # type: ignore[assignment]
         plan.execute(bound(plan))
     assert launched[-2:] == [False, True]
 

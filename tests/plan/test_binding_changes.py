@@ -81,7 +81,7 @@ def test_arrays_of_every_call_are_its_own() -> None:
         plan.execute(bound)
         assert right(plan, bound)
     assert not runtime.full
-    assert not plan._met._sets  # nothing holds on to arrays that do not come again
+    assert not plan._binding_cache._sets  # nothing holds on to arrays that do not come again
 
 
 def test_sets_of_arrays_that_take_turns_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,9 +127,9 @@ def test_a_set_is_forgotten_when_one_of_its_arrays_is_deleted(monkeypatch: pytes
     bound = arrays_for(plan, 0)
     for _ in range(3):
         plan.execute(bound)
-    (ids,) = plan._met._sets
+    (ids,) = plan._binding_cache._sets
     uid = bound.popitem()[0]
-    assert not plan._met._sets
+    assert not plan._binding_cache._sets
     with pytest.raises(BadParam, match=r"binding\.missing"):
         plan.execute(bound)
     bound[uid] = arrays_for(plan, 1)[uid]
@@ -147,7 +147,7 @@ def test_arrays_do_not_keep_a_plan_alive() -> None:
     bound = arrays_for(plan, 0)
     for _ in range(3):
         plan.execute(bound)
-    cache = ref(plan._met)
+    cache = ref(plan._binding_cache)
     del plan
     gc.collect()
     assert cache() is None
@@ -163,7 +163,7 @@ def test_places_and_their_blocks_are_bounded() -> None:
                 _spoil_results(plan, bound)
                 plan.execute(bound)
                 assert right(plan, bound)
-    met = plan._met
+    met = plan._binding_cache
     assert len(met.places) <= MOST
     assert len(met._sets) <= MOST
     own = [place.blocks for place in met.places.values() if place.blocks is not plan._free]

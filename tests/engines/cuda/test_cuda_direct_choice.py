@@ -1,4 +1,4 @@
-"""Which kernel a direct convolution gets: the measured one where its class was timed, elsewhere the model's choice."""
+"""Which kernel a direct convolution gets: the one with the least predicted time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from graphdnn.enums import KnobType
 
 H200 = device_spec("h200")
 G4, DW9 = "f16[128,4,5,5]", "f16[144,1,9,9]"
-UNMEASURED = [
+CHOSEN = [
     (f"conv x=f16[64,128,56,56]nhwc w={G4} pad=2", ENGINE, 2),
     (f"dgrad dy=f16[64,128,56,56]nhwc w={G4} dx=[64,128,56,56] pad=2", ENGINE, 2),
     (f"wgrad x=f16[64,128,56,56]nhwc dy=f16[64,128,56,56]nhwc dw={G4[3:]} pad=2", WGRAD, 2),
@@ -32,8 +32,8 @@ UNMEASURED = [
 ]
 
 
-@pytest.mark.parametrize(("text", "engine", "kernel"), UNMEASURED, ids=[text for text, *_ in UNMEASURED])
-def test_where_nobody_measured_the_model_decides(text: str, engine: Engine, kernel: int) -> None:
+@pytest.mark.parametrize(("text", "engine", "kernel"), CHOSEN, ids=[text for text, *_ in CHOSEN])
+def test_the_model_decides(text: str, engine: Engine, kernel: int) -> None:
     task = Task(fused(operations(text)), H200)
     settings = [engine.settings({KnobType.KERNEL_CFG: value}) for value in (0, 1, kernel)]
     chosen, multiply_adds, asked = (engine.cost(task, knobs).seconds for knobs in settings)
@@ -89,7 +89,7 @@ def test_new_classes_agree_with_numpy(text: str, engine: Engine, kernel: int) ->
     check(text, engine, KERNEL_CFG=kernel)
 
 
-COMPILED = [text_engine[:2] for text_engine in UNMEASURED] + [
+COMPILED = [text_engine[:2] for text_engine in CHOSEN] + [
     ("conv x=f16[64,144,56,56]nhwc w=f16[144,1,4,4] pad=1", ENGINE),
     ("conv x=f16[32,192,28,28]nhwc w=f16[192,1,6,6] pad=2", ENGINE),
     ("conv x=f16[64,192,56,56]nhwc w=f16[192,1,7,7] pad=3 stride=2", ENGINE),

@@ -10,8 +10,8 @@ import pytest
 
 from graphdnn.engines.cuda.codegen import included_files, source
 from graphdnn.engines.cuda.codegen.included_files import (
+    IncludeError,
     Joined,
-    UnknownInclude,
     file_names,
     file_text,
     kernel_file,
@@ -118,7 +118,7 @@ def test_a_missing_include_is_seen() -> None:
 
 
 def test_an_unknown_file_is_refused_with_its_line() -> None:
-    with pytest.raises(UnknownInclude, match=r'one\.cu:2: #include "two\.cuh": there is no such kernel file'):
+    with pytest.raises(IncludeError, match=r'one\.cu:2: #include "two\.cuh": there is no such kernel file'):
         parsed("one.cu", '// One.\n#include "two.cuh"\n', {"one.cu"})
 
 
@@ -132,7 +132,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 def test_a_cycle_is_refused(written: dict[str, str]) -> None:
     written |= {"a.cuh": '#include "b.cuh"', "b.cuh": '#include "a.cuh"'}
-    with pytest.raises(UnknownInclude, match=r"a\.cuh includes b\.cuh includes a\.cuh"):
+    with pytest.raises(IncludeError, match=r"a\.cuh includes b\.cuh includes a\.cuh"):
         list(Joined().of_file("a.cuh"))
 
 
@@ -154,14 +154,14 @@ def test_a_file_is_not_both_a_variant_and_always_there(written: dict[str, str]) 
     written |= {"a.cu": '#if X\n#include "b.cuh"\n#endif\nA', "b.cuh": "B", "c.cu": '#include "b.cuh"\nC'}
     joined = Joined()
     list(joined.of_file("a.cu"))
-    with pytest.raises(UnknownInclude, match="another file under a condition"):
+    with pytest.raises(IncludeError, match="another file under a condition"):
         list(joined.of_file("c.cu"))
     joined = Joined()
     list(joined.of_file("c.cu"))
-    with pytest.raises(UnknownInclude, match="another file always"):
+    with pytest.raises(IncludeError, match="another file always"):
         list(joined.of_file("a.cu"))
 
 
 def test_a_generated_include_of_an_unknown_file_is_refused() -> None:
-    with pytest.raises(UnknownInclude, match="generated text"):
+    with pytest.raises(IncludeError, match="generated text"):
         list(Joined().of_text('#include "no such.cuh"\n'))

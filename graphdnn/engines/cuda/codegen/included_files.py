@@ -20,7 +20,7 @@ _LINE = re.compile(r'#include "([^"]+)"')
 _IF, _ENDIF = re.compile(r"#\s*if"), re.compile(r"#\s*endif")
 
 
-class UnknownInclude(ValueError):
+class IncludeError(ValueError):
     """A line includes a file that does not exist, that includes itself, or that is included in two ways."""
 
 
@@ -70,17 +70,20 @@ def parsed(name: str, text: str, known: Collection[str]) -> KernelFile:
         known: The names of all files.
 
     Raises:
-        UnknownInclude: A line names no known file.
+        IncludeError: A line names no known file.
     """
     kept: list[str] = []
     needs: list[str] = []
     variants: list[str] = []
     depth = 0
     for number, line in enumerate(text.splitlines(), 1):
+        if not line.startswith("#"):  # nearly all lines: three patterns for each would be most of the time
+            kept.append(line)
+            continue
         included = _LINE.match(line)
         depth += bool(_IF.match(line)) - bool(_ENDIF.match(line))
         if included and included[1] not in known:
-            raise UnknownInclude(f"{name}:{number}: {line}: there is no such kernel file")
+            raise IncludeError(f"{name}:{number}: {line}: there is no such kernel file")
         if included and not depth:
             needs.append(included[1])
             continue
@@ -112,17 +115,15 @@ class Joined:
         for line in text.splitlines():
             included = _LINE.match(line)
             if included is None or included[1] not in _places():
-                raise UnknownInclude(f"generated text: {line}: there is no such kernel file")
+                raise IncludeError(f"generated text: {line}: there is no such kernel file")
             yield from self.of_file(included[1])
 
     def of_file(self, name: str, within: tuple[str, ...] = ()) -> Iterator[str]:
         """A file after the files that it includes; nothing if the text has the file already."""
         if name in within:
-            raise UnknownInclude(f"{' includes '.join((*within, name))}")
+            raise IncludeError(" includes ".join((*within, name)))
         if name in self._variants:
-            raise UnknownInclude(
-                f"{name}: {within[-1] if within else name} needs it, and another file under a condition"
-            )
+            raise IncludeError(f"{name}: {within[-1] if within else name} needs it, and another file under a condition")
         if name in self._seen:
             return
         self._seen.add(name)
@@ -130,6 +131,9 @@ class Joined:
         for need in file.needs:
             yield from self.of_file(need, (*within, name))
         yield from self._shared_needs(file, (*within, name))
+        if not file.variants:
+            yield file.text
+            return
         yield _LINE.sub(lambda line: "\n".join(self._variant(line[1], (*within, name), set())), file.text)
 
     def _shared_needs(self, file: KernelFile, within: tuple[str, ...]) -> Iterator[str]:
@@ -142,7 +146,7 @@ class Joined:
     def _variant(self, name: str, within: tuple[str, ...], branch: set[str]) -> Iterator[str]:
         """A file that is included under a condition, after what only this file needs."""
         if name in self._seen:
-            raise UnknownInclude(f"{name}: {within[-1]} needs it under a condition, and another file always")
+            raise IncludeError(f"{name}: {within[-1]} needs it under a condition, and another file always")
         file = kernel_file(name)
         for need in file.needs:
             if need not in self._seen and need not in branch:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from graphdnn.cuda.nvrtc import KernelText
-from graphdnn.engines.cuda.codegen.included_files import Joined, file_names, file_text
+from graphdnn.engines.cuda.codegen.included_files import Joined, file_names, file_text, kernel_file
 
 _HEADERS = ("types.cuh", "values.cuh", "arithmetic.cuh", "power.cuh", "activations.cuh")
 _KEPT = 512  # texts
@@ -39,7 +39,7 @@ def prepare() -> None:
     """Read all texts, a megabyte: one by one they would be a part of the first plans."""
     _headers()
     for name in file_names():
-        file_text(name)
+        kernel_file(name)
 
 
 def kernel_text(

@@ -79,6 +79,8 @@ def _divisions(op: FusedOp, sides: Sides, device: DeviceSpec, knobs: Knobs) -> t
         found.append(depthwise_rows.choose(sides.shape, device, asked))
     if kernel in (0, _STRIPS) and in_registers:
         found.append(depthwise_strips.choose(sides.shape, device, asked))
+    # A kernel that does not serve gives way to tensor cores, then to multiply-adds: plan files of earlier versions rely
+    # on that order. Other callers are refused, because ``_effective`` names the kernel that is launched.
     if kernel != _MULTIPLY_ADDS and (kernel in (0, _TENSOR_CORES) or not any(found)) and sliding_mma.serves(op, sides):
         found.append(sliding_mma.choose(sides.shape, device, asked))
     if kernel in (0, _MULTIPLY_ADDS) or not any(found):

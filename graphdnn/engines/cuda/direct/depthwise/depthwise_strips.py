@@ -16,6 +16,7 @@ from graphdnn.engines.cuda.direct.depthwise import depthwise_registers
 from graphdnn.engines.cuda.direct.direct_operands import Sides
 from graphdnn.engines.cuda.direct.direct_shape import Shape
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Wishes
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import overlapped
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 
@@ -83,11 +84,6 @@ def _registers(shape: Shape, v: int, tw: int) -> int:
     return v * p.taps + p.filter[0] * tw * v + _AHEAD * shape.wide(tw) * max(1, v * shape.in_bytes // 4) + 45
 
 
-def _overlapped(arithmetic: float, memory: float) -> float:
-    """The longer one, and the share of the shorter one that the longer one does not hide."""
-    return max(arithmetic, memory) + _NOT_HIDDEN * min(arithmetic, memory)
-
-
 def seconds(shape: Shape, tile: Strips, device: DeviceSpec) -> float:
     """Without the launch: rows of the busiest multiprocessor one after the other, or memory's time."""
     p, v = shape.problem, tile.v
@@ -101,7 +97,7 @@ def seconds(shape: Shape, tile: Strips, device: DeviceSpec) -> float:
     elements = float(p.n * p.groups * shape.rows * shape.columns)
     moved = elements * (shape.in_bytes * (1 + above / tile.rows / 2) + shape.out_bytes) + shape.others
     memory = moved / (device.bandwidth * _COPY_SHARE)
-    return _overlapped(_STARTING + rounds * (tile.rows + above) * row, memory)
+    return overlapped(_STARTING + rounds * (tile.rows + above) * row, memory, _NOT_HIDDEN)
 
 
 def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Strips) -> DeviceKernel:

@@ -20,6 +20,7 @@ from graphdnn.engines.cuda.direct.direct_access import apart, image_space
 from graphdnn.engines.cuda.direct.direct_shape import Shape
 from graphdnn.engines.cuda.direct.measured_tiles import MEASURED
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import STAGES, Wishes
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import overlapped
 from graphdnn.engines.cuda.direct.sliding_mma.sliding_mma_wgrad import SLICES
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -156,7 +157,7 @@ def seconds(shape: Shape, tile: Rows, device: DeviceSpec) -> float:
     elements = float(p.n * p.groups * shape.rows * shape.columns)
     again = 1 + 0.5 * (p.filter[0] - 1) / tile.rows / 2  # rows that neighbouring tiles read as well
     memory = elements * (shape.in_bytes * again + shape.out_bytes) / (device.bandwidth * _COPY_SHARE)
-    both = max(arithmetic, memory) + 0.25 * min(arithmetic, memory)
+    both = overlapped(arithmetic, memory, 0.25)
     return _STARTING + both + (0.0 if tile.joined else _LAUNCHED)
 
 

@@ -83,9 +83,9 @@ def whole_sectors(width: int) -> float:
     return -(-width // _SECTOR) * _SECTOR / width
 
 
-def overlapped(arithmetic: float, memory: float) -> float:
-    """The time of both: the longer one, and a fifth of the shorter one that the longer one does not hide."""
-    return max(arithmetic, memory) + 0.2 * min(arithmetic, memory)
+def overlapped(arithmetic: float, memory: float, not_hidden: float = 0.2) -> float:
+    """The time of both: the longer one, and the share of the shorter one that the longer one does not hide."""
+    return max(arithmetic, memory) + not_hidden * min(arithmetic, memory)
 
 
 class _Step(NamedTuple):
