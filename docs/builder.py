@@ -12,15 +12,15 @@ from graphdnn.builder.pointwise_methods import POINTWISE_METHODS
 
 Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
 _EVERYWHERE = ("self", "compute_data_type", "name")  # said once, above the tables
-_SECTIONS = {  # title -> the module, and what else belongs there; a method stands where it is named first
+_SECTIONS = {  # title -> the module, and the members before those of the module; a member stands where it is named first
     "Tensors": ("", ("tensor", "tensor_like", "tensor_scalar", "query_tensor_attributes_of_uid")),
     "Operations": ("operation_methods", ()),
     "Attention": ("attention_methods", ()),
     "Normalizations": ("norm_methods", ()),
     "Extension operations": ("extension_methods", ()),
-    "Asking": ("inside", ("explain", "fused", "ranking", "refusals", "repairs", "cuts")),
-    "Building and choosing": ("plan_selection", ("limit_fusion", "autotune", "validate", "build_operation_graph")),
-    "Running": ("execution", ()),
+    "Asking": ("analysis", ("fused", "ranking", "kernels")),
+    "Building and choosing": ("plan_selection", ("autotune", "plan", "validate", "build_operation_graph", "key")),
+    "Running": ("execution", ("execute",)),
 }
 _RECURRENT = """\
 A recurrent network is described once for its three operations. `rnn.weight_count` is the number of weights, and
@@ -67,8 +67,8 @@ graph.build()
 def page(note: str, table: Table) -> str:
     parts = ["# The graph builder", note, _INTRODUCTION]
     seen: set[str] = set()
-    for title, (module, others) in _SECTIONS.items():
-        names = [name for name in dict.fromkeys((*_of_module(module), *others)) if name not in seen]
+    for title, (module, first) in _SECTIONS.items():
+        names = [name for name in dict.fromkeys((*first, *_of_module(module))) if name not in seen]
         seen |= {*names}
         parts += [f"## {title}", table(("method", "what it does"), (_row(name) for name in names if _has(name)))]
         if title == "Operations":
@@ -87,8 +87,11 @@ def _of_module(module: str) -> list[str]:
     """The public methods that one part of the builder defines, elementwise ones apart."""
     if not module:
         return []
-    (part,) = (cls for cls in Graph.__mro__ if cls.__module__ == f"graphdnn.builder.{module}")
-    return [name for name in vars(part) if not name.startswith("_") and name not in POINTWISE_METHODS]
+    return [
+        name
+        for name, member in vars(Graph).items()
+        if getattr(member, "__module__", "") == f"graphdnn.builder.{module}" and name not in POINTWISE_METHODS
+    ]
 
 
 def _has(name: str) -> bool:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import Any
+from functools import update_wrapper, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 
@@ -22,9 +22,12 @@ from graphdnn.spec import ATTR_TYPE, signed
 
 Read = Callable[[Any], Any]
 Row = tuple[Read, str, str]  # the reader, what it wants, and how that is written
+Rows = list[tuple[int, str, Read, str, str]]  # the place and the name of a parameter, and its row
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 integer = signed(64)  # of text that is longer, Python prints none
-UNCHECKED = ("execute",)  # looks for itself: each microsecond counts there
 
 
 def text(value: Any) -> str:
@@ -164,49 +167,84 @@ ELSEWHERE = (
 
 def guard(cls: type) -> None:
     """Read what every public method of a class is given, by its annotations."""
-    for name in ("__init__", *dir(cls)):
+    for name in ("__init__", *vars(cls)):
         method = inspect.getattr_static(cls, name)
-        if inspect.isfunction(method) and name not in UNCHECKED and (name == "__init__" or not name.startswith("_")):
-            checked = _checked(method)
-            if checked is not method:
-                setattr(cls, name, checked)
+        if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
+            setattr(cls, name, checked(method))
 
 
-def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
-    parameters = list(inspect.signature(method).parameters.values())
-    rows = [
+def delegated(part: str, method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A method of ``Graph`` that reads its arguments by their annotations and calls ``method`` with a part
+    of the graph.
+
+    Args:
+        part: The attribute of the graph that holds the part.
+        method: A function whose first parameter is the part.
+
+    Returns:
+        The method, with the name, the signature and the docstring of ``method``.
+    """
+    rows = _rows(method)
+
+    def call(self: Any, /, *args: Any, **named: Any) -> R:
+        args, named = _read(self, rows, args, named)
+        return method(getattr(self, part), *args, **named)
+
+    update_wrapper(call, method)
+    call.__qualname__ = f"Graph.{method.__name__}"
+    itself, *others = inspect.signature(method).parameters.values()
+    call.__signature__ = inspect.signature(method).replace(  # type: ignore[attr-defined]
+        parameters=[itself.replace(name="self", annotation=inspect.Parameter.empty), *others]
+    )
+    return call
+
+
+def _rows(method: Callable[..., Any]) -> Rows:
+    """The readers of a method's parameters by place, without the first parameter: the object itself."""
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    return [
         (place, p.name, *READERS[p.annotation])
         for place, p in enumerate(parameters)
         if p.annotation in READERS and p.kind is not p.VAR_KEYWORD
     ]
+
+
+def checked(method: F) -> F:
+    """The method, with its arguments read by their annotations."""
+    rows = _rows(method)
     if not rows:
         return method
 
     @wraps(method)
-    def call(*args: Any, **named: Any) -> Any:
-        given = list(args)
-        for place, name, read, expected, fix in rows:
-            in_place = place < len(given)
-            if not in_place and name not in named:
-                continue
-            value = given[place] if in_place else named[name]
-            try:
-                found = read(value)
-            except ValueError as error:
-                where, detail = _where(args[0]), str(error)
-                problem = ATTR_TYPE.reject(where, name, value, expected=expected, fix=fix, detail=detail)
-                raise BadParam(problem) from None
-            if in_place:
-                given[place] = found
-            else:
-                named[name] = found
-        return method(*given, **named)
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        args, named = _read(self, rows, args, named)
+        return method(self, *args, **named)
 
-    return call
+    return cast(F, call)
+
+
+def _read(subject: Any, rows: Rows, args: Any, named: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    given = list(args)
+    for place, name, read, expected, fix in rows:
+        in_place = place < len(given)
+        if not in_place and name not in named:
+            continue
+        value = given[place] if in_place else named[name]
+        try:
+            found = read(value)
+        except ValueError as error:
+            problem = ATTR_TYPE.reject(_where(subject), name, value, expected=expected, fix=fix, detail=str(error))
+            raise BadParam(problem) from None
+        if in_place:
+            given[place] = found
+        else:
+            named[name] = found
+    return tuple(given), named
 
 
 def _where(subject: Any) -> str:
-    """A graph that is just being made has no name yet."""
-    if "name" not in vars(subject):
-        return type(subject).__name__
-    return str(subject.where if hasattr(type(subject), "dim") or "dim" in vars(subject) else subject._here())
+    """The object in messages. While it is being made, it has no name yet, and its class stands for it."""
+    members = vars(subject)
+    if "_description" in members:
+        return str(subject._description.here())
+    return str(subject.where) if "dim" in members else type(subject).__name__

@@ -1,16 +1,16 @@
-"""Planning: from the operation graph to configurations, and from one of them to a plan."""
+"""Plan selection: from the operation graph to configurations, and from one of them to a plan."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphdnn.builder.graph_state import UID_TWICE, with_specs
-from graphdnn.builder.limiting import Limiting
+from graphdnn.builder.description import Description
+from graphdnn.builder.fusion_limits import RequestedLimits
+from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import ENGINE_BY_NAME, Knob
 from graphdnn.engines.renames import matches_name
 from graphdnn.enums import (
@@ -21,7 +21,7 @@ from graphdnn.enums import (
     Status,
 )
 from graphdnn.errors import BadParam, GraphdnnError, NotInitialized, NotSupported, Rejection
-from graphdnn.fusion import FusedGraph, fuse
+from graphdnn.fusion import FusedGraph, FusionLimits, fuse
 from graphdnn.heuristics import EngineConfig, Filters, Ranking
 from graphdnn.heuristics.composed import identity
 from graphdnn.heuristics.engine_index import IndexedEngine, engine_at, engine_count
@@ -31,8 +31,7 @@ from graphdnn.plan import ExecutionPlan
 from graphdnn.rules import Rule
 
 if TYPE_CHECKING:
-    from graphdnn.analysis.diagnostics import DiagnosticList
-    from graphdnn.analysis.repairs import Draft, Repairs
+    pass
 
 NOT_BUILT = Rule(
     id="builder.not_built",
@@ -74,16 +73,53 @@ def _like(word: str) -> str:
     return meant(word, tuple(ENGINE_BY_NAME))
 
 
-class Planning(Limiting):
-    """The life cycle of cuDNN's frontend; ``build`` runs all of it."""
+class PlanSelection:
+    """The configurations of a graph, the filters that exclude some, and the chosen plan: the life cycle of cuDNN's
+    frontend, which ``build`` runs as a whole.
+    """
 
-    def __init__(self, *args: Any, **fields: Any) -> None:
-        super().__init__(*args, **fields)
-        self._rankings: list[Ranking | tuple[EngineConfig]] = []  # a tuple is a configuration chosen by hand
-        self._filters = Filters()
-        self._deselected: tuple[str, ...] = ()
+    def __init__(self, description: Description, device: DeviceSpec) -> None:
+        self.description = description
+        self.device = device
+        self.filters = Filters()
+        self.deselected: tuple[str, ...] = ()
+        self.rankings: list[Ranking | tuple[EngineConfig]] = []  # a tuple is a configuration chosen by hand
+        self.workspaces: dict[tuple[int, int], Any] = {}  # of the plan, by thread and stream
+        self._limits = RequestedLimits(description)
         self._plan: ExecutionPlan | None = None
         self._records: Records | None = None
+
+    @property
+    def limits(self) -> FusionLimits:
+        """The limits of the fusion, by uids. This builds the operation graph."""
+        return self._limits.by_uid()
+
+    def limit_fusion(
+        self,
+        force: Iterable[Sequence[Any]] = (),
+        forbid: Iterable[Sequence[Any]] = (),
+        bound: int | None = None,
+    ) -> None:
+        """Force, forbid or bound kernels, in addition to earlier limits.
+
+        An operation is named by a tensor that it writes: the tensor, its uid or its name.
+
+        Args:
+            force: Sequences of operations; each sequence has to be one kernel.
+            forbid: Pairs of operations that are never in one kernel, or single tensors that always have memory.
+            bound: The most operations in a kernel. None leaves the earlier bound.
+
+        Raises:
+            BadParam: An entry names no operation of the graph.
+            NotSupported: The graph has a list of plans, and no fusion satisfies the limits. The earlier limits then
+                stay.
+        """
+        before, self._limits = self._limits, self._limits.added(force, forbid, bound)
+        try:
+            self._rank_again()
+        except GraphdnnError:
+            self._limits = before
+            raise
 
     def create_execution_plans(self, heur_modes: Sequence[HeurMode] = (HeurMode.A,)) -> None:
         """Rank the configurations of the graph. A further call appends the configurations of other modes.
@@ -95,10 +131,12 @@ class Planning(Limiting):
             BadParam: The graph or a mode is invalid.
             NotSupported: The library does not serve an operation of the graph.
         """
-        self._rankings += [self._ranked(mode) for mode in heur_modes]
+        self.rankings += [self.ranked(mode) for mode in heur_modes]
 
-    def _ranked(self, mode: HeurMode) -> Ranking:
-        return rank(self.build_operation_graph(), self.device, mode, self._filters, self._limits, self._records)
+    def ranked(self, mode: HeurMode) -> Ranking:
+        return rank(
+            self.description.build_operation_graph(), self.device, mode, self.filters, self.limits, self._records
+        )
 
     def create_execution_plan(
         self, engine_id: int | str, knobs: Mapping[KnobType, int] | Mapping[str, int] | None = None
@@ -113,7 +151,7 @@ class Planning(Limiting):
             BadParam: There is no such engine, knob or value.
             NotSupported: The engine does not serve the graph. The error lists its reasons.
         """
-        self._rankings.append((self._engine(engine_id).configured(knobs or {}),))
+        self.rankings.append((self._engine(engine_id).configured(knobs or {}),))
 
     def get_engine_count(self) -> int:
         """The number of engine ids. Not every id has an engine, and not every engine serves the graph."""
@@ -156,15 +194,15 @@ class Planning(Limiting):
         return config.engine_id, {KnobType.KERNEL_CFG: position}
 
     def _engine(self, engine_id: int | str, also: Sequence[EngineConfig] = ()) -> IndexedEngine:
-        return engine_at(engine_id, self.fused, self.device, f"Graph '{self.name}'", "engine_id", also)
+        return engine_at(engine_id, self.fused, self.device, self.description.where, "engine_id", also)
 
     def _configs(self) -> list[EngineConfig]:
-        return [config for ranking in self._rankings for config in ranking]
+        return [config for ranking in self.rankings for config in ranking]
 
     def _config(self, index: int) -> EngineConfig:
         configs = self._configs()
         if not 0 <= index < len(configs):
-            raise BadParam(INDEX.reject(f"Graph '{self.name}'", "index", index, last=len(configs) - 1))
+            raise BadParam(INDEX.reject(self.description.where, "index", index, last=len(configs) - 1))
         return configs[index]
 
     def check_support(self) -> None:
@@ -179,32 +217,25 @@ class Planning(Limiting):
     def _first(self) -> EngineConfig:
         """The best allowed configuration, without working out the others."""
         refused: list[Rejection] = []
-        for ranking in self._rankings:
+        for ranking in self.rankings:
             for config in ranking:
-                if not self._is_deselected(config):
+                if not self.is_deselected(config):
                     return config
-                refused.append(self._deselection(config))
+                refused.append(self.deselection(config))
             if isinstance(ranking, Ranking):
                 refused += [r for declined in ranking.declined for r in declined.rejections]
-        if not self._rankings:
-            raise NotInitialized(NOT_BUILT.reject(f"Graph '{self.name}'", "plans", "none"))
+        if not self.rankings:
+            raise NotInitialized(NOT_BUILT.reject(self.description.where, "plans", "none"))
         error = NotSupported([r for i, r in enumerate(refused) if r not in refused[:i]])  # modes share configurations
-        error.subject = tuple(ranking for ranking in self._rankings if isinstance(ranking, Ranking))
+        error.subject = tuple(ranking for ranking in self.rankings if isinstance(ranking, Ranking))
         raise error
 
-    def _is_deselected(self, config: EngineConfig) -> bool:
-        return any(matches_name(word, config.name) for word in self._deselected)
+    def is_deselected(self, config: EngineConfig) -> bool:
+        return any(matches_name(word, config.name) for word in self.deselected)
 
-    def _deselection(self, config: EngineConfig) -> Rejection:
-        words = ", ".join(self._deselected)
-        return DESELECTED.reject(f"Graph '{self.name}'", "configuration", config.name, words=words)
-
-    def _deselected_configs(self, rankings: Sequence[Ranking]) -> list[Rejection]:
-        """The configurations that were barred by name, as far as a list of them is shown."""
-        if not self._deselected:
-            return []
-        configs = (config for ranking in rankings for config in islice(ranking, MOST_DESELECTED))
-        return [self._deselection(config) for config in configs if self._is_deselected(config)]
+    def deselection(self, config: EngineConfig) -> Rejection:
+        words = ", ".join(self.deselected)
+        return DESELECTED.reject(self.description.where, "configuration", config.name, words=words)
 
     def build_plans(self) -> None:
         """Build the best configuration.
@@ -225,12 +256,12 @@ class Planning(Limiting):
         Raises:
             BadParam: The list is shorter.
         """
-        plan = ExecutionPlan(self._config(index))
-        self._forget_plan()
-        self._plan = plan
+        self.choose(ExecutionPlan(self._config(index)))
 
-    def _forget_plan(self) -> None:
-        self._plan = None
+    def choose(self, plan: ExecutionPlan) -> None:
+        """Make this the plan. Workspaces of an earlier plan are dropped."""
+        self._plan, self.workspaces = None, {}
+        self._plan = plan
 
     def build(
         self,
@@ -253,16 +284,16 @@ class Planning(Limiting):
             NotSupported: No engine serves the graph. The error lists the reasons of every engine.
         """
         if tuned is not None:
-            self._records = self._database(tuned)
+            self._records = self.database(tuned)
             self._rank_again()
         if self._plan is None:
-            if not self._rankings:
+            if not self.rankings:
                 self.create_execution_plans(heur_modes)
             self.build_plans()
         return self.plan
 
     @staticmethod
-    def _database(given: Any) -> Any:
+    def database(given: Any) -> Any:
         """A tuning database by what names it; None for none."""
         if given is None or given is False:
             return None
@@ -278,95 +309,18 @@ class Planning(Limiting):
             NotInitialized: The graph is not built.
         """
         if self._plan is None:
-            raise NotInitialized(NOT_BUILT.reject(f"Graph '{self.name}'", "plan", "none"))
+            raise NotInitialized(NOT_BUILT.reject(self.description.where, "plan", "none"))
         return self._plan
 
     @property
     def fused(self) -> FusedGraph:
         """The fused operations, and the rule for every edge that was not fused."""
-        return fuse(self.build_operation_graph(), self._limits)
+        return fuse(self.description.build_operation_graph(), self.limits)
 
     @property
     def ranking(self) -> Ranking:
         """The configurations in mode A on the graph's device, best first."""
-        return self._ranked(HeurMode.A)
-
-    def refusals(
-        self,
-        engine: str | int | None = None,
-        kind: str | None = None,
-        rule: str | None = None,
-        operation: str | int | None = None,
-        uid: int | None = None,
-    ) -> DiagnosticList:
-        """Every edge that was not fused, and every engine, pattern, knob and value that was refused. The arguments
-        select among them.
-
-        The method works before there is a plan. If the graph is invalid, it lists what is wrong.
-
-        Args:
-            engine: The name or the id of an engine.
-            kind: A kind of refusal, see :class:`graphdnn.analysis.diagnostics.DiagnosticList`.
-            rule: The id of a rule, or the part of an id before a dot.
-            operation: The index of a fused operation, or the label or the name of an operation.
-            uid: The uid of a tensor.
-
-        Returns:
-            The refusals that agree with every argument.
-
-        Raises:
-            BadParam: There is no such engine, kind, rule, operation or uid.
-        """
-        from graphdnn.analysis.diagnostics import (  # when it is asked for
-            DiagnosticList,
-            check_places,
-            of_error,
-            of_ranking,
-        )
-
-        try:
-            rankings = [r for r in self._rankings if isinstance(r, Ranking)] or [self.ranking]
-        except GraphdnnError as error:
-            found = of_error(error)
-        else:
-            check_places(rankings[0].fused, rankings[0].device.kind, engine, operation, uid)
-            found = DiagnosticList(entry for ranking in rankings for entry in of_ranking(ranking))
-            found += of_error(NotSupported(self._deselected_configs(rankings)))
-        return found.only(engine, kind, rule, operation, uid)
-
-    def repairs(self) -> Repairs:
-        """The smallest edits that make the graph legal, fuse it further or make it faster. Each edit was tried.
-
-        Returns:
-            The repairs, smallest first.
-        """
-        from graphdnn.analysis import repairs  # when it is asked for: importing it takes as long as building a plan
-
-        try:
-            ranking = self.ranking
-        except GraphdnnError as error:
-            draft = self._draft(error)
-            return repairs.of_error(error, self.device) if draft is None else repairs.of_draft(draft, self.device)
-        fused = ranking.fused
-        return repairs.of_graph(fused.graph, self.device, ranking.mode, self._filters, fused.limits)
-
-    def _draft(self, error: GraphdnnError) -> Draft | None:
-        """The graph as far as it was described; None where something is still open."""
-        if any(r.rule.startswith("builder.") and r.rule != UID_TWICE.id for r in error.rejections):
-            return None
-        from graphdnn.analysis.repairs import Draft
-
-        self._number()
-        draft, keys = Draft(self.name, {}, []), {}
-        for tensor in self._tensors:
-            keys[id(tensor)] = draft.enter(tensor.fields())
-        for node in self._nodes:
-            draft.add(node.cls, {**with_specs(node, keys), "name": node.name, "origin": node.origin})
-        return draft
-
-    def explain(self) -> str:
-        """The fused operations, the ranking and the refusals as text."""
-        return f"{self.fused}\n\n{self.ranking}"
+        return self.ranked(HeurMode.A)
 
     def get_workspace_size(self) -> int:
         """Bytes of workspace that the plan needs.
@@ -451,8 +405,8 @@ class Planning(Limiting):
         words = (names,) if isinstance(names, str) else tuple(names)
         for word in words:
             if not any(matches_name(word, name) for name in ENGINE_BY_NAME) and not _OF_CONFIGURATIONS.search(word):
-                raise BadParam(NO_ENGINE.reject(f"Graph '{self.name}'", "names", word, meant=_like(word)))
-        self._deselected += words
+                raise BadParam(NO_ENGINE.reject(self.description.where, "names", word, meant=_like(word)))
+        self.deselected += words
 
     def deselect_numeric_notes(self, notes: Sequence[NumericalNote | str]) -> None:
         """Exclude engines that have one of these numerical notes.
@@ -464,7 +418,7 @@ class Planning(Limiting):
             BadParam: There is no such note.
         """
         given = notes_of(NumericalNote, notes)
-        self._refilter(without_numerical_notes=self._filters.without_numerical_notes | given)
+        self._refilter(without_numerical_notes=self.filters.without_numerical_notes | given)
 
     def allow_numeric_notes(self, notes: Sequence[NumericalNote | str]) -> None:
         """Offer engines that compute with fewer digits than the types have, for example with TF32.
@@ -476,7 +430,7 @@ class Planning(Limiting):
             BadParam: There is no such note.
         """
         given = notes_of(NumericalNote, notes)
-        self._refilter(allowed_numerical_notes=self._filters.allowed_numerical_notes | given)
+        self._refilter(allowed_numerical_notes=self.filters.allowed_numerical_notes | given)
 
     def deselect_behavior_notes(self, notes: Sequence[BehaviorNote | str]) -> None:
         """Exclude engines that have one of these behavior notes.
@@ -488,7 +442,7 @@ class Planning(Limiting):
             BadParam: There is no such note.
         """
         given = notes_of(BehaviorNote, notes)
-        self._refilter(without_behavior_notes=self._filters.without_behavior_notes | given)
+        self._refilter(without_behavior_notes=self.filters.without_behavior_notes | given)
 
     def deselect_workspace_greater_than(self, workspace: int) -> None:
         """Exclude configurations that need more workspace.
@@ -503,23 +457,9 @@ class Planning(Limiting):
 
     def _refilter(self, **changes: Any) -> None:
         """Apply a filter to present and later lists."""
-        self._filters = replace(self._filters, **changes)
-        self._rank_again()
-
-    def _relimit(self) -> None:
+        self.filters = replace(self.filters, **changes)
         self._rank_again()
 
     def _rank_again(self) -> None:
         """What was chosen by hand stays."""
-        self._rankings = [self._ranked(old.mode) if isinstance(old, Ranking) else old for old in self._rankings]
-
-    def key(self) -> str:
-        """A hash that is equal for graphs that compute the same.
-
-        Raises:
-            BadParam: The graph is invalid.
-        """
-        return self.build_operation_graph().key
-
-    def __str__(self) -> str:
-        return str(self.build_operation_graph())
+        self.rankings = [self.ranked(old.mode) if isinstance(old, Ranking) else old for old in self.rankings]

@@ -1,7 +1,7 @@
 """POINTWISE_METHODS: the builder's elementwise methods, one row per method of cuDNN's frontend.
 
 A row names the mode, the method's tensor arguments in order with the port each
-one feeds, and its parameters. ``pointwise_method`` turns a row into a method with
+one feeds, and its parameters. ``pointwise_function`` turns a row into a function with
 that signature, so ``help`` and keyword arguments work.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from graphdnn.builder.operation_methods import pointwise
 from graphdnn.enums import PointwiseMode as M
 from graphdnn.operations.pointwise_modes import POINTWISE
 
@@ -75,10 +76,10 @@ POINTWISE_METHODS: dict[str, Method] = {
 }  # fmt: skip
 
 
-def pointwise_method(name: str, row: Method) -> Callable[..., Any]:
-    """The method of a row: its arguments, parameters, then compute_data_type and name."""
+def pointwise_function(name: str, row: Method) -> Callable[..., Any]:
+    """The function of a row: the description of the graph, its arguments, parameters, compute_data_type and name."""
     kinds = inspect.Parameter
-    parameters = [kinds("self", kinds.POSITIONAL_OR_KEYWORD)]
+    parameters = [kinds("graph", kinds.POSITIONAL_OR_KEYWORD)]
     parameters += [kinds(a, kinds.POSITIONAL_OR_KEYWORD) for a in row.arguments]
     own = [
         kinds(p, kinds.POSITIONAL_OR_KEYWORD, default=kinds.empty if p in row.required else None)
@@ -86,24 +87,29 @@ def pointwise_method(name: str, row: Method) -> Callable[..., Any]:
     ]
     arithmetic = [kinds("compute_data_type", kinds.POSITIONAL_OR_KEYWORD, default=None)]
     parameters += [*arithmetic, *own] if row.type_first else [*own, *arithmetic]
-    parameters += [kinds("name", kinds.POSITIONAL_OR_KEYWORD, default="")]
+    parameters += [kinds("name", kinds.POSITIONAL_OR_KEYWORD, default="", annotation="str")]
     signature = inspect.Signature(parameters)
 
-    def method(*args: Any, **keywords: Any) -> Any:
+    def function(*args: Any, **keywords: Any) -> Any:
         bound = signature.bind(*args, **keywords)
         bound.apply_defaults()
         given = bound.arguments
         operands = {port: given[argument] for argument, port in row.arguments.items()}
         settings = {field: given[p] for p, field in row.parameters.items() if given[p] is not None}
-        return given["self"].pointwise(
-            row.mode, compute_data_type=given["compute_data_type"], name=given["name"], **operands, **settings
+        return pointwise(
+            given["graph"],
+            row.mode,
+            compute_data_type=given["compute_data_type"],
+            name=given["name"],
+            **operands,
+            **settings,
         )
 
-    method.__name__ = name
-    method.__qualname__ = f"Graph.{name}"
-    method.__doc__ = docstring(row)
-    method.__signature__ = signature  # type: ignore[attr-defined]
-    return method
+    function.__name__ = name
+    function.__qualname__ = name
+    function.__doc__ = docstring(row)
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
 
 
 _OPERAND = {

@@ -99,7 +99,7 @@ def test_every_elementwise_method_runs(name: str) -> None:
     data = {t: np.abs(values(2, 3)) + 1 for t in operands.values()}
     (out,) = g.run(data).values()
     keywords = {f: 1 for p, f in row.parameters.items() if p in row.required}
-    (node,) = g._nodes
+    (node,) = g._description.nodes
     wanted = POINTWISE[row.mode].numpy(
         *(data[operands[a]] for a in _in_port_order(row)), **{**node.fields["spec"].parameters(), **keywords}
     )

@@ -237,7 +237,7 @@ def test_queries_of_graphs(old: str, new: str) -> None:
     graph = convolution()
     assert graph.refusals(engine=old).entries == graph.refusals(engine=new).entries
     graph.deselect_engines(old)
-    assert graph._is_deselected(config_with(new))
+    assert graph._selection.is_deselected(config_with(new))
 
 
 def test_parts_of_earlier_names_deselect() -> None:
@@ -247,8 +247,8 @@ def test_parts_of_earlier_names_deselect() -> None:
     assert not matches_name("held", "cuda_hopper_gemm")
     graph = convolution()
     graph.deselect_engines("hopper_held")
-    assert graph._is_deselected(config_with("cuda_hopper_weight_stationary"))
-    assert not graph._is_deselected(config_with("cuda_hopper_gemm"))
+    assert graph._selection.is_deselected(config_with("cuda_hopper_weight_stationary"))
+    assert not graph._selection.is_deselected(config_with("cuda_hopper_gemm"))
     with pytest.raises(BadParam, match=r"builder\.deselect"):
         graph.deselect_engines(GONE)
 

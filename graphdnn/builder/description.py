@@ -1,4 +1,7 @@
-"""Nodes: the state of a graph being built, its tensors, and the way to a checked operation graph."""
+"""Description: tensors and operations of a graph in the order of the calls, and the way to a checked operation graph.
+
+Operations are added by the functions of the ``*_methods`` modules.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,6 @@ from graphdnn.builder.shape_inference import (
     placed,
 )
 from graphdnn.builder.tensor import Freeze, Tensor, element_type
-from graphdnn.device.profiles import DeviceSpec
-from graphdnn.device_selection import device_spec
 from graphdnn.dtypes import FLOATS
 from graphdnn.enums import (
     DataType,
@@ -72,6 +73,12 @@ LAYOUT = Rule(
     reason="extents, strides and type are taken from the object",
     fix="use tensor(dim, ...) instead",
 )
+UNKNOWN_KEY = Rule(
+    id="builder.binding.unknown",
+    expected="a tensor of this graph, its uid or its name{known}",
+    reason="the variant pack is addressed by tensor, uid or name",
+    fix="pass the tensor that the graph returned",
+)
 
 _SHAPE_STATUSES = (Status.BAD_PARAM_SHAPE_MISMATCH, Status.NOT_SUPPORTED_SHAPE)
 _LAYOUT_STATUSES = (Status.NOT_SUPPORTED_DATA_TYPE, Status.NOT_SUPPORTED_LAYOUT)  # open until the graph is built
@@ -79,28 +86,30 @@ _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 S = TypeVar("S", bound=Spec)
 
 
-class Nodes:
-    """Tensors and operations in the order of the calls."""
+class Description:
+    """The tensors and the operations of a graph, until and after they are frozen."""
 
     def __init__(
         self,
-        name: str = "graph",
+        name: str,
         io_data_type: Any = None,
         intermediate_data_type: Any = None,
         compute_data_type: Any = None,
-        device: DeviceSpec | str | None = None,
     ) -> None:
-        where = f"Graph '{name}'"
         self.name = name
-        self.device = device_spec(device)
-        self._io = element_type(io_data_type, where)
-        self._intermediate = element_type(intermediate_data_type, where)
-        self._compute = element_type(compute_data_type, where)
+        self.io_type = element_type(io_data_type, self.where)
+        self._intermediate = element_type(intermediate_data_type, self.where)
+        self._compute = element_type(compute_data_type, self.where)
         self._freeze = Freeze()
-        self._tensors: list[Tensor] = []
-        self._nodes: list[Node] = []
+        self.tensors: list[Tensor] = []
+        self.nodes: list[Node] = []
         self._graph: OperationGraph | None = None
         self._uids: dict[Any, int] = {}
+
+    @property
+    def where(self) -> str:
+        """The graph in error messages."""
+        return f"Graph '{self.name}'"
 
     # Tensors.
 
@@ -137,8 +146,8 @@ class Nodes:
             NotSupported: ``ragged_offset`` is given.
             NotInitialized: The graph is built and accepts no more tensors.
         """
-        with self._whole():
-            tensor = self._new(name)
+        with self.atomic():
+            tensor = self.new_tensor(name)
             tensor.set_dim(dim).set_data_type(data_type).set_is_virtual(is_virtual).set_ragged_offset(ragged_offset)
             tensor.set_is_pass_by_value(is_pass_by_value).set_reordering_type(reordering_type)
             if stride is not None:
@@ -161,8 +170,8 @@ class Nodes:
             BadParam: ``like`` is neither a tensor nor an array, or its element type is unknown.
             NotInitialized: The graph is built and accepts no more tensors.
         """
-        with self._whole():
-            tensor = self._new(name)
+        with self.atomic():
+            tensor = self.new_tensor(name)
             if isinstance(like, Tensor):
                 tensor.dim, tensor.stride, tensor.data_type = like.dim, like.stride, like.data_type
                 tensor.is_by_value, tensor.vector, tensor.constant = like.is_by_value, like.vector, like.constant
@@ -196,53 +205,53 @@ class Nodes:
             BadParam: The element type is unknown, or it cannot hold the number.
             NotInitialized: The graph is built and accepts no more tensors.
         """
-        with self._whole():
-            tensor = self._new(name).set_dim([1]).set_data_type(data_type).set_is_pass_by_value(True)
-            kind = tensor.data_type or (self._io or DataType.FLOAT)
-            described = self._settings(
+        with self.atomic():
+            tensor = self.new_tensor(name).set_dim([1]).set_data_type(data_type).set_is_pass_by_value(True)
+            kind = tensor.data_type or (self.io_type or DataType.FLOAT)
+            described = self.settings(
                 TensorSpec, uid=0, data_type=kind, dims=(1,), strides=(1,), is_by_value=True, constant_value=value
             )
             tensor.constant = described.constant_value
             return tensor
 
-    def _new(self, name: str = "") -> Tensor:
-        self._freeze.check(f"Graph '{self.name}'", "tensor")
+    def new_tensor(self, name: str = "") -> Tensor:
+        self._freeze.check(self.where, "tensor")
         tensor = Tensor(self._freeze, name, _origin())
-        self._tensors.append(tensor)
+        self.tensors.append(tensor)
         return tensor
 
     @contextmanager
-    def _whole(self, operands: Sequence[Tensor] = ()) -> Iterator[None]:
+    def atomic(self, operands: Sequence[Tensor] = ()) -> Iterator[None]:
         """A call is done as a whole or leaves no trace: no tensors of its own, no operand aligned to another rank."""
-        tensors, nodes = len(self._tensors), len(self._nodes)
+        tensors, nodes = len(self.tensors), len(self.nodes)
         before = [(t, t.dim, t.stride, t.readers) for t in operands]
         try:
             yield
         except Exception:
-            del self._tensors[tensors:], self._nodes[nodes:]
+            del self.tensors[tensors:], self.nodes[nodes:]
             for tensor, dim, stride, readers in before:
                 tensor.dim, tensor.stride, tensor.readers = dim, stride, readers
             raise
 
     # Operations.
 
-    def _own(self, operand: Any) -> None:
+    def require_own(self, operand: Any) -> None:
         """Raise for what is not a tensor of this graph."""
         if not isinstance(operand, Tensor):
-            raise BadParam(NOT_A_TENSOR.reject(self._here(), "operand", type(operand).__name__, how=_how(operand)))
+            raise BadParam(NOT_A_TENSOR.reject(self.here(), "operand", type(operand).__name__, how=_how(operand)))
         if operand._freeze is not self._freeze:
-            raise BadParam(FOREIGN.reject(self._here(), "operand", repr(operand)))
+            raise BadParam(FOREIGN.reject(self.here(), "operand", repr(operand)))
 
-    def _uid_of(self, key: Any) -> int | None:
+    def uid_of(self, key: Any) -> int | None:
         """The uid that a tensor, a uid or a name stands for, in a graph that is built; None for anything else."""
         if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
             return int(key)
         return self._uids.get(key) if isinstance(key, (str, Tensor)) else None
 
-    def _here(self) -> str:
-        return placed(f"Graph '{self.name}'", _origin())
+    def here(self) -> str:
+        return placed(self.where, _origin())
 
-    def _settings(self, cls: type[S], **fields: Any) -> S:
+    def settings(self, cls: type[S], **fields: Any) -> S:
         """The settings of an operation; errors in them name the line of the call."""
         try:
             return cls(**with_members(cls, fields))
@@ -252,23 +261,23 @@ class Nodes:
                 (replace(r, where=placed(r.where, origin)) for r in error.rejections), error.subject
             ) from None
 
-    def _compute_type(self, operands: Any, given: Any, *, exact: bool = True) -> DataType:
+    def compute_type(self, operands: Any, given: Any, *, exact: bool = True) -> DataType:
         """``exact``: False for operations that have no integer arithmetic: those of integers run in FLOAT, unless the
         caller asked for integers, which the operation refuses.
         """
         operands = list(operands)
         for operand in operands:
-            self._own(operand)
+            self.require_own(operand)
         types = [t.data_type for t in operands]
         for i, operand in enumerate(operands):
             if types[i] is None:  # FLOAT is 0: `or` would take it for an open type
-                types[i] = self.natural_type(operand) if operand.is_virtual else self._io
-        found = compute_type(types, element_type(given, f"Graph '{self.name}'"), self._compute)
+                types[i] = self.natural_type(operand) if operand.is_virtual else self.io_type
+        found = compute_type(types, element_type(given, self.where), self._compute)
         if not exact and given is None and self._compute is None and found in (DataType.INT32, DataType.INT64):
             return DataType.FLOAT
         return found
 
-    def _add(
+    def add(
         self,
         cls: type[Operation],
         fields: dict[str, Any],
@@ -276,17 +285,17 @@ class Nodes:
         name: str,
         compute: DataType | None = None,
     ) -> list[Tensor]:
-        self._freeze.check(f"Graph '{self.name}'", cls.tag)
+        self._freeze.check(self.where, cls.tag)
         operands = _operands(cls, fields)
         for operand in operands:
-            self._own(operand)
-        with self._whole(operands):
-            made = {port: self._new(f"{name}::{port}" if name else "").set_is_virtual(True) for port in outputs}
+            self.require_own(operand)
+        with self.atomic(operands):
+            made = {port: self.new_tensor(f"{name}::{port}" if name else "").set_is_virtual(True) for port in outputs}
             node = Node(cls, {**fields, **made}, made, name, _origin(), {"compute_type": compute or DataType.FLOAT})
             for operand in operands:
                 operand.readers += 1
             infer_extents(node)
-            self._nodes.append(node)
+            self.nodes.append(node)
             self._check_early(node)
             return list(made.values())
 
@@ -318,14 +327,14 @@ class Nodes:
         Returns:
             The element type.
         """
-        for node in reversed(self._nodes):  # most often the last one
+        for node in reversed(self.nodes):  # most often the last one
             if tensor in node.outputs.values():
                 if node.cls in MOVEMENT:
                     moved = node.inputs()[0]
                     return moved.data_type or self.natural_type(moved)
                 found: DataType = node.settings["compute_type"]
                 return found
-        return self._io or DataType.FLOAT
+        return self.io_type or DataType.FLOAT
 
     def validate(self) -> None:
         """Infer every extent, stride and type that is not set.
@@ -334,19 +343,27 @@ class Nodes:
             BadParam: An extent or a type cannot be inferred, or two tensors have one uid. The error lists all of them.
         """
         found: list[Rejection] = []
-        suggested = (t.data_type for t in self._tensors if not t.is_virtual and t.data_type in FLOATS)
-        defaults = Defaults(self._io, self._intermediate, self._io or next(suggested, None))
-        for node in self._nodes:
+        suggested = (t.data_type for t in self.tensors if not t.is_virtual and t.data_type in FLOATS)
+        defaults = Defaults(self.io_type, self._intermediate, self.io_type or next(suggested, None))
+        for node in self.nodes:
             try:
                 complete(node, defaults)
             except BadParam as error:
                 found += error.rejections
         taken: dict[int, Tensor] = {}
-        for tensor in self._tensors:
+        for tensor in self.tensors:
             if tensor.uid is not None and taken.setdefault(tensor.uid, tensor) is not tensor:
                 found.append(UID_TWICE.reject(tensor.where, "uid", tensor.uid, uid=tensor.uid))
         if found:
             raise BadParam(found)
+
+    def key(self) -> str:
+        """A hash that is equal for graphs that compute the same.
+
+        Raises:
+            BadParam: The graph is invalid.
+        """
+        return self.build_operation_graph().key
 
     def build_operation_graph(self) -> OperationGraph:
         """The checked operation graph. The graph and its tensors are frozen from here on.
@@ -362,24 +379,42 @@ class Nodes:
         """
         if self._graph is None:
             self.validate()
-            self._number()
-            in_use = {id(t): t.spec() for node in self._nodes for t in (*node.inputs(), *node.outputs.values())}
+            self.number_tensors()
+            in_use = {id(t): t.spec() for node in self.nodes for t in (*node.inputs(), *node.outputs.values())}
             operations = [
-                node.cls(**with_specs(node, in_use), name=node.name, origin=node.origin) for node in self._nodes
+                node.cls(**with_specs(node, in_use), name=node.name, origin=node.origin) for node in self.nodes
             ]
             self._graph = OperationGraph.of(without_unread(operations), name=self.name)
             self._freeze.frozen = True
-            named = Counter(t.name for t in self._tensors)
-            for tensor in self._tensors:
+            named = Counter(t.name for t in self.tensors)
+            for tensor in self.tensors:
                 keys = (tensor, tensor.name) if tensor.name and named[tensor.name] == 1 else (tensor,)
                 self._uids.update(dict.fromkeys(keys, tensor.get_uid()))
         return self._graph
 
-    def _number(self) -> None:
+    def query_tensor_attributes_of_uid(self, uid: int) -> Tensor:
+        """The tensor that has a uid.
+
+        Args:
+            uid: The number.
+
+        Returns:
+            The tensor.
+
+        Raises:
+            BadParam: No tensor of the graph has this uid.
+        """
+        for tensor in self.tensors:
+            if tensor.uid == uid:
+                return tensor
+        known = ", ".join(str(t.uid) for t in self.tensors if t.uid is not None)
+        raise BadParam(UNKNOWN_KEY.reject(self.where, "uid", uid, known=f": {known}" if known else ""))
+
+    def number_tensors(self) -> None:
         """Give a uid to each tensor that has none."""
-        used = {t.uid for t in self._tensors if t.uid is not None}
-        free = (uid for uid in range(1, len(self._tensors) + len(used) + 1) if uid not in used)
-        for tensor in self._tensors:
+        used = {t.uid for t in self.tensors if t.uid is not None}
+        free = (uid for uid in range(1, len(self.tensors) + len(used) + 1) if uid not in used)
+        for tensor in self.tensors:
             if tensor.uid is None:
                 tensor.uid = next(free)
 
