@@ -12,7 +12,7 @@ from graphdnn.builder.pointwise_methods import POINTWISE_METHODS
 
 Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
 _EVERYWHERE = ("self", "compute_data_type", "name")  # said once, above the tables
-_SECTIONS = {  # title -> the module, and the members before those of the module; a member stands where it is named first
+_SECTIONS = {  # title -> the module, and members that come before its own
     "Tensors": ("", ("tensor", "tensor_like", "tensor_scalar", "query_tensor_attributes_of_uid")),
     "Operations": ("operation_methods", ()),
     "Attention": ("attention_methods", ()),
