@@ -8,6 +8,7 @@ from collections import OrderedDict
 from itertools import count
 from typing import Protocol
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.device_selection import device_spec
 from graphdnn.engines import engines_of
@@ -24,11 +25,10 @@ from graphdnn.plan import ExecutionPlan, class_of
 _MOST = 256
 _rankings: OrderedDict[tuple[object, ...], Ranking] = OrderedDict()
 _guard = threading.Lock()
-# Devices, modes and limits that were asked for have numbers, which take less to look up than they do. Each holds its
-# device spec, so that the identity in the key stays its own.
-_MOST_ASKERS = 64
-_askers: dict[tuple[object, ...], tuple[int, DeviceSpec]] = {}
-_next = count()  # a number is not given again when they are forgotten
+# Devices, modes, filters and limits have a number together, because a number is looked up faster. The entry holds the
+# device spec, so that no other one gets the identity in the key.
+_settings = BoundedCache[tuple[object, ...], tuple[int, DeviceSpec]](64)
+_next = count()  # no number is given twice, even when its settings were removed
 
 
 def _forget() -> None:
@@ -100,8 +100,8 @@ def rank(
         return tuned.ranking(fuse(graph, limits), spec, mode, filters)
     if mode is HeurMode.B:
         return Ranking(fuse(graph, limits), spec, mode, filters)
-    likeness = graph.likeness  # names and origins too, which are shown in reports
-    key = graph.name, likeness.number, likeness.extents, _asker(spec, mode, filters, limits)
+    structure = graph.structure_key  # names and origins too, which are shown in reports
+    key = graph.name, structure.number, structure.extents, _number_of(spec, mode, filters, limits)
     with _guard:
         kept = _rankings.get(key)
         if kept is not None:
@@ -115,13 +115,11 @@ def rank(
     return kept
 
 
-def _asker(spec: DeviceSpec, mode: HeurMode, filters: Filters, limits: FusionLimits) -> int:
+def _number_of(spec: DeviceSpec, mode: HeurMode, filters: Filters, limits: FusionLimits) -> int:
     key = id(spec), mode, filters, limits
-    found = _askers.get(key)
+    found = _settings.get(key)
     if found is None:
-        if len(_askers) >= _MOST_ASKERS:
-            _askers.clear()
-        found = _askers.setdefault(key, (next(_next), spec))
+        found = _settings.remember(key, (next(_next), spec))
     return found[0]
 
 

@@ -33,7 +33,7 @@ HELP = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GraphArgument:
     """What an argument says."""
 
     text: str  # of the file, or the problem text
@@ -42,16 +42,16 @@ class Asked:
     planned: EngineConfig | None = None  # of a plan file: its engines, knobs and device
 
 
-def asked_of(argument: str, text: str | None = None) -> Asked:
+def read_argument(argument: str, text: str | None = None) -> GraphArgument:
     """``text``: what was read of the argument already. Raises ``MalformedFile`` or ``BadParam`` for no graph."""
     text = read_source(argument) if text is None else text
     with naming(argument):
         if is_problem(text):
-            return Asked(text, parse(text).build_operation_graph())
+            return GraphArgument(text, parse(text).build_operation_graph())
         if is_plan(text):
             config = config_from_json(text)
-            return Asked(text, config.fused.graph, config.fused.limits, config)
-        return Asked(text, graph_from_json(text))
+            return GraphArgument(text, config.fused.graph, config.fused.limits, config)
+        return GraphArgument(text, graph_from_json(text))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from graphdnn.cli.common_options import device_of, mode_of
 from graphdnn.cli.fusion_options import limited
-from graphdnn.cli.graph_argument import Asked, asked_of
+from graphdnn.cli.graph_argument import GraphArgument, read_argument
 from graphdnn.cli.tuning_options import records_of
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import ENGINE_BY_NAME, Task
@@ -52,7 +52,7 @@ class PlanArgument:
 
 def chosen(arguments: argparse.Namespace, argument: str | None = None) -> PlanArgument:
     """For the graph of the command, or for another ``argument``."""
-    asked = asked_of(arguments.graph if argument is None else argument)
+    asked = read_argument(arguments.graph if argument is None else argument)
     limits = limited(asked.limits, arguments)
     planned = planned_of(asked, arguments)
     device = device_for(asked, arguments) if planned is None else planned.device
@@ -61,14 +61,14 @@ def chosen(arguments: argparse.Namespace, argument: str | None = None) -> PlanAr
     return PlanArgument(ranking, planned, getattr(arguments, "engine", None))
 
 
-def device_for(asked: Asked, arguments: argparse.Namespace) -> DeviceSpec:
+def device_for(asked: GraphArgument, arguments: argparse.Namespace) -> DeviceSpec:
     """--device, then the plan file's, then the default."""
     if asked.planned is not None and arguments.device is None:
         return asked.planned.device
     return device_of(arguments)
 
 
-def planned_of(asked: Asked, arguments: argparse.Namespace) -> EngineConfig | None:
+def planned_of(asked: GraphArgument, arguments: argparse.Namespace) -> EngineConfig | None:
     """A plan file's configuration, on its device or on --device; None where engines are to be ranked."""
     config = asked.planned
     if config is None:

@@ -13,6 +13,7 @@ from itertools import count
 from math import gcd
 from typing import Concatenate, ParamSpec, TypeVar
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.engines.memoization import memoize
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvForward, ConvolutionOperation, Matmul, NormBackward, NormForward
@@ -23,7 +24,7 @@ _LONGEST = 2**30  # steps of an axis, up to which neighbouring ones become one (
 _FARTHEST = 2**31 - 1  # elements, for offsets of 32 bits
 _PLANE = 2  # spatial axes
 _PACK = 16  # elements at most that one access takes
-_numbers: dict[tuple[object, ...], int] = {}
+_numbers = BoundedCache[tuple[object, ...], int](_MOST)
 _next = count()  # a number is not given again when the convolutions are forgotten
 Result = TypeVar("Result")
 Given = ParamSpec("Given")
@@ -33,7 +34,7 @@ Given = ParamSpec("Given")
 def images_of(op: FusedOp) -> int | None:
     """The number of an operation, whatever its batch; None where it is not known."""
     anchor, tensors = op.anchor, (*op.inputs, *op.outputs, *op.internal)
-    if op.like is None:
+    if op.structure is None:
         return None
     extents: list[object]
     if isinstance(anchor, ConvolutionOperation):
@@ -58,15 +59,13 @@ def images_of(op: FusedOp) -> int | None:
         extents += gcd(n, _PACK), _beside([t.elements for t in stored if t.dims[0] != n], sizes)
     else:
         return None
-    return None if None in extents else _number_of((op.like, axis, *extents))
+    return None if None in extents else _number_of((op.structure, axis, *extents))
 
 
 def _number_of(key: tuple[object, ...]) -> int:
     number = _numbers.get(key)
     if number is None:
-        if len(_numbers) >= _MOST:
-            _numbers.clear()
-        number = _numbers.setdefault(key, next(_next))
+        number = _numbers.remember(key, next(_next))
     return number
 
 
@@ -75,10 +74,10 @@ def windows_of(op: FusedOp) -> int | None:
     """The number of a convolution, whatever its images' lines and pixels and how many there are; None where it is not
     known, and of other operations. Layouts are no part of it.
     """
-    if op.like is None or not isinstance(op.anchor, ConvolutionOperation):
+    if op.structure is None or not isinstance(op.anchor, ConvolutionOperation):
         return None
     image, filter, _ = op.anchor.roles
-    return _number_of((op.like, filter.dims, image.dims[1]))
+    return _number_of((op.structure, filter.dims, image.dims[1]))
 
 
 @memoize
@@ -87,7 +86,7 @@ def lines_of(op: FusedOp) -> int | None:
     than one of each; None where it is not known, and where images have gaps, or their channels are not neighbours.
     """
     anchor = op.anchor
-    if op.like is None or not isinstance(anchor, ConvForward) or anchor.conv.spatial_dims != _PLANE:
+    if op.structure is None or not isinstance(anchor, ConvForward) or anchor.conv.spatial_dims != _PLANE:
         return None
     x, filter, y = anchor.roles
     extents: list[object] = []
@@ -102,7 +101,7 @@ def lines_of(op: FusedOp) -> int | None:
         if strides != (size[0] * size[1] * c, 1, size[1] * c, c):
             return None
         extents.append((dims == y.dims, c))
-    return _number_of((op.like, *extents))
+    return _number_of((op.structure, *extents))
 
 
 def counted_axis(product: Matmul) -> int:
@@ -151,7 +150,7 @@ def memoize_for_lines(
 def _memoize_by_number(
     number_of: Callable[[FusedOp], int | None], function: Callable[Concatenate[FusedOp, Given], Result]
 ) -> Callable[Concatenate[FusedOp, Given], Result]:
-    kept: dict[object, tuple[Result]] = {}
+    kept = BoundedCache[object, tuple[Result]](_MOST)
 
     def remembered(op: FusedOp, /, *given: Given.args, **named: Given.kwargs) -> Result:
         number = number_of(op)
@@ -160,9 +159,7 @@ def _memoize_by_number(
         key = (number, *given, *named.items()) if given or named else number
         found = kept.get(key)
         if found is None:
-            if len(kept) >= _MOST:
-                kept.clear()
-            found = kept[key] = (function(op, *given, **named),)
+            found = kept.remember(key, (function(op, *given, **named),))
         return found[0]
 
     remembered.__name__, remembered.__doc__ = function.__name__, function.__doc__

@@ -6,6 +6,7 @@ engine that declines a kind is not asked again about tasks of that kind.
 
 from __future__ import annotations
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.engine import Engine, Scope, Task
 
@@ -20,17 +21,15 @@ class KindCache:
     def __init__(self, engines: tuple[Engine, ...]) -> None:
         self._engines = engines
         # By the identity of the device as well, which the cache keeps alive: its limits are no part of a kind.
-        self._known: dict[tuple[object, ...], tuple[DeviceSpec, tuple[Engine, ...]]] = {}
+        self._known = BoundedCache[tuple[object, ...], tuple[DeviceSpec, tuple[Engine, ...]]](_MOST)
 
     def engines(self, task: Task) -> tuple[Engine, ...]:
         """The engines that serve the kind."""
         key = id(task.device), *task.kind
         found = self._known.get(key)
         if found is None:
-            if len(self._known) >= _MOST:
-                self._known.clear()
             serving = tuple([engine for engine in self._engines if engine.serves_kind(task)])
-            found = self._known[key] = task.device, serving
+            found = self._known.remember(key, (task.device, serving))
         return found[1]
 
     def serving(self, task: Task) -> list[Engine]:

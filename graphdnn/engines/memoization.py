@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TypeVar, cast
 
+from graphdnn.bounded_cache import BoundedCache
+
 Subject = TypeVar("Subject")
 Result = TypeVar("Result")
 _KEPT = 64  # subjects of one function: more than one graph has
@@ -20,14 +22,12 @@ def memoize_by_identity(function: Callable[[Subject], Result]) -> Callable[[Subj
     """Cache a function of subjects that compare by value or have no hash: the key is the identity of the subject. The
     cache keeps its subjects alive.
     """
-    kept: dict[int, tuple[Subject, Result]] = {}
+    kept = BoundedCache[int, tuple[Subject, Result]](_KEPT)
 
     def remembered(subject: Subject) -> Result:
         found = kept.get(id(subject))
         if found is None:
-            if len(kept) >= _KEPT:
-                kept.clear()
-            found = kept[id(subject)] = subject, function(subject)
+            found = kept.remember(id(subject), (subject, function(subject)))
         return found[1]
 
     remembered.__name__, remembered.__doc__ = function.__name__, function.__doc__
@@ -38,15 +38,13 @@ def memoize_for_task(function: Callable[[Any], Result]) -> Callable[[Any], Resul
     """Cache a function of a task (``op``, ``device``) by the identities of both, which the cache keeps alive: rankings
     and plans make tasks of one operation anew.
     """
-    kept: dict[tuple[int, int], tuple[Any, Result]] = {}
+    kept = BoundedCache[tuple[int, int], tuple[Any, Result]](_KEPT)
 
     def remembered(task: Any) -> Result:
         key = id(task.op), id(task.device)
         found = kept.get(key)
         if found is None:
-            if len(kept) >= _KEPT:
-                kept.clear()
-            found = kept[key] = task, function(task)
+            found = kept.remember(key, (task, function(task)))
         return found[1]
 
     remembered.__name__, remembered.__doc__ = function.__name__, function.__doc__

@@ -78,7 +78,7 @@ class FusedOp:
     inputs: tuple[TensorSpec, ...]  # read from memory, constants and by-value scalars included
     outputs: tuple[TensorSpec, ...]  # written to memory
     internal: tuple[TensorSpec, ...]  # stay in registers, rounded to their type
-    like: KernelStructure | None = field(default=None, init=False)  # where it is known
+    structure: KernelStructure | None = field(default=None, init=False)  # where it is known
     _uses: TensorRoles | None = field(default=None, init=False)  # once somebody has asked
 
     def __repr__(self) -> str:
@@ -94,8 +94,8 @@ class FusedOp:
     @property
     def uses(self) -> TensorRoles:
         """What the kernel does with each of its tensors."""
-        if self.like is not None:
-            return self.like.uses
+        if self.structure is not None:
+            return self.structure.uses
         if self._uses is None:
             object.__setattr__(self, "_uses", TensorRoles.of(self))
         assert self._uses is not None
@@ -161,8 +161,8 @@ class FusedOp:
     @property
     def name(self) -> str:
         """The tags of the operations, for example ``conv_fprop+add+relu_fwd``."""
-        if self.like is not None:
-            return self.like.name
+        if self.structure is not None:
+            return self.structure.name
         return "+".join(op.label().split(" ")[0] for op in self.operations)
 
     def __str__(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.fusion.fused_graph import FusedGraph, FusedOp, KernelStructure
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.operations import ConvolutionOperation, Matmul, NormBackward, NormForward, Operation, PointwiseOperation
@@ -32,13 +33,13 @@ class _Kernel(KernelStructure):
     internal: tuple[int, ...]
 
 
-_known: dict[_Key, tuple[_Kernel, ...]] = {}
+_known = BoundedCache[_Key, tuple[_Kernel, ...]](_MOST)
 
 
 def key_of(graph: OperationGraph) -> _Key:
     """The class, and which of its tensors have the same extents."""
-    likeness, first = graph.likeness, dict[tuple[int, ...], int]()
-    return likeness.number, *[first.setdefault(dims, len(first)) for dims in likeness.extents[::2]]
+    structure, first = graph.structure_key, dict[tuple[int, ...], int]()
+    return structure.number, *[first.setdefault(dims, len(first)) for dims in structure.extents[::2]]
 
 
 def known(key: _Key, graph: OperationGraph) -> FusedGraph | None:
@@ -62,7 +63,7 @@ def known(key: _Key, graph: OperationGraph) -> FusedGraph | None:
         for i, k in enumerate(kernels)
     ]
     for op, kernel in zip(fused, kernels, strict=True):
-        object.__setattr__(op, "like", kernel)
+        object.__setattr__(op, "structure", kernel)
     return FusedGraph(graph, tuple(fused), ())
 
 
@@ -76,9 +77,7 @@ def keep(key: _Key, fused: FusedGraph) -> None:
     place = {id(op): i for i, op in enumerate(graph.operations)}
     if len(place) < len(graph.operations):
         return  # one object twice
-    if len(_known) >= _MOST:
-        _known.clear()
-    _known[key] = tuple(_kernel(op, place) for op in fused)
+    _known.remember(key, tuple(_kernel(op, place) for op in fused))
 
 
 def _kernel(op: FusedOp, place: dict[int, int]) -> _Kernel:

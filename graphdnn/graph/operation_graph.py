@@ -14,7 +14,7 @@ from typing import Any
 from graphdnn.enums import Status
 from graphdnn.errors import Rejection, raise_if
 from graphdnn.escaped import escaped
-from graphdnn.graph.structure_key import StructureKey, likeness_of
+from graphdnn.graph.structure_key import StructureKey, structure_key_of
 from graphdnn.graph.traversal import Successors, loop, parts, topological
 from graphdnn.operations import Operation
 from graphdnn.rules import Rule
@@ -98,7 +98,7 @@ class OperationGraph:
     consumers: Mapping[int, tuple[int, ...]]  # uid -> indices of the operations that read it
     name: str = ""
     _key: list[str] = field(default_factory=list, repr=False)
-    _likeness: list[StructureKey] = field(default_factory=list, repr=False)
+    _structure_key: list[StructureKey] = field(default_factory=list, repr=False)
 
     def __repr__(self) -> str:
         return f"<OperationGraph {self.name!r}: {plural(len(self.operations), 'operation')}>"
@@ -172,11 +172,11 @@ class OperationGraph:
         return self._key[0]
 
     @property
-    def likeness(self) -> StructureKey:
+    def structure_key(self) -> StructureKey:
         """The structure key and the extents of the graph; together they identify its operations."""
-        if not self._likeness:
-            self._likeness.append(likeness_of(self.operations))
-        return self._likeness[0]
+        if not self._structure_key:
+            self._structure_key.append(structure_key_of(self.operations))
+        return self._structure_key[0]
 
     def __str__(self) -> str:
         lines = [f"graph {self.name!r}: {len(self.operations)} operations"]

@@ -1,6 +1,6 @@
-"""Likeness: what a graph's operations say, in two parts: all but extents and strides, and those.
+"""Structure keys: everything that a graph's operations say but extents and strides, as a number, and the extents.
 
-Graphs that differ in the second part only are of one class, which has a number. Fusion and rankings keep what they
+Graphs that differ only in extents and strides are of one class, and have its number. Fusion and rankings keep what they
 found out about a class, and about a graph that is equal to another one.
 """
 
@@ -15,13 +15,13 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.operations import Operation
 from graphdnn.spec import Spec
 from graphdnn.tensors import TensorSpec
 
-_MOST = 1024  # classes
-_numbers: dict[tuple[object, ...], int] = {}
-_next = count()  # of a class: a number is not given again when the classes are forgotten
+_numbers = BoundedCache[tuple[object, ...], int](1024)
+_next = count()  # of a class: no number is given twice, even when its class was removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class StructureKey:
     extents: tuple[tuple[int, ...], ...]
 
 
-def likeness_of(operations: Iterable[Operation]) -> StructureKey:
+def structure_key_of(operations: Iterable[Operation]) -> StructureKey:
     words: list[object] = []
     extents: list[tuple[int, ...]] = []
     for operation in operations:
@@ -40,9 +40,7 @@ def likeness_of(operations: Iterable[Operation]) -> StructureKey:
     key = tuple(words)
     number = _numbers.get(key)
     if number is None:
-        if len(_numbers) >= _MOST:
-            _numbers.clear()
-        number = _numbers.setdefault(key, next(_next))  # one number, whichever thread drew it
+        number = _numbers.remember(key, next(_next))  # one number, whichever thread drew it
     return StructureKey(number, tuple(extents))
 
 

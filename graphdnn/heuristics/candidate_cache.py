@@ -1,16 +1,17 @@
-"""Asked: which engines are asked for an operation, in circles of operations that have more and more in common.
+"""Candidates: the engines that may serve an operation, by classes of operations that have more and more in common.
 
-| circle  | its operations agree in                                              | they differ in                  |
+| class   | its operations agree in                                              | they differ in                  |
 |---------|----------------------------------------------------------------------|---------------------------------|
-| class   | all that they say but extents and strides                            | extents, strides                |
-| windows | that, filters and channels of convolutions                           | images, their lines and pixels  |
-| images  | that, all but how many images, products, or rows there are           | how many there are              |
+| kernel  | all that they say but extents and strides                            | extents, strides                |
+| window  | that, filters and channels of convolutions                           | images, their lines and pixels  |
+| images  | that, all but the number of images, products, or rows                | this number                     |
 
-An engine that declines for what a circle has in common is not asked there again, nor in the circles within it.
+An engine that declines for what a class has in common is no candidate in that class, nor in the classes within it.
 """
 
 from __future__ import annotations
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines import Engine, Task
 from graphdnn.engines.batch_invariance import images_of, windows_of
@@ -21,21 +22,21 @@ from graphdnn.heuristics.filters import Filters, objections
 from graphdnn.operations import Reduction
 from graphdnn.rules import Constraint
 
-_MOST = 1024  # circles of one caller's
-_CALLERS = 32
-_known: dict[tuple[object, ...], CandidateCache] = {}
+_MOST = 1024
 
 
-class Circle:
-    """``engines``: still in question, in the table's order; fewer with each that declines here."""
+class ProblemClass:
+    """A class of operations. ``engines`` are its candidates in the order of the table. An engine that declines the
+    whole class is removed.
+    """
 
-    __slots__ = ("_asked", "_scope", "_wider", "engines")
+    __slots__ = ("_needs_of", "_scope", "_wider", "engines")
 
-    def __init__(self, engines: tuple[Engine, ...], scope: Scope, wider: Circle | None = None) -> None:
+    def __init__(self, engines: tuple[Engine, ...], scope: Scope, wider: ProblemClass | None = None) -> None:
         self.engines = engines
         self._scope, self._wider = scope, wider
-        # What is left to ask engines that serve what the circle has in common; first what declined last.
-        self._asked: dict[Engine, tuple[Constraint, ...]] = {}
+        # The constraints that differ within the class, by candidate. The one that declined last comes first.
+        self._needs_of: dict[Engine, tuple[Constraint, ...]] = {}
 
     def serves(self, engine: Engine, task: Task) -> bool:
         """The verdict on one of its tasks."""
@@ -45,13 +46,13 @@ class Circle:
         for need in needs:
             if not need.holds(task):
                 if need is not needs[0]:
-                    self._asked[engine] = need, *(other for other in needs if other is not need)
+                    self._needs_of[engine] = need, *(other for other in needs if other is not need)
                 return False
         return True
 
     def _needs(self, engine: Engine, task: Task) -> tuple[Constraint, ...] | None:
-        """Of each task; None where it declines all of them, for what they have in common."""
-        needs, wider = self._asked.get(engine), self._wider
+        """The constraints to check for each task; None if the engine declines the whole class."""
+        needs, wider = self._needs_of.get(engine), self._wider
         if needs is not None:
             return needs
         if wider is not None:
@@ -59,38 +60,36 @@ class Circle:
             if wider._needs(engine, task) is None or not all(need.holds(task) for need in common):
                 self.engines = tuple([other for other in self.engines if other is not engine])
                 return None
-        return self._asked.setdefault(engine, engine.needs_between(self._scope, Scope.TASK))
+        return self._needs_of.setdefault(engine, engine.needs_between(self._scope, Scope.TASK))
 
 
 class CandidateCache:
-    """The circles of one device within a caller's limits."""
+    """The classes of one device within the limits of one ranking."""
 
     def __init__(self, engines: tuple[Engine, ...], device: DeviceSpec, filters: Filters, only_general: bool) -> None:
-        self._filters, self._kept = filters, (engines, device)  # whose identities are a key of ``_known``
+        self._filters, self._kept = filters, (engines, device)  # whose identities are in a key of ``_known``
         self._kinds = KindCache(tuple(e for e in engines if e.is_general or not only_general))
-        self._of_kinds: dict[tuple[object, ...], tuple[Engine, ...]] = {}
-        self._circles: dict[KernelStructure | int, Circle] = {}
+        self._of_kinds = BoundedCache[tuple[object, ...], tuple[Engine, ...]](_MOST)
+        self._classes = BoundedCache[KernelStructure | int, ProblemClass](_MOST)
 
-    def circle(self, task: Task) -> Circle:
-        """The narrowest one that is known of an operation."""
-        like = task.op.like
-        if like is None:
-            return Circle(self._of_kind(task), Scope.KIND)
+    def problem_class(self, task: Task) -> ProblemClass:
+        """The narrowest class of an operation."""
+        structure = task.op.structure
+        if structure is None:
+            return ProblemClass(self._of_kind(task), Scope.KIND)
         images = images_of(task.op)
         window = windows_of(task.op) if images is None else None
-        narrowest = images if images is not None else like if window is None else window
-        return self._circles.get(narrowest) or self._new_circle(task, like, images)
+        narrowest = images if images is not None else structure if window is None else window
+        return self._classes.get(narrowest) or self._new_class(task, structure, images)
 
-    def _new_circle(self, task: Task, like: KernelStructure, images: int | None) -> Circle:
-        if len(self._circles) >= _MOST:
-            self._circles.clear()
-        found = self._circles.get(like)
+    def _new_class(self, task: Task, structure: KernelStructure, images: int | None) -> ProblemClass:
+        found = self._classes.get(structure)
         if found is None:
-            found = self._circles[like] = Circle(self._of_kind(task), Scope.KIND)
+            found = self._classes.remember(structure, ProblemClass(self._of_kind(task), Scope.KIND))
         for scope, number in ((Scope.WINDOW, windows_of(task.op)), (Scope.IMAGES, images)):
             if number is not None:
-                wider, known = found, self._circles.get(number)
-                found = known or self._circles.setdefault(number, Circle(wider.engines, scope, wider))
+                wider, known = found, self._classes.get(number)
+                found = known or self._classes.remember(number, ProblemClass(wider.engines, scope, wider))
         return found
 
     def _of_kind(self, task: Task) -> tuple[Engine, ...]:
@@ -99,22 +98,23 @@ class CandidateCache:
         key = stable, *task.kind
         found = self._of_kinds.get(key)
         if found is None:
-            if len(self._of_kinds) >= _MOST:
-                self._of_kinds.clear()
             here = self._kinds.engines(task)
             allowed = [e for e in here if not any(True for _ in objections(e, self._filters, stable, ""))]
-            found = self._of_kinds[key] = tuple(allowed)
+            found = self._of_kinds.remember(key, tuple(allowed))
         return found
 
 
-def asked_of(engines: tuple[Engine, ...], device: DeviceSpec, filters: Filters, only_general: bool) -> CandidateCache:
-    """What is known of these engines, this device and these limits."""
-    key = id(engines), id(device), filters, only_general  # both are kept alive, so that the identities stay theirs
+_known = BoundedCache[tuple[object, ...], CandidateCache](32)
+
+
+def candidates_of(
+    engines: tuple[Engine, ...], device: DeviceSpec, filters: Filters, only_general: bool
+) -> CandidateCache:
+    """The cache of these engines, this device and these limits."""
+    key = id(engines), id(device), filters, only_general  # the cache keeps both alive, so the identities stay theirs
     found = _known.get(key)
     if found is None:
-        if len(_known) >= _CALLERS:
-            _known.clear()
-        found = _known.setdefault(key, CandidateCache(engines, device, filters, only_general))
+        found = _known.remember(key, CandidateCache(engines, device, filters, only_general))
     return found
 
 

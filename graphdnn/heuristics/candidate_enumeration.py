@@ -13,7 +13,7 @@ from graphdnn.engines import Engine, Knobs, Task
 from graphdnn.enums import HeurMode, KnobType
 from graphdnn.errors import Rejection
 from graphdnn.fusion.fused_graph import FusedGraph
-from graphdnn.heuristics.candidate_cache import Circle, asked_of, asks_for_stable_sums
+from graphdnn.heuristics.candidate_cache import ProblemClass, asks_for_stable_sums, candidates_of
 from graphdnn.heuristics.engine_config import Choice
 from graphdnn.heuristics.filters import WORKSPACE, Filters, objections
 from graphdnn.heuristics.workspace_layout import materialized_bytes
@@ -29,14 +29,14 @@ class CandidateEnumerator:
         self, fused: FusedGraph, device: DeviceSpec, mode: HeurMode, filters: Filters, engines: tuple[Engine, ...]
     ) -> None:
         self._fused, self._device, self._mode, self._filters = fused, device, mode, filters
-        self._asked = asked_of(engines, device, filters, mode is HeurMode.FALLBACK)
+        self._candidates = candidates_of(engines, device, filters, mode is HeurMode.FALLBACK)
 
     def of(self, task: Task) -> Iterator[Choice]:
         """Choices for one fused operation in the mode's order."""
-        circle = self._asked.circle(task)
+        problems = self._candidates.problem_class(task)
         if self._mode in (HeurMode.A, HeurMode.B):
-            return self._fastest_first(task, circle)
-        return (choice for engine in circle.engines for choice in self._choices(task, circle, engine))
+            return self._fastest_first(task, problems)
+        return (choice for engine in problems.engines for choice in self._choices(task, problems, engine))
 
     def knob_settings(self, engine: Engine) -> Iterable[Knobs]:
         """The values of an engine's knobs that the mode looks at."""
@@ -70,13 +70,14 @@ class CandidateEnumerator:
             limit = self._filters.workspace_limit
             yield WORKSPACE.reject(choice.where, "workspace_size", wanted, limit=limit)
 
-    def _fastest_first(self, task: Task, circle: Circle) -> Iterator[Choice]:
+    def _fastest_first(self, task: Task, problems: ProblemClass) -> Iterator[Choice]:
         """By predicted time and handicap; equal ones in table order. An engine waits at the least that it could say,
         then at a closer bound where it has one, and is asked for its needs and its prediction only when nothing faster
         is left.
         """
         waiting: list[tuple[float, int, int, Engine | Choice]] = [
-            (engine.least(task) * engine.handicap, place, _LEAST, engine) for place, engine in enumerate(circle.engines)
+            (engine.least(task) * engine.handicap, place, _LEAST, engine)
+            for place, engine in enumerate(problems.engines)
         ]
         heapq.heapify(waiting)
         while waiting:
@@ -87,12 +88,12 @@ class CandidateEnumerator:
             if which == _LEAST and first.closer is not None:
                 heapq.heappush(waiting, (first.closer(task) * first.handicap, place, _CLOSER, first))
                 continue
-            for i, choice in enumerate(self._choices(task, circle, first)):
+            for i, choice in enumerate(self._choices(task, problems, first)):
                 heapq.heappush(waiting, (choice.rank, place, i, choice))
 
-    def _choices(self, task: Task, circle: Circle, engine: Engine) -> list[Choice]:
-        """What an engine of a circle offers within the limits; nothing when it does not serve the task."""
-        if not circle.serves(engine, task):
+    def _choices(self, task: Task, problems: ProblemClass, engine: Engine) -> list[Choice]:
+        """What an engine of a class offers within the limits; nothing when it does not serve the task."""
+        if not problems.serves(engine, task):
             return []
         offered = [Choice(task, engine, knobs) for knobs in self.settings_of(task, engine)]
         if self._filters.workspace_limit is None:

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 from weakref import ref
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.engine import CompiledOperation
 from graphdnn.engines.host.memory import binding_layout
@@ -247,12 +248,10 @@ class Bound:
 def bound_of(config: EngineConfig) -> Bound:
     """The same for every plan of a configuration, as equal graphs share theirs."""
     graph = config.fused.graph
-    number, tensors = graph.likeness.number, graph.tensors
+    number, tensors = graph.structure_key.number, graph.tensors
     ports = _ports.get(number)
     if ports is None:
-        if len(_ports) >= _MOST:
-            _ports.clear()
-        ports = _ports[number] = _Ports.of(graph)
+        ports = _ports.remember(number, _Ports.of(graph))
     arrays = [Expected(spec := tensors[uid], out, binding_layout(spec)) for uid, out in ports.arrays]
     scalars = [Expected.of(tensors[uid], is_output=False) for uid in ports.scalars]
     return Bound(tuple(arrays), tuple(scalars), ports.pick, ports.uids)
@@ -274,7 +273,7 @@ class _Ports(NamedTuple):
 
 
 _MOST = 512
-_ports: dict[int, _Ports] = {}  # by class
+_ports = BoundedCache[int, _Ports](_MOST)  # by class
 
 
 _MODULES = {"cpu": "graphdnn.plan.host_plan", "cuda": "graphdnn.plan.device_plan"}

@@ -8,13 +8,13 @@ that is kept for the thread, the stream and the call; unless the plan reads each
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.cuda import driver_api
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.graph.operation_graph import OperationGraph
@@ -38,8 +38,8 @@ class _Thread(threading.local):
 
 
 _thread = _Thread()
-_planned: OrderedDict[tuple[Maker, TensorSpec, int], ExecutionPlan] = OrderedDict()
-_MOST_PLANNED, _MOST_KEPT, _MOST_ADDRESSES = 256, 256, 64
+_planned = BoundedCache[tuple[Maker, TensorSpec, int], ExecutionPlan](256)
+_MOST_KEPT, _MOST_ADDRESSES = 256, 64
 _WORKSPACE = 0  # where a uid stands otherwise
 
 
@@ -219,9 +219,7 @@ def planned(make: Maker, spec: TensorSpec, device: DeviceSpec) -> ExecutionPlan:
     key = make, spec, id(device)
     found = _planned.get(key)
     if found is None:
-        found = _planned[key] = make(spec, device)
-        while len(_planned) > _MOST_PLANNED:
-            _planned.popitem(last=False)
+        found = _planned.remember(key, make(spec, device))
     return found
 
 

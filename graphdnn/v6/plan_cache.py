@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import partial
 from itertools import islice
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.heuristics import EngineConfig, Ranking
 from graphdnn.pipeline import rank
 from graphdnn.plan import ExecutionPlan
@@ -27,7 +27,7 @@ Draw = Callable[[Draft], None]  # writes the operations of a call
 Names = tuple[tuple[str, ...], ...]
 Engines = Callable[[str], Names]  # kind of device -> names of the engines that should serve a call, in order
 
-_kept: OrderedDict[Hashable, PreparedCall] = OrderedDict()
+_kept = BoundedCache[Hashable, PreparedCall](_MOST)
 
 
 def prepared(
@@ -48,9 +48,7 @@ def prepared(
         if active():
             check_call(call, settings)
         found = _made(call, handle, draw, in_place, engines, _alignment(handle))
-        _kept[call, id(handle.device), active(), settings] = found
-        while len(_kept) > _MOST:  # several threads at once may take out one more
-            _kept.popitem(last=False)
+        found = _kept.remember((call, id(handle.device), active(), settings), found)
     return found
 
 

@@ -11,12 +11,13 @@ from problems import tensor
 from random_problems.families import FAMILIES, Case, draw
 
 from graphdnn import NotSupported, OperationGraph, device_spec
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.engines.batch_invariance import images_of
 from graphdnn.enums import PointwiseMode
 from graphdnn.fusion import FusedGraph, fuse, fusion_cache
 from graphdnn.fusion.fusion_pass import _Walk
 from graphdnn.fusion.limits import NO_LIMITS
-from graphdnn.graph.structure_key import likeness_of
+from graphdnn.graph.structure_key import structure_key_of
 from graphdnn.heuristics import Ranking, candidate_cache
 from graphdnn.operations import ConvolutionOperation, PointwiseOperation, PointwiseSpec
 from graphdnn.problem import parse
@@ -50,9 +51,9 @@ def scaled(value: float, slope: float = 0.0) -> OperationGraph:
 def test_what_python_calls_equal_is_told_apart() -> None:
     different = [scaled(v) for v in (0.0, -0.0, 0, 1, 1.0, INF, -INF)] + [scaled(0.0, -0.0), scaled(0.0, 0.5)]
     for one, other in combinations(different, 2):
-        assert one.likeness.number != other.likeness.number
+        assert one.structure_key.number != other.structure_key.number
     for value in (-0.0, 1, 1.0, INF, NAN):
-        assert scaled(value).likeness == scaled(value).likeness
+        assert scaled(value).structure_key == scaled(value).structure_key
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -60,14 +61,14 @@ def test_it_says_what_the_json_says(family: str) -> None:
     graphs = [draw(Case(family, seed, large=False)).graph for seed in (0, 1, 2, 0)]
     texts = [[(type(op), op.__pydantic_serializer__.to_json(op)) for op in graph.operations] for graph in graphs]
     for (one, first), (other, second) in combinations(zip(graphs, texts, strict=True), 2):
-        assert (likeness_of(one.operations) == likeness_of(other.operations)) == (first == second)
+        assert (structure_key_of(one.operations) == structure_key_of(other.operations)) == (first == second)
 
 
 def test_extents_and_strides_are_no_part_of_a_class() -> None:
     for text in CLASSES:
-        found = [parse(text.format(n=n, h=h)).build_operation_graph().likeness for n in (2, 3) for h in (5, 12)]
-        assert len({likeness.number for likeness in found}) == 1
-        assert len({likeness.extents for likeness in found}) == len(found)
+        found = [parse(text.format(n=n, h=h)).build_operation_graph().structure_key for n in (2, 3) for h in (5, 12)]
+        assert len({key.number for key in found}) == 1
+        assert len({key.extents for key in found}) == len(found)
 
 
 def anew(graph: OperationGraph) -> FusedGraph:
@@ -85,7 +86,7 @@ def assert_same(found: FusedGraph, expected: FusedGraph) -> None:
 
 
 def test_known_classes_are_fused_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fusion_cache, "_known", {})
+    monkeypatch.setattr(fusion_cache, "_known", BoundedCache(512))
     drawn = [draw(Case(family, seed, large=False)).graph for family in FAMILIES for seed in (0, 1)]
     texts = [parse(t.format(n=n, h=h)).build_operation_graph() for n in (1, 2, 3) for h in (5, 6) for t in CLASSES]
     repeated = 0
@@ -98,7 +99,7 @@ def test_known_classes_are_fused_alike(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("sizes", [(4, 1), (1, 4)])
 def test_one_class_may_fuse_in_two_ways(sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that is added to a matrix is computed by its own kernel, unless the matrix is a row too."""
-    monkeypatch.setattr(fusion_cache, "_known", {})
+    monkeypatch.setattr(fusion_cache, "_known", BoundedCache(512))
     relu, add = (PointwiseSpec(mode=mode, math_type="f32") for mode in (PointwiseMode.RELU_FWD, PointwiseMode.ADD))
     for rows in sizes * 2:
         row = tensor(2, (1, 8), is_virtual=True)
@@ -128,8 +129,8 @@ def test_choices_do_not_depend_on_what_is_known(monkeypatch: pytest.MonkeyPatch)
     expected = []
     with host_libraries():
         for graph in graphs:
-            monkeypatch.setattr(fusion_cache, "_known", {})
-            monkeypatch.setattr(candidate_cache, "_known", {})
+            monkeypatch.setattr(fusion_cache, "_known", BoundedCache(512))
+            monkeypatch.setattr(candidate_cache, "_known", BoundedCache(512))
             expected.append(chosen(graph))
         assert [chosen(graph) for graph in reversed(graphs)] == expected[::-1]
 
@@ -148,6 +149,6 @@ def test_choices_do_not_depend_on_batches_before(count: int, monkeypatch: pytest
             again = [chosen(graph) for graph in graphs]
             met += sum(images_of(op) is not None for graph in graphs for op in fuse(graph))
             for graph, found in zip(graphs, again, strict=True):
-                monkeypatch.setattr(fusion_cache, "_known", {})
+                monkeypatch.setattr(fusion_cache, "_known", BoundedCache(512))
                 assert chosen(graph) == found
     assert met > 3 * count

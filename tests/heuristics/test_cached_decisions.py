@@ -9,6 +9,7 @@ import pytest
 from random_problems.families import Case, draw
 
 from graphdnn import OperationGraph, device_spec
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.engines import Task, engines_of
 from graphdnn.engines.batch_invariance import images_of, lines_of
 from graphdnn.engines.cuda.codegen import epilogue
@@ -84,7 +85,7 @@ def launched(step: Launch) -> tuple[Any, ...]:
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept by class is found by what fusion knows of it."""
-    monkeypatch.setattr(fusion_cache, "_known", {})
+    monkeypatch.setattr(fusion_cache, "_known", BoundedCache(512))
 
 
 def assert_same(graphs: list[OperationGraph], monkeypatch: pytest.MonkeyPatch) -> int:

@@ -10,6 +10,7 @@ import pytest
 from emulator.libraries import host_libraries
 from random_problems.families import FAMILIES, Case, draw
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.device.profiles import device_spec
 from graphdnn.engines import Engine, Task, engines_of
 from graphdnn.engines.engine import Scope, scope_of
@@ -18,7 +19,7 @@ from graphdnn.fusion import FusedGraph, fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import ASKED_FOR, Choice, Filters, Ranking
 from graphdnn.heuristics import candidate_cache as asked
-from graphdnn.heuristics.candidate_cache import Circle, asked_of
+from graphdnn.heuristics.candidate_cache import ProblemClass, candidates_of
 from graphdnn.heuristics.filters import UNFILTERED
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.problem import parse
@@ -68,12 +69,12 @@ def test_what_cannot_be_the_best_is_not_asked(monkeypatch: pytest.MonkeyPatch) -
     fused, device = fuse(parse(line).build_operation_graph()), device_spec("h200")
     asked: list[str] = []
 
-    def serves(circle: Circle, engine: Engine, task: Task) -> bool:
+    def serves(problems: ProblemClass, engine: Engine, task: Task) -> bool:
         asked.append(engine.name)
-        return known(circle, engine, task)
+        return known(problems, engine, task)
 
-    known = Circle.serves
-    monkeypatch.setattr(Circle, "serves", serves)
+    known = ProblemClass.serves
+    monkeypatch.setattr(ProblemClass, "serves", serves)
     ranking = Ranking(fused, device)
     assert ranking.best
     first = list(asked)
@@ -155,17 +156,18 @@ def test_what_declines_a_window_is_not_asked_again(monkeypatch: pytest.MonkeyPat
     for images none for another number of them.
     """
     monkeypatch.setattr(
-        "graphdnn.heuristics.candidate_cache._known", {}
+        "graphdnn.heuristics.candidate_cache._known", BoundedCache(32)
     )  # full ones are forgotten, which might be in between
-    monkeypatch.setattr("graphdnn.engines.batch_invariance._numbers", {})
+    monkeypatch.setattr("graphdnn.engines.batch_invariance._numbers", BoundedCache(1024))
     text, device = "conv x=f16[{n},64,{h},{h}]nhwc w=f16[64,64,3,3]nhwc pad=1 + bias", device_spec("h200")
     graphs = [parse(text.format(n=n, h=h)).build_operation_graph() for n, h in ((2, 8), (3, 8), (4, 8), (5, 14))]
     for graph in graphs[:2]:
         assert len(Ranking(fuse(graph), device)) > 1
     known, other = fuse(graphs[2]), fuse(graphs[3])
-    asked = asked_of(engines_of("cuda"), device, UNFILTERED, False)
+    candidates = candidates_of(engines_of("cuda"), device, UNFILTERED, False)
     images, window = (
-        {engine.name for engine in asked.circle(Task(fused.operations[0], device)).engines} for fused in (known, other)
+        {engine.name for engine in candidates.problem_class(Task(fused.operations[0], device)).engines}
+        for fused in (known, other)
     )
     assert not {"cuda_grouped", "cuda_direct", "cuda_group_packing", "cuda_direct_stem"} & window
     assert images == window - {"cuda_layout_transform", "cuda_stride_fold", "cuda_space_to_depth"}
@@ -196,7 +198,7 @@ def test_another_device_or_other_engines_are_asked_anew(monkeypatch: pytest.Monk
     anew = []
     for device in devices:
         for caller in callers:
-            monkeypatch.setattr(asked, "_known", {})
+            monkeypatch.setattr(asked, "_known", BoundedCache(32))
             anew.append([config.name for config in Ranking(fused, device, **caller)])
     assert anew == found
     assert len({tuple(names) for names in found}) >= 3

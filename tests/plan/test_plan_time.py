@@ -10,6 +10,7 @@ import pytest
 from repository import ROOT
 
 from graphdnn import OperationGraph, build
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.cuda import kernel_cache
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.engines.cuda.codegen import source
@@ -59,9 +60,9 @@ def facts(graph: OperationGraph) -> tuple[object, ...]:
 
 def test_plans_built_by_many_threads_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_cache, "default_cache", lambda: _Kept())
-    monkeypatch.setattr(source, "_texts", {})
+    monkeypatch.setattr(source, "_texts", BoundedCache(512))
     expected = [facts(graph) for graph in graphs()]
-    monkeypatch.setattr(source, "_texts", {})
+    monkeypatch.setattr(source, "_texts", BoundedCache(512))
 
     def work(seed: int) -> dict[int, tuple[object, ...]]:
         mine = list(enumerate(graphs()))

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "graphdnn"
 
 # Top to bottom. Packages are listed by their name and stand for everything inside them.
 LAYERS = (
-    ("enums", "escaped", "hooks"),
+    ("bounded_cache", "enums", "escaped", "hooks"),
     ("attribute_names", "errors", "checks", "text_format", "host_memory"),
     ("rules", "dtypes"),
     ("storage", "debug_log", "scalars"),

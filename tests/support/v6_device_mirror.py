@@ -20,6 +20,7 @@ from emulator.libraries import host_libraries
 from emulator.runtime import EmulatedRuntime
 
 from graphdnn import v6
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.v6 import device_memory, plan_cache
 from graphdnn.v6.descriptor_values import Handle
 from graphdnn.v6.functions import Function, functions
@@ -201,8 +202,8 @@ def emulated() -> Iterator[EmulatedRuntime]:
     made = EmulatedRuntime()
     with pytest.MonkeyPatch.context() as patch, host_libraries():
         patch.setattr("graphdnn.plan.device_plan.CudaRuntime", lambda device: made)
-        patch.setattr(plan_cache, "_kept", type(plan_cache._kept)())
-        patch.setattr(device_memory, "_planned", type(device_memory._planned)())
+        patch.setattr(plan_cache, "_kept", BoundedCache(plan_cache._kept.size))
+        patch.setattr(device_memory, "_planned", BoundedCache(device_memory._planned.size))
         patch.setattr(device_memory.driver_api, "synchronize", lambda stream: None)
         yield made
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from graphdnn.cli.commands.lock import DEFAULT
 from graphdnn.cli.exit_codes import Exit
-from graphdnn.cli.graph_argument import HELP, asked_of, read_as
+from graphdnn.cli.graph_argument import HELP, read_argument, read_as
 from graphdnn.cli.output_files import write_file
 from graphdnn.errors import BadParam
 from graphdnn.escaped import escaped
@@ -62,7 +62,7 @@ def entries_of(lock: Lock, arguments: Sequence[str]) -> list[LockedGraph]:
     """The entries that are meant: by name, or by the graph."""
     found = []
     for argument in arguments:
-        entry = lock.find(argument) or lock.of_graph(asked_of(argument).graph)
+        entry = lock.find(argument) or lock.of_graph(read_argument(argument).graph)
         if entry is None:
             raise BadParam(ABSENT.reject("command line", "GRAPH", argument))
         found.append(entry)

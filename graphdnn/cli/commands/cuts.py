@@ -9,7 +9,7 @@ from graphdnn.analysis.cuts import Cut, Cuts, Side, cuts_of
 from graphdnn.cli.common_options import add_device
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.cli.fusion_options import add_limits, limited
-from graphdnn.cli.graph_argument import HELP, asked_of
+from graphdnn.cli.graph_argument import HELP, read_argument
 from graphdnn.cli.plan_argument import device_for
 from graphdnn.escaped import escaped
 from graphdnn.text_format import indented, plural, seconds, shortened, size, table
@@ -42,7 +42,7 @@ def share(text: str) -> float:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
-    asked = asked_of(arguments.graph)
+    asked = read_argument(arguments.graph)
     found = cuts_of(
         asked.graph,
         device_for(asked, arguments),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from graphdnn.cli.common_options import add_device
 from graphdnn.cli.exit_codes import Exit
-from graphdnn.cli.graph_argument import HELP, asked_of, is_problem, read_file
+from graphdnn.cli.graph_argument import HELP, is_problem, read_argument, read_file
 from graphdnn.cli.output_files import write_file
 from graphdnn.cli.plan_argument import device_for, planned_of
 from graphdnn.device.profiles import DeviceSpec
@@ -62,7 +62,7 @@ def entries_of(arguments: argparse.Namespace) -> list[tuple[LockedGraph, DeviceS
     keys: dict[str, tuple[str, ...]] = {}  # name -> what is pinned by it
     found = []
     for argument in (*arguments.graphs, *texts_of(arguments.lists)):
-        asked = asked_of(argument)
+        asked = read_argument(argument)
         problem = " ".join(asked.text.split()) if is_problem(asked.text) else ""
         name = problem or asked.graph.name or Path(argument).stem
         planned = planned_of(asked, arguments)

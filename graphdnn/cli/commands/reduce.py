@@ -14,7 +14,7 @@ from graphdnn.bundles import BUNDLE_FORMAT, bundle_from_json, print_problem, run
 from graphdnn.cli.commands.run import natural, positive
 from graphdnn.cli.common_options import add_device, device_of, refuse_ignored
 from graphdnn.cli.exit_codes import Exit
-from graphdnn.cli.graph_argument import HELP, asked_of, is_problem, naming, read_source
+from graphdnn.cli.graph_argument import HELP, is_problem, naming, read_argument, read_source
 from graphdnn.cli.output_files import write_file
 from graphdnn.cli.plan_argument import device_for, engine_help, unknown_engine, with_engine
 from graphdnn.device.profiles import DeviceSpec
@@ -142,7 +142,7 @@ def _graph(arguments: argparse.Namespace) -> tuple[OperationGraph, DeviceSpec, i
         with naming(arguments.graph):
             bundle = bundle_from_json(text)
             return bundle.graph(), device_of(arguments), bundle.seed
-    asked = asked_of(arguments.graph, text)
+    asked = read_argument(arguments.graph, text)
     return asked.graph, device_for(asked, arguments), arguments.seed or 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from graphdnn.analysis.repairs import Repair, Repairs, of_data, of_error, of_graph
 from graphdnn.cli.common_options import add_device_and_mode, device_of, mode_of, refuse_ignored
 from graphdnn.cli.exit_codes import Exit
-from graphdnn.cli.graph_argument import HELP, asked_of, is_plan, is_problem, naming, read_source
+from graphdnn.cli.graph_argument import HELP, is_plan, is_problem, naming, read_argument, read_source
 from graphdnn.cli.output_files import write_file
 from graphdnn.cli.plan_argument import device_for
 from graphdnn.errors import BadParam, GraphdnnError
@@ -64,7 +64,7 @@ def repairs_for(arguments: argparse.Namespace) -> Repairs:
     """Raises ``MalformedFile`` or ``BadParam`` for what is so wrong that there is nothing to edit."""
     text = read_source(arguments.graph)
     if is_plan(text):
-        asked = asked_of(arguments.graph, text)
+        asked = read_argument(arguments.graph, text)
         return of_graph(asked.graph, device_for(asked, arguments), mode_of(arguments))
     device, mode = device_of(arguments), mode_of(arguments)
     if is_problem(text):

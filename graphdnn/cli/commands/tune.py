@@ -11,7 +11,7 @@ from graphdnn.cli.commands.run import natural, positive, save
 from graphdnn.cli.common_options import MODES, add_device, mode_of, refuse_ignored
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.cli.fusion_options import add_limits, limited
-from graphdnn.cli.graph_argument import HELP, asked_of
+from graphdnn.cli.graph_argument import HELP, read_argument
 from graphdnn.cli.plan_argument import device_for
 from graphdnn.files import plan_to_json
 from graphdnn.fusion import fuse
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> Exit:
     from graphdnn.tuning import Database, autotune, default_database
 
     refuse_ignored(arguments, ("db replace", not arguments.no_db, "without --no-db"))
-    asked = asked_of(arguments.graph)
+    asked = read_argument(arguments.graph)
     fused, device = fuse(asked.graph, limited(asked.limits, arguments)), device_for(asked, arguments)
     database = None if arguments.no_db else Database(arguments.db) if arguments.db else default_database()
     tuned = autotune(

@@ -20,6 +20,7 @@ from emulator import Emulated, EmulationError
 from exact_sums import check_sums, check_values, operations, quarters
 
 from graphdnn import ConvolutionMode, TensorSpec
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.device.profiles import DeviceSpec, device_spec
 from graphdnn.engines import Engine
 from graphdnn.engines.cuda.codegen import included_files, source
@@ -344,7 +345,7 @@ def with_broken(monkeypatch: pytest.MonkeyPatch, file: str, right: str, wrong: s
         found = whole(name)
         return replace(found, text=found.text.replace(right, wrong)) if name == file else found
 
-    monkeypatch.setattr(source, "_texts", {})
+    monkeypatch.setattr(source, "_texts", BoundedCache(512))
     monkeypatch.setattr(included_files, "kernel_file", broken)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from builtins import id as identity
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import with_exit
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
@@ -37,15 +37,13 @@ def cuda_engine(
 
     ``copies_one_tensor``: it serves convolutions whose filter is the tensor that is convolved.
     """
-    kept: OrderedDict[tuple[object, ...], tuple[Task, DeviceKernel]] = OrderedDict()
+    kept = BoundedCache[tuple[object, ...], tuple[Task, DeviceKernel]](_KEPT)
 
     def kernel(task: Task, knobs: Knobs) -> DeviceKernel:
         key = (identity(task.op), identity(task.device), *knobs.items())
         found = kept.get(key)
         if found is None:
-            found = kept[key] = task, generate(task.op, task.device, knobs)  # the task keeps the identities alive
-            while len(kept) > _KEPT:
-                kept.popitem(last=False)
+            found = kept.remember(key, (task, generate(task.op, task.device, knobs)))  # the task keeps identities alive
             grid = _largest(found[1])
             if not is_launched(grid):  # with knobs that were asked for
                 raise NotSupported(GRID.reject(f"engine {id} {name}, {task.where}", "launch.grid", grid))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.engines.batch_invariance import images_of
 from graphdnn.engines.cuda.codegen.index_space import INT_MAX, IndexSpace
@@ -48,7 +49,7 @@ class _Known:
     places: tuple[int, ...]
 
 
-_texts: dict[tuple[object, ...], KernelText] = {}  # by images
+_texts = BoundedCache[tuple[object, ...], KernelText](_MOST)  # by images
 
 
 def text_of_images(
@@ -63,15 +64,16 @@ def text_of_images(
     key = (number, ending.functions, *about)
     found = _texts.get(key)
     if found is None:
-        found = write()
-        _keep(_texts, key, found)
+        found = _texts.remember(key, write())
     return found
 
 
 _Strides = tuple[tuple[int, ...], ...]
-_known: dict[tuple[object, ...], _Known] = {}
-_of_images: dict[tuple[object, ...], tuple[_Known, _Strides]] = {}
-_places: dict[KernelStructure, tuple[int, ...] | None] = {}  # of what the end of a class's kernels reads and writes
+_known = BoundedCache[tuple[object, ...], _Known](_MOST)
+_of_images = BoundedCache[tuple[object, ...], tuple[_Known, _Strides]](_MOST)
+_places = BoundedCache[KernelStructure, tuple[int, ...] | None](
+    _MOST
+)  # of what the end of a class's kernels reads and writes
 
 
 def epilogue_of(
@@ -110,20 +112,20 @@ def epilogue_of(
             parameters.again(known.fields, zip([tensors[place] for place in known.places], strides, strict=True))
             return known.ending
     made = _made(op, space)
-    key = op.like, asked, sizes, *_lie(made, axis, stored)
+    key = op.structure, asked, sizes, *_lie(made, axis, stored)
     kept = _known.get(key)
     if kept is None:
         before = len(parameters.fields)
         ending, read = _written(steps, parameters, made, axis, most, accumulator, taken, residual, sums)
         place_of = {t.uid: place for place, t in enumerate(tensors)}
         kept = _Known(ending, parameters.fields[before:], tuple([place_of[uid] for uid in read]))
-        _keep(_known, key, kept)
+        _known.remember(key, kept)
         strides = _strides(made, kept, tensors)
     else:
         strides = _strides(made, kept, tensors)
         parameters.again(kept.fields, zip([tensors[place] for place in kept.places], strides, strict=True))
     if number is not None:
-        _keep(_of_images, (number, space, asked, sizes), (kept, strides))
+        _of_images.remember((number, space, asked, sizes), (kept, strides))
     return kept.ending
 
 
@@ -134,12 +136,6 @@ def _made(op: FusedOp, space: IndexSpace | tuple[Any, ...]) -> IndexSpace:
 def _strides(space: IndexSpace, known: _Known, tensors: Sequence[TensorSpec]) -> _Strides:
     """The strides of the tensors that the fields describe; by-value tensors have none."""
     return tuple([() if (t := tensors[place]).is_by_value else space.strides(t) for place in known.places])
-
-
-def _keep(kept: dict[Any, Any], key: object, value: object) -> None:
-    if len(kept) >= _MOST:
-        kept.clear()
-    kept[key] = value
 
 
 def _written(
@@ -173,14 +169,14 @@ def _written(
 
 def _places_of(steps: LaunchSequence, tensors: Sequence[TensorSpec]) -> tuple[int, ...] | None:
     """What the end of a class's kernels reads and writes in memory; None where texts depend on indices."""
-    op, like = steps.op, steps.op.like
-    if like is None:
+    op, structure = steps.op, steps.op.structure
+    if structure is None:
         return None
-    if like not in _places:
-        place_of = {t.uid: place for place, t in enumerate(tensors)}
-        stored = dict.fromkeys([place_of[t.uid] for t in steps.epilogue_tensors() if not t.is_by_value])
-        _keep(_places, like, None if gen_index_axes(op.epilogue) else tuple(stored))
-    return _places[like]
+    if structure in _places:
+        return _places.get(structure)
+    place_of = {t.uid: place for place, t in enumerate(tensors)}
+    stored = dict.fromkeys([place_of[t.uid] for t in steps.epilogue_tensors() if not t.is_by_value])
+    return _places.remember(structure, None if gen_index_axes(op.epilogue) else tuple(stored))
 
 
 def _lie(space: IndexSpace, axis: int, tensors: Sequence[TensorSpec]) -> list[object]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec, stride_order
 
@@ -37,8 +38,8 @@ class IndexSpace:
 
     extents: tuple[int, ...]
     axes: tuple[Axis, ...]
-    _known: dict[int, tuple[TensorSpec, tuple[int, ...]]] = field(
-        default_factory=dict, init=False, compare=False, repr=False
+    _known: BoundedCache[int, tuple[TensorSpec, tuple[int, ...]]] = field(
+        default_factory=lambda: BoundedCache(_KEPT), init=False, compare=False, repr=False
     )  # by identity, which the tensor in it keeps
 
     @property
@@ -53,9 +54,7 @@ class IndexSpace:
         """Elements between neighbours along each axis; 0 where the tensor is broadcast."""
         known = self._known.get(id(spec))
         if known is None:
-            if len(self._known) >= _KEPT:
-                self._known.clear()
-            known = self._known[id(spec)] = spec, strides_along(self.axes, spec)
+            known = self._known.remember(id(spec), (spec, strides_along(self.axes, spec)))
         return known[1]
 
 

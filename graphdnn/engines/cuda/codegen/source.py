@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from graphdnn.bounded_cache import BoundedCache
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.engines.cuda.codegen.included_files import Joined, file_names, file_text, kernel_file
 
@@ -73,13 +74,13 @@ def kernel_text(
         macros = "".join(f"#define {macro} {value:d}\n" for macro, value in chosen)
         preamble = macros + "".join(_constant(key, value) for key, value in constants.items())
         made = _joined(name, files, (parameters, preamble, *functions))
-        if len(_texts) >= _KEPT:
-            _texts.clear()
-        found = _texts.setdefault(key, made)  # one object, whichever thread made it
+        found = _texts.remember(key, made)  # one object, whichever thread made it
     return found
 
 
-_texts: dict[tuple[object, ...], KernelText] = {}  # another shape's is the same object: nothing of it is made again
+_texts = BoundedCache[tuple[object, ...], KernelText](
+    _KEPT
+)  # another shape's is the same object: nothing of it is made again
 
 
 def _joined(name: str, files: Sequence[str], generated: Sequence[str]) -> KernelText:
