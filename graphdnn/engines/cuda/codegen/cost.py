@@ -118,42 +118,45 @@ def copy_seconds(device: DeviceSpec, traffic: float) -> float:
 
 
 def least_seconds(task: Task, launches: int, rate: float = inf, traffic: float = 0.0) -> float:
-    """A bound below what an engine predicts for convolutions and matrix products: its launches, and the longer of its
-    products at their best and of each operand once through memory.
+    """A lower bound of every prediction of an engine for a convolution or a matrix product: the launches, and the
+    longer of two times, the arithmetic at ``rate`` and the memory traffic of each operand once.
 
-    ``rate``: the most operations in a second that a prediction allows. ``traffic``: bytes besides, before or after.
+    ``rate``: the highest operations per second that a prediction allows. ``traffic``: additional bytes, which are moved
+    before or after the arithmetic.
     """
     hidden = _OVERLAP * (launches - 1) * task.device.launch if launches > 1 else 0.0
     return least_seconds_in_sequence(task, launches, rate, traffic) - hidden
 
 
 def least_seconds_in_sequence(task: Task, launches: int, rate: float = inf, traffic: float = 0.0) -> float:
-    """The same of launches none of which hides a part of another, as ``phased_cost`` has them."""
+    """The same bound for launches that do not overlap, as ``phased_cost`` counts them."""
     work, memory, device = _at_least(task)
     seconds = max(work / rate, memory)
     return launches * device.launch + traffic / (device.bandwidth * _COPY_SHARE) + seconds
 
 
 def least_seconds_of_delegate(task: Task, launches: int, traffic: float = 0.0) -> float:
-    """The same of an engine that gives a convolution to another one, beside launches of its own."""
+    """The same bound for an engine that delegates a convolution to another engine and adds ``launches`` of its own."""
     start = (_LEAST_START + launches * (1.0 - _OVERLAP)) * task.device.launch
     return start + traffic / (task.device.bandwidth * _COPY_SHARE) + memory_seconds(task)
 
 
 @memoize
 def _at_least(task: Task) -> tuple[float, float, DeviceSpec]:
-    """What bounds of all engines ask of a task."""
+    """What the bounds of all engines need: floating-point operations, seconds of memory traffic, and the device."""
     return _least_flops(task), memory_seconds(task), task.device
 
 
 @memoize
 def memory_seconds(task: Task) -> float:
-    """Of each operand once through memory."""
+    """Seconds to move each operand once between memory and the SMs."""
     return bytes_moved(task.op) / (task.device.bandwidth * _COPY_SHARE)
 
 
 def _least_flops(task: Task) -> float:
-    """Of a data gradient, which may skip the taps that lie in the padding, the other ones."""
+    """The floating-point operations of a task; a data gradient counts only the taps inside the image, as it may skip
+    the taps in the padding.
+    """
     op = task.op.main
     if not isinstance(op, ConvBackwardData):
         return flops(op)

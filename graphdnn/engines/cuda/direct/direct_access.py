@@ -24,8 +24,8 @@ def image_space(roles: Roles, spec: TensorSpec) -> IndexSpace:
 
 
 def slices_of(problem: ConvProblem) -> tuple[ConvProblem, int]:
-    """A convolution along three axes as one of planes, of which each slice of the result is one; and how many slices
-    of the image a result reads. One of planes is given back as it is.
+    """A 3-D convolution as a 2-D one, where each depth slice of the result is an image; and the number of depth slices
+    of the image that a result reads. A 2-D convolution is returned unchanged.
     """
     if problem.spatial < 3:
         return problem, 1

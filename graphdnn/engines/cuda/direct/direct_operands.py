@@ -71,8 +71,9 @@ class PackedFilter:
 
 
 def safe_places(sides: Sides, axis: int, step: int) -> tuple[int, int]:
-    """Of the places along an axis that a thread gathers from, counted from its first, those that are inside the image
-    for every thread. ``step``: results of a thread along the axis.
+    """The range of offsets from a thread's first element along an axis that lie inside the image for every thread.
+
+    ``step``: results of a thread along the axis.
     """
     p, shape = sides.roles.problem, sides.shape
     if set(apart(p)) != {1}:

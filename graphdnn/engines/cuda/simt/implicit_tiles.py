@@ -159,7 +159,7 @@ def _fastest(
 
 
 def _candidates(places: int, blocks: int) -> list[int]:
-    """Numbers of parts: powers of two, and those that fill the device once or twice."""
+    """Numbers of splits: powers of two, and the numbers that fill the device with one or two waves of CTAs."""
     full = (waves * places // blocks for waves in (1, 2))
     return sorted({*SPLITS, *(splits for splits in full if 1 < splits <= _MOST_SPLITS)})
 

@@ -39,7 +39,9 @@ class Side:
 
     @property
     def is_mn_major(self) -> bool:
-        """In the tile. Bytes always lie along the sum there: only 16-bit elements are turned on their way out of it."""
+        """Whether the tile in shared memory is MN-major. Tiles of bytes are always K-major, as ldmatrix transposes
+        16-bit elements only.
+        """
         return not self.k_major and ELEMENTS[self.spec.data_type].bytes == 2
 
     @property
@@ -51,8 +53,8 @@ class Side:
 def _side(
     space: IndexSpace, spec: TensorSpec, channel: int, is_summed: bool, summed: Sequence[int], outer: Sequence[int]
 ) -> Side:
-    """``channel``: the coordinate whose neighbours are read at once. ``summed``, ``outer``: those that threads can go
-    along with single elements.
+    """One operand and its access. ``channel``: the coordinate of vector loads. ``summed``, ``outer``: the coordinates
+    along which threads can load single elements; the GEMM sums over the former.
     """
     width = width_for(space, [spec], channel)
     if width > 1:
@@ -108,7 +110,7 @@ def _layouts(product: GemmProblem, device: DeviceSpec, knobs: Knobs) -> Iterator
 
 
 def _channels_contiguous(product: GemmProblem, spec: TensorSpec, which: int) -> tuple[int, ...]:
-    """Strides with neighbouring channels: of images, and of filters those that are summed."""
+    """Strides with contiguous channels. A filter has input and output channels; the summed ones are contiguous."""
     if which == 0 or product.is_wgrad:
         return channels_last(spec, product.roles)
     return summed_first(product, spec)

@@ -1,8 +1,8 @@
-"""Engine ``cuda_matmul_skinny``: matrix products of which one side has few lines, on tensor cores of warps.
+"""Engine ``cuda_matmul_skinny``: matrix products with few rows or few columns, by mma.sync.
 
-What counts is one pass over the large operand, the weights of a linear layer as a rule. It goes from memory to
-registers and to the tensor cores, without shared memory in between (mma_skinny.cu); the sum over k is divided among a
-block's warps, so that many blocks share few lines. Both operands have neighbours along k.
+The time is that of one pass over the large operand, usually the weights of a linear layer. The operand goes from global
+memory to registers and to the tensor cores, without shared memory (mma_skinny.cu). The warps of a CTA split k, so that
+a matrix with few rows still occupies many CTAs. Both operands are K-major.
 """
 
 from __future__ import annotations

@@ -301,7 +301,9 @@ def _fastest(
 
 
 def _share(tile: Tile) -> float:
-    """Of the device's peak: an operand is read from shared memory once for each 16 rows (columns) of a warp."""
+    """The part of the device's peak that a tile reaches: for each 16 rows (columns) of its tile, a warp reads the other
+    operand once from shared memory.
+    """
     return 0.72 / (1 + 8 / tile.wm + 8 / tile.wn)
 
 
@@ -309,12 +311,12 @@ LARGEST_SHARE = max(map(_share, TILES))
 
 
 def _candidates(places: int, blocks: int) -> list[int]:
-    """Numbers of parts: powers of two, and those that fill the device once or twice."""
+    """Numbers of splits: powers of two, and the numbers that fill the device with one or two waves of CTAs."""
     full = (waves * places // max(1, blocks) for waves in (1, 2))
     return sorted({*SPLITS, *(splits for splits in full if 1 < splits <= _MOST_SPLITS)})
 
 
 def blocks_of(product: GemmProblem, tile: Tile) -> int:
-    """Of the product with the most tiles."""
+    """The CTAs of the residue that has the most tiles."""
     groups = product.roles.problem.groups
     return max(-(-product.rows(r) // tile.bm) * -(-product.columns(r) // tile.bn) for r in product.residues) * groups

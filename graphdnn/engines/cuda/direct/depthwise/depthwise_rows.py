@@ -40,7 +40,7 @@ _MEASURED = 0.9  # of the model's time: fitted with the constants above to 27 ti
 START = 1.5e-6  # seconds of that, which are the launch's: short blocks end soon, and the next launch is there
 _LEAST = 0.5e-6
 _RESIDENT = 65536  # registers of a multiprocessor
-_WHOLE_PIECE = 16  # bytes, of which the copy unit asks for whole ones
+_WHOLE_PIECE = 16  # bytes; the box of a TMA copy is a multiple of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Rows:
 
 
 def _heights(shape: Shape, wishes: Wishes) -> list[int]:
-    """Rows of a thread: those that divide the image's, as the others branch."""
+    """Numbers of rows of a thread. They divide the image's rows, as any other number needs a branch."""
     if wishes.rows:
         return [min(wishes.rows, shape.rows)]
     return [rows for rows in range(1, _MOST_ROWS + 1) if shape.rows % rows == 0]

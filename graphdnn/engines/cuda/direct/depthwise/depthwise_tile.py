@@ -25,7 +25,7 @@ _ROW = 14  # instructions for each row that a thread reads
 _SHARE = 0.5  # of the data sheet's multiply-adds that such a kernel reaches
 _CACHE_SHARE = 1.25  # of what a copy through memory reaches: what the second level of cache gives
 _WARPS = 24  # that keep a multiprocessor busy
-_BRANCHES = 2.1  # a strided data gradient's instructions over those that count: 3 layers on an H200, 1.9 to 2.6
+_BRANCHES = 2.1  # all instructions of a strided data gradient over its useful ones: 1.9 to 2.6 for 3 layers on an H200
 _TAP, _FEW_TAPS = 0.16e-6, 9  # seconds of a tap beyond so many, no less: a thread waits for what it reads
 _MOST_BLOCKS = 16  # of a multiprocessor, that others do not wait for
 _SHARED = 0.7  # of a multiprocessor's memory, which blocks share; the rest is cache
@@ -177,7 +177,7 @@ def _band(shape: Shape, rows: int) -> int:
 
 
 def _instructions(shape: Shape, tile: Tile) -> float:
-    """Of all threads, those that have nothing to do included."""
+    """Instructions of all threads; idle threads are counted as well."""
     p = shape.problem
     s, lines = p.filter[-1], p.taps // p.filter[-1]
     reach = (tile.tw - 1) * (1 if shape.is_dgrad else shape.stride) + (tile.unit - 1) * p.dilation[-1] + 1
@@ -185,7 +185,7 @@ def _instructions(shape: Shape, tile: Tile) -> float:
     groups = -(-s // tile.unit)
     products = tile.tw * s * tile.v / (shape.stride if shape.is_dgrad else 1)
     loads = groups * window * (_ACCESS / tile.vec + tile.v) + s * (1 + (0 if tile.in_table else tile.v))
-    skipped = 1.0  # rows between those that a strided data gradient reads
+    skipped = 1.0  # the part of the rows that a strided data gradient reads; it skips the rows between them
     for stride in p.stride[:-1] if shape.is_dgrad else ():
         skipped /= stride
     if skipped < 1.0:

@@ -224,6 +224,6 @@ def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: Rows) -> De
 
 
 def _safe(size: int, padding: int, taps: int, tiles: int, step: int) -> tuple[int, int]:
-    """Of the places of x along an axis that a tile reads, those that are inside the image for every tile."""
+    """The range of offsets in a tile of x, along one axis, that lie inside the image for every tile."""
     last = (tiles - 1) * step - padding  # the first place of the last tile
     return padding, max(0, min(step + taps - 1, size - last))
