@@ -110,12 +110,12 @@ def add_im2col(steps: LaunchSequence, roles: Roles, image: TensorSpec, channels_
         f"im2col__v{width}r{len(axes)}",
         ["im2col.cu"],
         parameters=parameters.text,
-        functions=[f"constexpr int DIMENSION[] = {{{dimensions}}};\n"],
+        functions=[f"constexpr int SPATIAL_AXIS[] = {{{dimensions}}};\n"],
         constants={
             "THREADS": _THREADS,
             "RANK": len(axes),
             "SPATIAL": SPATIAL,
-            "WIDTH": width,
+            "VEC_WIDTH": width,
             "Element": STORAGE[image.data_type],
             "Count": count_type(count),
         },
@@ -165,7 +165,7 @@ def add_col2im(steps: LaunchSequence, roles: Roles, columns: Strides, place: int
         ],
         constants={
             "THREADS": _THREADS,
-            "WIDTH": width,
+            "VEC_WIDTH": width,
             "AXIS": 2,
             "Accum": compute,
             "Count": count_type(prod(counts)),

@@ -1,4 +1,4 @@
-"""The operands of a direct convolution, fprop or dgrad: a gathered image, a filter, an output."""
+"""The operands of a direct convolution, fprop or dgrad: an image, a filter, an output."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from graphdnn.tensors import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The convolution as the kernel sees it: a gathered image, and an output whose channels are threads'."""
+    """The convolution as the kernel sees it: an image, and an output whose channels are threads'."""
 
     roles: Roles
-    gathered: TensorSpec
+    image: TensorSpec
     filter: TensorSpec
     output: TensorSpec
     shape: Shape
@@ -37,14 +37,14 @@ class Sides:
         roles = Roles.of(op.anchor)
         x, w, y = op.anchor.roles
         dgrad = roles.direction == "dgrad"
-        gathered, output = (y, x) if dgrad else (x, y)
+        image, output = (y, x) if dgrad else (x, y)
         written = sum(t.bytes for t in op.outputs) / output.elements
-        others = bytes_moved(op) - gathered.bytes - sum(t.bytes for t in op.outputs)
+        others = bytes_moved(op) - image.bytes - sum(t.bytes for t in op.outputs)
         shape = Shape(
-            undilated(roles.problem), dgrad, False, element_bytes(gathered), max(1, round(written)), element_bytes(w),
-            others, piece_bytes(roles, gathered),
+            undilated(roles.problem), dgrad, False, element_bytes(image), max(1, round(written)), element_bytes(w),
+            others, piece_bytes(roles, image),
         )  # fmt: skip
-        return cls(roles, gathered, w, output, shape)
+        return cls(roles, image, w, output, shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,8 @@ def safe_places(sides: Sides, axis: int, step: int) -> tuple[int, int]:
     p, shape = sides.roles.problem, sides.shape
     if set(apart(p)) != {1}:
         return 0, 0
-    gathered, results = (p.output, p.input) if shape.is_dgrad else (p.input, p.output)
+    image, results = (p.output, p.input) if shape.is_dgrad else (p.input, p.output)
     taps, padding = p.filter[axis], p.pre_padding[axis]
     first = padding - taps + 1 if shape.is_dgrad else -padding
     last = first + (-(-results[axis] // step) - 1) * step  # the first place of the last thread
-    return max(0, -first), max(0, min(step + taps - 1, gathered[axis] - last))
+    return max(0, -first), max(0, min(step + taps - 1, image[axis] - last))

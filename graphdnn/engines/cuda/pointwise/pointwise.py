@@ -211,7 +211,8 @@ class Written(NamedTuple):
     @classmethod
     def of(cls, program: Program, parameters: Parameters) -> Written:
         return cls(
-            (program.keeping(), program.function("chain", "long long linear, const ColumnOperands& kept")), parameters
+            (program.keeping(), program.function("pointwise_vec", "long long linear, const ColumnOperands& kept")),
+            parameters,
         )
 
 
@@ -263,10 +264,10 @@ def element_launch(
         constants={
             "THREADS": threads,
             "RANK": len(sizes),
-            "WIDTH": width,
-            "PAIRS": pairs,
+            "VEC_WIDTH": width,
+            "TWO_VECS": pairs,
             "REVERSED": is_reversed,
-            "WRAPS": wraps,
+            "CROSSES_ROWS": wraps,
             "Count": count_type(count * width if wraps else count),
         },
     )

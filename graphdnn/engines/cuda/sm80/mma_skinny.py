@@ -93,11 +93,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     space, compute = whole(sides.op.c.extents), COMPUTE_TYPE[sides.op.compute_type]
     body = Program(op, parameters, space, "t", width=1)
     steps.finish(body, "acc", compute)
-    parameters.tensor("few", sides.few.spec)
-    parameters.tensor("many", sides.many.spec)
+    parameters.tensor("skinny", sides.few.spec)
+    parameters.tensor("large", sides.many.spec)
     parameters.table({
-        "few_pitch": _strides(sides.few)[sides.few.outer], "many_pitch": _strides(sides.many)[sides.many.outer],
-        "lines": many, "depth": sides.depth,
+        "skinny_pitch": _strides(sides.few)[sides.few.outer], "large_pitch": _strides(sides.many)[sides.many.outer],
+        "large_extent": many, "depth": sides.depth,
     })  # fmt: skip
     name = f"matmul__few_{few}x{16 * block.lines}t{block.threads}x{block.times}__{op.name}"
     text = kernel_text(
@@ -106,8 +106,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={
-            "RANK": space.rank, "FEW": few, "FEW_ARE_ROWS": sides.few_are_rows,
-            "LINES": block.lines, "THREADS": block.threads, "TIMES": block.times, "BLOCKS": block.resident,
+            "RANK": space.rank, "SKINNY_EXTENT": few, "SKINNY_IS_A": sides.few_are_rows,
+            "MMA_TILES_M": block.lines, "THREADS": block.threads, "LOADS_IN_FLIGHT": block.times, "CTAS_PER_SM": block.resident,
             "Element": STORAGE[sides.many.spec.data_type],
         },
     )  # fmt: skip

@@ -53,8 +53,8 @@ def serves(sides: Sides) -> bool:
 
 
 def pitch(sides: Sides) -> int:
-    """From a gathered column to the next."""
-    return image_space(sides.roles, sides.gathered).strides(sides.gathered)[_ACROSS]
+    """From an image column to the next."""
+    return image_space(sides.roles, sides.image).strides(sides.image)[_ACROSS]
 
 
 def generate(
@@ -81,10 +81,10 @@ def generate(
 
     image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
     lanes, tiles, row_blocks = p.groups // tile.v, -(-shape.columns // tile.tw), -(-shape.rows // tile.rows)
-    strides = image_space(roles, sides.gathered).strides(sides.gathered)
-    parameters.tensor("gathered", sides.gathered)
+    strides = image_space(roles, sides.image).strides(sides.image)
+    parameters.tensor("image", sides.image)
     parameters.tensor("filter", filter.spec)
-    parameters.table({"gathered_n": strides[0], "gathered_h": strides[2]})
+    parameters.table({"image_n": strides[0], "image_h": strides[2]})
     sign = 1 if dgrad else -1
     parameters.table({
         "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
@@ -108,12 +108,12 @@ def generate(
         constants={
             "R": p.filter[0], "S": p.filter[1], "DILATION_H": distances[0], "DILATION_W": distances[1],
             "DGRAD": dgrad, "FLIP": p.flip, "FILTER_R": filter.strides[2], "FILTER_S": filter.strides[3],
-            "FILTER_CHUNK": filter.chunk(tile.v * p.taps),
-            "V": tile.v, "TW": tile.tw, "THREADS": tile.threads, "BLOCKS": tile.blocks, "WIDTH": width,
-            "EXACT": image_out[1] % (tile.tw * distances[1]) == 0,
+            "FILTER_COPY_ELEMS": filter.chunk(tile.v * p.taps),
+            "V": tile.v, "TW": tile.tw, "THREADS": tile.threads, "CTAS_PER_SM": tile.blocks, "VEC_WIDTH": width,
+            "WHOLE_COLUMNS": image_out[1] % (tile.tw * distances[1]) == 0,
             "PITCH": strides[_ACROSS], "SAFE_FROM": safe[0], "SAFE_TO": safe[1],
-            "Offset": "int" if sides.gathered.span < COUNTED // 2 else "long long",
-            "Gathered": STORAGE[sides.gathered.data_type],
+            "Offset": "int" if sides.image.span < COUNTED // 2 else "long long",
+            "ImageElement": STORAGE[sides.image.data_type],
             "Filter": STORAGE[filter.spec.data_type],
             "Accum": compute,
             **constants,

@@ -127,9 +127,9 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Rows) -> De
     out_h = (p.input if shape.is_dgrad else p.output)[0]
     constants = {
         "ROWS": tile.rows, "PREFETCH_ROWS": tile.ahead, "SAFE_ROW_FROM": safe[0], "SAFE_ROW_TO": safe[1],
-        "WHOLE": out_h % (tile.rows * distances[0]) == 0,
+        "WHOLE_ROWS": out_h % (tile.rows * distances[0]) == 0,
         "PREFETCHES_L2": set(distances) == {1} and shape.in_piece == _WHOLE_PIECE and pitch(sides) == p.groups,
-        "SPAN": -(-tile.threads // lanes) * tile.tw + p.filter[1] - 1,
+        "L2_PREFETCH_COLUMNS": -(-tile.threads // lanes) * tile.tw + p.filter[1] - 1,
     }  # fmt: skip
     fields = {"first_blocks": steps.device.sm_count * tile.blocks}
     return depthwise_registers.generate(op, sides, steps, tile, "rows", constants, fields)

@@ -34,7 +34,7 @@ _WAITING = 1.7  # times as long where reads are not under way all at once
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A depthwise convolution without its addresses. ``gathered`` is the image that is read."""
+    """A depthwise convolution without its addresses. ``image`` is the image that is read."""
 
     problem: ConvProblem
     is_dgrad: bool
@@ -166,7 +166,7 @@ def band_bytes(shape: Shape, tile: Tile) -> int:
 
 
 def _band(shape: Shape, rows: int) -> int:
-    """Rows of the gathered image that ``rows`` rows of the other one read."""
+    """Rows of the image that ``rows`` rows of the other one read."""
     p = shape.problem
     if p.spatial < 2:
         return 1

@@ -174,10 +174,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     out_d, out_h, out_w = padded(p.output, 1)
     _, rows, s = padded(p.filter, 1)
     pad, stride, dilation = padded(p.pre_padding, 0), padded(p.stride, 1), padded(p.dilation, 1)
-    parameters.tensor("gathered", x)
-    parameters.tensor("plain", dy)
+    parameters.tensor("image", x)
+    parameters.tensor("dy", dy)
     parameters.table({
-        **volume_fields("gathered", _strides(roles, x)), **volume_fields("plain", _strides(roles, dy)),
+        **volume_fields("image", _strides(roles, x)), **volume_fields("dy", _strides(roles, dy)),
         "in_d": in_d, "in_h": in_h, "in_w": in_w, "out_d": out_d, "out_h": out_h, "out_w": out_w,
         "channels": p.groups, "filter_rows": rows, "row_taps": _lines(p), "taps": p.taps,
         "stride_d": stride[0], "stride_h": stride[1], "dilation_d": dilation[0], "dilation_h": dilation[1],
@@ -193,14 +193,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={
-            "ALONG_COLUMNS": shape.along_columns, "FLIP": p.flip,
+            "COLUMNS_CONTIGUOUS": shape.along_columns, "FLIP": p.flip,
             "S": s, "STRIDE": stride[2], "DILATION": dilation[2], "PAD": pad[2],
-            "V": tile.v, "TW": tile.tw, "VEC": tile.vec, "OUT_VEC": tile.out_vec, "ROW_TAPS": tile.row_taps,
-            "LANES": tile.lanes, "THREAD_SLOTS": tile.places,
-            "THREADS": tile.threads, "SLICES": SLICES, "EXACT": out_w % tile.tw == 0,
+            "V": tile.v, "TW": tile.tw, "COLUMN_VEC": tile.vec, "DY_COLUMN_VEC": tile.out_vec, "ROW_TAPS": tile.row_taps,
+            "CHANNEL_THREADS": tile.lanes, "THREAD_SLOTS": tile.places,
+            "THREADS": tile.threads, "REDUCE_WARPS": SLICES, "WHOLE_COLUMNS": out_w % tile.tw == 0,
             "Offset": "int" if max(x.span, dy.span) < 2**31 else "long long",
-            "Gathered": STORAGE[x.data_type],
-            "Plain": STORAGE[dy.data_type],
+            "ImageElement": STORAGE[x.data_type],
+            "DyElement": STORAGE[dy.data_type],
             "Accum": compute,
         },
     )  # fmt: skip

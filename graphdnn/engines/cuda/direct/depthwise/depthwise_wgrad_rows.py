@@ -175,10 +175,10 @@ def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: Rows) -> De
     parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
     steps.finish(body, "acc", compute)
-    parameters.tensor("gathered", x)
-    parameters.tensor("plain", dy)
+    parameters.tensor("image", x)
+    parameters.tensor("dy", dy)
     parameters.table({
-        "gathered_n": x_strides[0], "gathered_h": x_strides[2], "plain_n": dy_strides[0], "plain_h": dy_strides[2],
+        "image_n": x_strides[0], "image_h": x_strides[2], "dy_n": dy_strides[0], "dy_h": dy_strides[2],
     })  # fmt: skip
     parameters.table({
         "in_h": p.input[0], "in_w": p.input[1], "out_h": p.output[0], "out_w": p.output[1],
@@ -203,15 +203,15 @@ def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: Rows) -> De
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "FLIP": p.flip,
-            "V": tile.v, "TW": tile.tw, "ROWS": tile.rows, "LANES": tile.lanes, "TILES": tile.tiles,
-            "THREADS": tile.threads, "BLOCKS": tile.blocks, "PREFETCH_ROWS": tile.ahead,
-            **({"CLUSTER": tile.parts} if tile.joined else {"SLICES": SLICES, "GROUP_IN": 1, "GROUP_OUT": 1}),
-            "PITCH": x_strides[_ACROSS], "PLAIN_PITCH": dy_strides[_ACROSS],
+            "V": tile.v, "TW": tile.tw, "ROWS": tile.rows, "CHANNEL_THREADS": tile.lanes, "TILES": tile.tiles,
+            "THREADS": tile.threads, "CTAS_PER_SM": tile.blocks, "PREFETCH_ROWS": tile.ahead,
+            **({"CLUSTER": tile.parts} if tile.joined else {"REDUCE_WARPS": SLICES, "GROUP_IN": 1, "GROUP_OUT": 1}),
+            "PITCH": x_strides[_ACROSS], "DY_PITCH": dy_strides[_ACROSS],
             "SAFE_ROW_FROM": safe_rows[0], "SAFE_ROW_TO": safe_rows[1],
             "SAFE_FROM": safe_columns[0], "SAFE_TO": safe_columns[1],
-            "EXACT": p.output[1] % tile.tw == 0, "WHOLE": p.output[0] % tile.rows == 0,
+            "WHOLE_COLUMNS": p.output[1] % tile.tw == 0, "WHOLE_ROWS": p.output[0] % tile.rows == 0,
             "WHOLE_CHANNELS": p.groups % channels == 0,
-            "Gathered": STORAGE[x.data_type], "Plain": STORAGE[dy.data_type], "Accum": compute,
+            "ImageElement": STORAGE[x.data_type], "DyElement": STORAGE[dy.data_type], "Accum": compute,
         },
     )  # fmt: skip
     packed = parameters.pack()

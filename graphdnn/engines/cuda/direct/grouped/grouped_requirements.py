@@ -42,7 +42,7 @@ def _is_of_image(task: Task) -> bool:
     return is_convolution(task) and not isinstance(task.op.anchor, ConvBackwardFilter)
 
 
-def _gathered(task: Task) -> tuple[TensorSpec, ...]:
+def _image(task: Task) -> tuple[TensorSpec, ...]:
     """The images that pass through shared memory."""
     x, _, y = convolution_of(task).roles
     if isinstance(task.op.anchor, ConvBackwardFilter):
@@ -51,7 +51,7 @@ def _gathered(task: Task) -> tuple[TensorSpec, ...]:
 
 
 def _has_one_channel_axis(task: Task) -> bool:
-    return is_plane(task) and len(_gathered(task)[0].extents) == 4
+    return is_plane(task) and len(_image(task)[0].extents) == 4
 
 
 def _is_of_16_bits(task: Task) -> bool:
@@ -62,7 +62,7 @@ def _misplaced(task: Task) -> str:
     """The images whose pixels' channels cannot be copied eight at a time."""
     return ", ".join(
         f"strides {spec.strides}, aligned to {spec.byte_alignment}"
-        for spec in _gathered(task)
+        for spec in _image(task)
         if not is_addressable(spec) or width_for(image_space(roles_of(task), spec), [spec], 1) < CHUNK
     )
 

@@ -108,7 +108,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     x_strides, dy_strides = (image_space(roles, spec).strides(spec) for spec in (x, dy))
     boxes = _boxes(p, shape, tile, x, x_strides, dy_strides)
-    for field, spec, map in zip(("gathered", "plain"), (x, dy), boxes, strict=True):
+    for field, spec, map in zip(("image", "dy"), (x, dy), boxes, strict=True):
         if tile.is_boxed:
             parameters.maps(field, [(spec, map)])
         else:
@@ -117,8 +117,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     tiles, slabs = counted[0] * counted[1] * counted[2], p.groups // tile.groups
     channels, window = p.groups * p.k, p.taps * p.c
     parameters.table({
-        "gathered_n": x_strides[0], "gathered_h": x_strides[2], "gathered_w": x_strides[3],
-        "plain_n": dy_strides[0], "plain_h": dy_strides[2], "plain_w": dy_strides[3],
+        "image_n": x_strides[0], "image_h": x_strides[2], "image_w": x_strides[3],
+        "dy_n": dy_strides[0], "dy_h": dy_strides[2], "dy_w": dy_strides[3],
         "images": p.n, "in_h": p.input[0], "in_w": p.input[1], "out_h": p.output[0], "out_w": p.output[1],
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
         "tiles": tiles, "tiles_h": counted[1], "tiles_w": counted[2], "tile_step": choice.parts,
@@ -141,10 +141,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1], "FLIP": p.flip,
-            "IN": p.c, "OUT": p.k, "GROUPS": tile.groups, "WARPS_M": tile.shares,
+            "GROUP_IN": p.c, "GROUP_OUT": p.k, "GROUPS_PER_CTA": tile.groups, "WARPS_M": tile.shares,
             "SLIDING_ROWS": tile.lines(shape), "WARPS_K": tile.turns,
-            "PIXEL": tile.row(p.c).pitch, "DY_PIXEL": tile.row(p.k).pitch, "SWIZZLED": tile.is_boxed,
-            "STAGES": tile.stages, "BLOCKS": choice.resident, "SLICES": slices, "WIDTH": width,
+            "PIXEL_PITCH": tile.row(p.c).pitch, "DY_PIXEL_PITCH": tile.row(p.k).pitch, "TMA_SWIZZLE": tile.is_boxed,
+            "STAGES": tile.stages, "CTAS_PER_SM": choice.resident, "REDUCE_WARPS": slices, "VEC_WIDTH": width,
             "Element": STORAGE[x.data_type],
         },
     )  # fmt: skip

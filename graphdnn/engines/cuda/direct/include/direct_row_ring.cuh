@@ -1,6 +1,6 @@
 // Geometry of the sliding-window convolutions, and the ring buffer of image rows in shared memory.
 //
-// A kernel slides down the image in steps. A step reads IN_ROWS rows of the gathered operand and completes OUT_ROWS
+// A kernel slides down the image in steps. A step reads IN_ROWS rows of the image operand and completes OUT_ROWS
 // rows of the output. The WINDOW output rows that are in progress stay in registers, the oldest first:
 //
 //   fprop (and wgrad)  IN_ROWS = stride   OUT_ROWS = 1        row u of the step meets window row k at tap  u + stride * (WINDOW-1-k)
@@ -16,7 +16,7 @@
 
 constexpr int FIRST_COLUMN = DGRAD ? -((S - 1) / STRIDE_W) : 0;  // first column of dy that a tile reads
 constexpr int IW = DGRAD ? (TW - 1) / STRIDE_W - FIRST_COLUMN + 1 : (TW - 1) * STRIDE_W + S;
-constexpr int STEP_W = DGRAD ? TW / STRIDE_W : TW * STRIDE_W;  // gathered columns from one tile to the next
+constexpr int STEP_W = DGRAD ? TW / STRIDE_W : TW * STRIDE_W;  // image columns from one tile to the next
 constexpr int COLUMNS = (TILES - 1) * STEP_W + IW;             // columns that a CTA reads
 constexpr int WARMUP_STEPS = (R - 1) / STRIDE_H;                      // steps before the first output row is complete
 static_assert(!DGRAD || TW % STRIDE_W == 0, "a tile of dgrad starts at a multiple of the stride");
@@ -31,7 +31,7 @@ constexpr __host__ __device__ int column_tap(int i, int t) {
     return tap >= 0 && tap < S ? tap : -1;
 }
 
-// The inverse: the gathered column that meets a thread's column t at tap s, or -1 if there is none.
+// The inverse: the image column that meets a thread's column t at tap s, or -1 if there is none.
 constexpr __host__ __device__ int tap_column(int s, int t) {
     return !DGRAD ? s + t * STRIDE_W : (t - s) % STRIDE_W == 0 ? (t - s) / STRIDE_W - FIRST_COLUMN : -1;
 }

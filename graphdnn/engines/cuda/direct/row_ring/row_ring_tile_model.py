@@ -92,7 +92,7 @@ class _Step(NamedTuple):
     """What a block does for one step of its walk."""
 
     columns: int  # that it gathers
-    row_bytes: int  # of the channels of a gathered pixel
+    row_bytes: int  # of the channels of an image pixel
     turns: int  # pieces that a thread copies, of the operand with more of them
     copies: int  # of both
     products: float  # of a thread

@@ -77,10 +77,10 @@ def _space(sides: Sides, output: TensorSpec) -> IndexSpace:
 
 def serves(op: FusedOp, sides: Sides) -> bool:
     """Whether the tensor cores can do it: everything else is for multiply-adds."""
-    shape, gathered = sides.shape, sides.gathered
+    shape, image = sides.shape, sides.image
     return (
-        gathered.data_type in (DataType.HALF, DataType.BFLOAT16)
-        and sides.filter.data_type is gathered.data_type
+        image.data_type in (DataType.HALF, DataType.BFLOAT16)
+        and sides.filter.data_type is image.data_type
         and COMPUTE_TYPE[sides.roles.op.compute_type] == "float"
         and set(apart(sides.roles.problem)) == {1}
         and shape.group_in == shape.group_out
@@ -93,7 +93,7 @@ def serves(op: FusedOp, sides: Sides) -> bool:
 
 
 def _chunks(shape: Shape) -> int:
-    """Gathered columns of a tile, by four."""
+    """Image columns of a tile, by four."""
     return -(-shape.wide(TILE) // TILE)
 
 
@@ -186,7 +186,7 @@ def _slots(shape: Shape, walk: Walk, slots: Mapping[str, float]) -> float:
     p, chunks, rows_in = shape.problem, _chunks(shape), min(shape.in_rows, shape.problem.filter[0])
     chain = max(1, shape.group_in // 2)  # products of one accumulator, one after another
     operands = p.filter[0] * walk.pairs * chain * chunks  # filter operands, each of half a product
-    # A gathered row meets each filter row once, however many output rows a step has.
+    # An image row meets each filter row once, however many output rows a step has.
     products = operands / 2 * (_PRODUCT_SLOTS + slots["chained"] * (1 - 1 / chain))
     step_w, pixel = shape.step_w(TILE), _pixel_bytes(walk.channels)
     lanes = tuple((lane // 4 * step_w + lane % 4) * pixel for lane in range(32))
@@ -222,7 +222,7 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, walk: Walk) -> De
     dgrad, output = shape.is_dgrad, sole_output(op, sides)
     assert output is not None
     filter = PackedFilter.of(sides, steps)
-    in_space, out_space = image_space(roles, sides.gathered), image_space(roles, sides.output)
+    in_space, out_space = image_space(roles, sides.image), image_space(roles, sides.output)
     parameters = Parameters(steps.workspace_offsets)
     width = min(2 * walk.pairs, width_for(out_space, steps.epilogue_tensors(), 1))
     clips = "clip_halves" if width % 2 == 0 else ""
@@ -235,11 +235,11 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, walk: Walk) -> De
     column_blocks = -(-shape.columns // (TILE * walk.tiles))
     channel_blocks = -(-shape.channels_out // walk.channels)
     segments = -(-shape.rows // walk.rows)
-    parameters.tensor("gathered", sides.gathered)
+    parameters.tensor("image", sides.image)
     parameters.tensor("filter", filter.spec)
     parameters.tensor("output", output, is_output=True)
     parameters.table({
-        **image_fields("gathered", in_space.strides(sides.gathered)),
+        **image_fields("image", in_space.strides(sides.image)),
         **image_fields("output", _space(sides, output).strides(output)),
         **filter_fields(filter.strides),
         "filter_elements": filter.elements, "channels": shape.channels_out,
@@ -263,12 +263,12 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, walk: Walk) -> De
         ],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "DGRAD": dgrad, "FLIP": p.flip, "GROUP": shape.group_in,
+            "DGRAD": dgrad, "FLIP": p.flip, "GROUP_CHANNELS": shape.group_in,
             "IN_ROWS": shape.in_rows, "OUT_ROWS": shape.out_rows, "WINDOW": shape.window,
-            "TW": TILE, "TILES": walk.tiles, "WARPS": walk.warps, "PAIRS": walk.pairs, "THREADS": walk.threads,
-            "ROWS": walk.lines, "STAGES": walk.stages, "BLOCKS": walk.blocks, "WIDTH": width,
-            "FILTER_CHUNK": filter.chunk(walk.channels * shape.group_in * p.taps),
-            "Gathered": STORAGE[sides.gathered.data_type], "Out": STORAGE[output.data_type],
+            "TW": TILE, "TILES": walk.tiles, "WARPS": walk.warps, "CHANNEL_PAIRS": walk.pairs, "THREADS": walk.threads,
+            "STEPS_PER_STAGE": walk.lines, "STAGES": walk.stages, "CTAS_PER_SM": walk.blocks, "VEC_WIDTH": width,
+            "FILTER_COPY_ELEMS": filter.chunk(walk.channels * shape.group_in * p.taps),
+            "ImageElement": STORAGE[sides.image.data_type], "Out": STORAGE[output.data_type],
         },
     )  # fmt: skip
     blocks = p.n * channel_blocks * column_blocks * segments

@@ -199,11 +199,11 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
     parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
     steps.finish(body, "acc", "float")
-    parameters.tensor("gathered", x)
-    parameters.tensor("plain", dy)
+    parameters.tensor("image", x)
+    parameters.tensor("dy", dy)
     parameters.table({
-        **image_fields("gathered", image_space(roles, x).strides(x)),
-        **image_fields("plain", image_space(roles, dy).strides(dy)),
+        **image_fields("image", image_space(roles, x).strides(x)),
+        **image_fields("dy", image_space(roles, dy).strides(dy)),
         "in_h": p.input[0], "in_w": p.input[1], "out_w": p.output[1], "channels_out": shape.channels_out,
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
         "out_h": p.output[0], "segments": segments, "segment_rows": walk.rows,
@@ -231,11 +231,11 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "DILATION_H": 1, "DILATION_W": 1, "DGRAD": False, "FLIP": p.flip,
             "IN_ROWS": shape.in_rows, "WINDOW": shape.window, "TW": DEPTH, "TILES": walk.across,
-            "WARPS": walk.warps, "THREADS": walk.threads, "ROWS": walk.lines,
-            "IMAGE_COLUMNS": image_columns, "GRADIENT_COLUMNS": gradient_columns,
+            "WARPS": walk.warps, "THREADS": walk.threads, "STEPS_PER_STAGE": walk.lines,
+            "X_COPY_COLUMNS": image_columns, "DY_COPY_COLUMNS": gradient_columns,
             "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
-            "STAGES": walk.stages, "BLOCKS": walk.blocks, "SLICES": SLICES,
-            "Gathered": STORAGE[x.data_type], "Plain": STORAGE[x.data_type], "Accum": "float",
+            "STAGES": walk.stages, "CTAS_PER_SM": walk.blocks, "REDUCE_WARPS": SLICES,
+            "ImageElement": STORAGE[x.data_type], "DyElement": STORAGE[x.data_type], "Accum": "float",
         },
     )  # fmt: skip
     packed = parameters.pack()

@@ -113,7 +113,7 @@ class _Block(NamedTuple):
 def _of_warps(plan: Plan, p: ConvProblem, x: TensorSpec, w: TensorSpec, *, resident: int) -> _Block:
     channels = plan.parts * 8 * plan.tiles_n
     shared = plan.shared(p, plan.rows, max(element_bytes(x), element_bytes(w)))
-    constants = {"NT": plan.tiles_n, "CHANNEL_SPLITS": plan.parts, "STAGES": STAGES, "BLOCKS": resident}
+    constants = {"NT": plan.tiles_n, "CHANNEL_SPLITS": plan.parts, "STAGES": STAGES, "CTAS_PER_SM": resident}
     rest = 2 * plan.tiles_n, WARP * _WARPS, resident, shared, constants
     return _Block("direct_stem", plan.rows, channels, *rest)
 
@@ -186,8 +186,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "SPATIAL": problem.spatial, "T": slices,
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "FLIP": p.flip, "IN_ORDER": in_order, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before,
-            "TP": block.rows, "THREADS": block.threads, "CHUNK": chunk, "FILTER_CHUNK": filter_chunk, "WIDTH": width,
+            "FLIP": p.flip, "FILTER_IS_PACKED": in_order, "PITCH": plan.pitch, "LEADING_ELEMENT": plan.lead, "LEFT_PAD_ELEMS": plan.before,
+            "TILE_ROWS": block.rows, "THREADS": block.threads, "COPY_ELEMS": chunk, "FILTER_COPY_ELEMS": filter_chunk, "VEC_WIDTH": width,
             **block.constants,
             "Element": STORAGE[x.data_type], "Filter": STORAGE[w.data_type], "Accum": compute,
         },

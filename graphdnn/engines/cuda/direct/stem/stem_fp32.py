@@ -138,9 +138,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "SPATIAL": problem.spatial, "T": slices,
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "FLIP": p.flip, "PITCH": plan.pitch, "BEFORE": plan.before, "HEAD": plan.window % 2,
-            "TP": plan.rows, "TM": plan.pixels, "TN": plan.channels, "THREADS": 32 * _WARPS, "BLOCKS": resident,
-            "STAGES": _STAGES, "CHUNK": chunk, "WIDTH": width, "Element": STORAGE[x.data_type],
+            "FLIP": p.flip, "PITCH": plan.pitch, "LEFT_PAD_ELEMS": plan.before, "FIRST_PAIR": plan.window % 2,
+            "TILE_ROWS": plan.rows, "TM": plan.pixels, "TN": plan.channels, "THREADS": 32 * _WARPS, "CTAS_PER_SM": resident,
+            "STAGES": _STAGES, "COPY_ELEMS": chunk, "VEC_WIDTH": width, "Element": STORAGE[x.data_type],
         },
     )  # fmt: skip
     across = -(-p.k // channels)

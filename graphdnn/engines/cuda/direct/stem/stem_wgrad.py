@@ -121,11 +121,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         functions=[body.function("epilogue", "const float (&acc)[1]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "FLIP": p.flip, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before, "WORDS": plan.words,
-            "QP": plan.width, "EXACT": plan.width == p.output[1], "TP": plan.rows,
+            "FLIP": p.flip, "PITCH": plan.pitch, "LEADING_ELEMENT": plan.lead, "LEFT_PAD_ELEMS": plan.before, "WINDOW_WORDS": plan.words,
+            "QP": plan.width, "WHOLE_COLUMNS": plan.width == p.output[1], "TILE_ROWS": plan.rows,
             "MT": plan.channel_tiles, "NP": plan.pairs, "WARPS_N": plan.parts, "WARPS_K": plan.shares,
-            "THREADS": threads, "BLOCKS": 1, "SLICES": _SLICES,
-            "CHUNK": chunk, "DY_CHUNK": copied_at_once(dy, 8, p.k, dy_n, dy_h, dy_w), "Element": STORAGE[x.data_type],
+            "THREADS": threads, "CTAS_PER_SM": 1, "REDUCE_WARPS": _SLICES,
+            "COPY_ELEMS": chunk, "DY_COPY_ELEMS": copied_at_once(dy, 8, p.k, dy_n, dy_h, dy_w), "Element": STORAGE[x.data_type],
         },
     )  # fmt: skip
     packed = parameters.pack()
