@@ -23,7 +23,9 @@ from graphdnn.tensors import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The convolution as the kernel sees it: an image, and an output whose channels are threads'."""
+    """The operands in their roles: the image that the filter slides over (x, or dy in dgrad), the filter, and the
+    output.
+    """
 
     roles: Roles
     image: TensorSpec
@@ -49,10 +51,10 @@ class Sides:
 
 @dataclass(frozen=True, slots=True)
 class PackedFilter:
-    """The filter with each k's elements in one piece; copied before the kernel where they are not."""
+    """A filter whose elements are contiguous for each k; another filter is copied before the kernel."""
 
     spec: TensorSpec
-    strides: tuple[int, ...]  # of (k, c, r, s)
+    strides: tuple[int, ...]  # the strides of (k, c, r, s)
     elements: int
 
     @classmethod
@@ -62,7 +64,7 @@ class PackedFilter:
         return cls(spec, (*strides[1:3], *strides[4:]), p.groups * p.k * p.c * p.taps)
 
     def chunk(self, slab: int) -> int:
-        """Elements that are copied at once: every block's part, of ``slab`` elements, starts at a multiple of them."""
+        """Elements of one cp.async copy; a CTA's filters, ``slab`` elements, start at a multiple of them."""
         size = element_bytes(self.spec)
         chunk = power_of_two_in(slab, self.elements, 16 // size)
         while chunk > 1 and max(1, self.spec.byte_alignment) % (chunk * size):
@@ -81,5 +83,5 @@ def safe_places(sides: Sides, axis: int, step: int) -> tuple[int, int]:
     image, results = (p.output, p.input) if shape.is_dgrad else (p.input, p.output)
     taps, padding = p.filter[axis], p.pre_padding[axis]
     first = padding - taps + 1 if shape.is_dgrad else -padding
-    last = first + (-(-results[axis] // step) - 1) * step  # the first place of the last thread
+    last = first + (-(-results[axis] // step) - 1) * step  # the first offset of the last thread
     return max(0, -first), max(0, min(step + taps - 1, image[axis] - last))

@@ -107,7 +107,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={
             "RANK": space.rank, "SKINNY_EXTENT": few, "SKINNY_IS_A": sides.few_are_rows,
-            "MMA_TILES_M": block.lines, "THREADS": block.threads, "LOADS_IN_FLIGHT": block.times, "CTAS_PER_SM": block.resident,
+            "MMA_TILES_M": block.lines, "THREADS": block.threads, "LOADS_IN_FLIGHT": block.times,
+            "CTAS_PER_SM": block.resident,
             "Element": STORAGE[sides.many.spec.data_type],
         },
     )  # fmt: skip

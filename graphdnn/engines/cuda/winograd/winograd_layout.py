@@ -41,7 +41,7 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class Winograd:
-    """One convolution from ``image`` to ``result``: ``inner`` channels are summed, the result has ``outer`` channels."""
+    """A convolution of ``image``, which has ``inner`` channels, to ``result``, which has ``outer`` channels."""
 
     algorithm: Algorithm
     roles: Roles

@@ -33,14 +33,14 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
 
-_PIECE = 8  # bytes of channels that one access reads
-_AGAIN = 0.5  # of the bytes that move: what is read by several multiprocessors
+_PIECE = 8  # bytes of a vector of channels
+_AGAIN = 0.5  # the part of the memory traffic that several SMs read
 _COLUMNS = Knob(KnobType.TILE_COLS, 0, 16, 1, 0, "columns of a thread; 0: chosen by the shape")
 
 
 @dataclass(frozen=True)
 class _Sides:
-    """The convolution as the kernel sees it: an image that is gathered, one that is written."""
+    """The operands in their roles: the image that the filter slides over (x, or dy in dgrad), and the output."""
 
     roles: Roles
     image: TensorSpec
@@ -75,28 +75,30 @@ class _Sides:
 
 
 def _filter(sides: _Sides, tile: Tile, steps: LaunchSequence) -> tuple[TensorSpec, tuple[int, ...]]:
-    """The filter, and its strides along channels, planes, rows and columns; copied where the kernel cannot read it."""
+    """The filter and its strides along channels, planes, rows and columns. A layout that the kernel cannot read is
+    copied.
+    """
     w, p = sides.filter, sides.roles.problem
     strides = sides.roles.space(w).strides(w)
     if is_addressable(w) and (tile.in_table or (sides.shape.along_columns and _is_linear(strides[3:], p.filter))):
         return w, (strides[0], *strides[3:])
     if tile.in_table or sides.shape.along_columns:
         spec, channel, tap = steps.relayout(w), p.taps, 1
-    else:  # neighbouring channels are read at once
+    else:  # vectors along the channels
         spec, channel, tap = steps.relayout(w, _channels_inside(w, p.groups, p.spatial)), 1, p.groups
     _, rows, columns = padded(p.filter, 1)
     return spec, (channel, rows * columns * tap, columns * tap, tap)
 
 
 def _is_linear(strides: tuple[int, ...], filter: tuple[int, ...]) -> bool:
-    """Whether the taps of a channel follow each other at one distance."""
+    """Whether one stride leads from each tap of a channel to the next tap."""
     _, rows, columns = padded(filter, 1)
     steps = (rows * columns * strides[2], columns * strides[2], strides[2])
     return all(size == 1 or a == b for a, b, size in zip(strides, steps, padded(filter, 1), strict=True))
 
 
 def _channels_inside(w: TensorSpec, groups: int, spatial: int) -> tuple[int, ...]:
-    """Strides of a filter whose channels are its innermost axis."""
+    """The strides of a filter whose channels are contiguous."""
     extents = w.extents
     strides, pace = [groups] * len(extents), groups
     for axis in reversed(range(len(extents) - spatial, len(extents))):
@@ -158,8 +160,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "COLUMNS_CONTIGUOUS": shape.along_columns, "DGRAD": shape.is_dgrad, "FLIP": p.flip,
             "S": s, "TAP_UNROLL": tile.unit, "STRIDE": stride[2], "DILATION": dilation[2], "PAD": pad[2],
-            "V": tile.v, "TW": tile.tw, "COLUMN_VEC": tile.vec, "CHANNEL_THREADS": tile.lanes, "TILES": tile.tiles, "ROWS": tile.rows,
-            "THREADS": tile.threads, "FILTER_IN_SMEM": tile.in_table, "HALO_IN_SMEM": tile.band > 0, "COPY_ELEMS": chunk(shape, tile),
+            "V": tile.v, "TW": tile.tw, "COLUMN_VEC": tile.vec, "CHANNEL_THREADS": tile.lanes, "TILES": tile.tiles,
+            "ROWS": tile.rows,
+            "THREADS": tile.threads, "FILTER_IN_SMEM": tile.in_table, "HALO_IN_SMEM": tile.band > 0,
+            "COPY_ELEMS": chunk(shape, tile),
             "VEC_WIDTH": width,
             "Offset": "int" if max(sides.image.span, filter.span) < 2**31 else "long long",
             "ImageElement": STORAGE[sides.image.data_type],

@@ -21,13 +21,13 @@ from graphdnn.engines.cuda.direct.direct_access import apart, image_space
 from graphdnn.engines.cuda.direct.direct_operands import PackedFilter, Sides, safe_places
 from graphdnn.fusion.fused_graph import FusedOp
 
-COUNTED = 2**31  # threads, and places
+COUNTED = 2**31  # the most threads, and elements, that a kernel counts
 _LONGEST = 7  # taps along an axis
-_ACROSS = 3  # the columns' axis: from one to the next it is as far in all images with as many channels
+_ACROSS = 3  # the columns' axis; its stride depends on the number of channels only
 
 
 class Tile(Protocol):
-    """A division of the work."""
+    """A work partition, which the engine's cost model ranks."""
 
     @property
     def v(self) -> int: ...  # channels of a thread
@@ -36,9 +36,9 @@ class Tile(Protocol):
     @property
     def rows(self) -> int: ...
     @property
-    def threads(self) -> int: ...  # of a block
+    def threads(self) -> int: ...  # threads of a CTA
     @property
-    def blocks(self) -> int: ...  # of a multiprocessor, which registers are limited for
+    def blocks(self) -> int: ...  # CTAs of an SM that the register limit allows
 
 
 def serves(sides: Sides) -> bool:
@@ -53,7 +53,7 @@ def serves(sides: Sides) -> bool:
 
 
 def pitch(sides: Sides) -> int:
-    """From an image column to the next."""
+    """The stride of the image's columns in elements."""
     return image_space(sides.roles, sides.image).strides(sides.image)[_ACROSS]
 
 
@@ -66,7 +66,7 @@ def generate(
     constants: Mapping[str, Any],
     fields: Mapping[str, int],
 ) -> DeviceKernel:
-    """The kernel direct_KIND.cu; ``constants`` and ``fields``: what it is told beside the tile."""
+    """The kernel depthwise_KIND.cu; ``constants`` and ``fields`` are its constants and parameters beside the tile's."""
     roles, shape, p = sides.roles, sides.shape, sides.roles.problem
     dgrad, distances = shape.is_dgrad, apart(p)
     filter = PackedFilter.of(sides, steps)
@@ -97,7 +97,7 @@ def generate(
     how = f"{kind}_r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}"
     tall = f"{how}h{tile.rows}"
     text = kernel_text(
-        # One text, one kernel on disk: rows that are an argument are not in its name.
+        # Rows that are a run-time parameter are not part of the name, as all of them share one kernel text.
         f"conv_{roles.direction}__{tall if 'ROWS' in constants else how}__{op.name}",
         [f"depthwise_{kind}.cu"],
         parameters=parameters.text,

@@ -52,7 +52,7 @@ def _choice(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Choice | None:
 
 
 def _filter(steps: LaunchSequence, roles: Roles, w: TensorSpec) -> TensorSpec:
-    """Channels next to each other, then taps, then filters, without gaps; copied where they do not lie so."""
+    """The filter as [k][tap][c] without gaps; another layout is copied."""
     p = roles.problem
     height, width = p.filter
     wanted = (p.taps * p.c, 1, width * p.c, p.c)

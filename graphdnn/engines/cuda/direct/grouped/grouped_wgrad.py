@@ -35,8 +35,8 @@ from graphdnn.operations import ConvBackwardFilter
 from graphdnn.operations.conv_problem import ConvProblem
 from graphdnn.tensors import TensorSpec
 
-_FOUR = 4  # numbers of a window that a thread of the second launch adds
-_OF_SLICE = 4  # parts that a warp of it adds at least
+_FOUR = 4  # filter elements of a thread of the second launch
+_OF_SLICE = 4  # the fewest splits that a warp of the second launch adds
 _MOST_SLICES = 8
 
 
@@ -54,7 +54,7 @@ def _choice(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Choice | None:
 
 
 def _slices(parts: int) -> int:
-    """Warps that share the parts of a sum."""
+    """Warps of the second launch that divide the splits of an element."""
     slices = 1
     while slices < _MOST_SLICES and 2 * slices * _OF_SLICE <= parts:
         slices *= 2
@@ -64,7 +64,9 @@ def _slices(parts: int) -> int:
 def _boxes(
     p: ConvProblem, shape: Shape, tile: Tile, x: TensorSpec, of_x: tuple[int, ...], of_dy: tuple[int, ...]
 ) -> tuple[TensorMap, TensorMap]:
-    """Of x, whose columns are (remainder, the rest) where they are strided, and of dy."""
+    """The TMA boxes of x and of dy; columns of a strided x are two axes, the residue modulo the stride and the
+    quotient.
+    """
     size, stride, lines = ELEMENTS[x.data_type].bytes, p.stride[1], shape.patch(tile.high, tile.wide)[0]
     n, h, w = (_step(of_x[i] * size) for i in (0, 2, 3))
     row, results = tile.row(p.c), tile.row(p.k)
@@ -87,7 +89,7 @@ def _boxes(
 
 
 def _step(distance: int) -> int:
-    """Bytes; an axis of extent 1 has none, which the copy unit does not take."""
+    """The stride of an axis in bytes. TMA requires a positive stride, also for an axis of extent 1."""
     return distance or ALIGNMENT
 
 

@@ -17,7 +17,7 @@ from graphdnn.engines.cuda.direct.direct_operands import PackedFilter, Sides
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Tile, in_registers, shared_bytes
 from graphdnn.fusion.fused_graph import FusedOp
 
-_STAGES_OF_TWO = 6  # steps in a ring that is long enough to use two at a time
+_STAGES_OF_TWO = 6  # stages from which a CTA synchronizes once in two steps
 
 
 def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Tile) -> DeviceKernel:
