@@ -28,10 +28,10 @@ from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Matmul
 
-_FEW = 16  # lines
-_VECTOR = 8  # elements that a thread loads at once
-_TENSOR_LINES, _COLUMNS = 16, 8  # of a product
-_REGISTERS, _OTHERS = 65536, 56  # of a multiprocessor, and of a thread beside operands and sums
+_FEW = 16  # the largest extent of the skinny operand
+_VECTOR = 8  # elements of a vector load
+_TENSOR_LINES, _COLUMNS = 16, 8  # M and N of an MMA
+_REGISTERS, _OTHERS = 65536, 56  # registers of an SM, and of a thread beside operands and accumulators
 
 LINES = Knob(KnobType.TILE_M, 1, 2, 1, 1, "times 16 lines of the large operand in a block")
 THREADS = Knob(KnobType.BLOCK_SIZE, 128, 512, 128, 256, "threads of a block")
@@ -40,7 +40,7 @@ TIMES = Knob(KnobType.LOAD_SIZE, 1, 4, 1, 2, "times 64 steps of k that a warp as
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The operand with few lines and the other one. ``few_are_rows``: of the result."""
+    """The skinny operand and the large one. ``few_are_rows``: the skinny operand has the rows of the result."""
 
     op: Matmul
     few: Side
@@ -49,7 +49,7 @@ class _Sides:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """Few, and many."""
+        """The extents of the skinny operand and of the large one."""
         return self.few.spec.extents[self.few.outer], self.many.spec.extents[self.many.outer]
 
     @property
@@ -68,14 +68,14 @@ def _sides(op: FusedOp) -> _Sides:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    lines: int  # times 16
+    lines: int  # MMA tiles along M, 16 rows of the large operand each
     threads: int
     times: int
-    columns: int  # of products
+    columns: int  # MMA tiles along N
 
     @property
     def resident(self) -> int:
-        """Blocks of a multiprocessor, for the registers of operands on their way."""
+        """Resident CTAs of an SM, by the registers of operands in flight."""
         operands = 8 * self.times * (2 * self.lines + self.columns)
         return max(1, _REGISTERS // (self.threads * (_OTHERS + operands + 4 * self.lines * self.columns)))
 
@@ -135,7 +135,7 @@ def _is_multiplied(task: Task) -> bool:
 
 
 def _misplaced(task: Task) -> str:
-    """Operands that a thread cannot read eight steps of k at a time from."""
+    """The operands whose layout does not allow loads of eight elements along k."""
     sides = _sides(task.op)
     named = (("a", sides.few), ("b", sides.many)) if sides.few_are_rows else (("a", sides.many), ("b", sides.few))
     return ", ".join(f"{name} {side.spec.strides}" for name, side in named if not _lies_along_k(side))
@@ -149,7 +149,8 @@ def _lies_along_k(side: Side) -> bool:
     return spec.extents[side.k] % _VECTOR == 0 and strides[side.k] == 1 and strides[side.outer] % _VECTOR == 0
 
 
-# Of seconds: the start, less than others take; and what the lines of a second product take, of memory's time.
+# A launch's start in seconds, shorter than of other engines; and the time of a second MMA tile along M over memory's
+# time.
 _START, _SECOND = 1.9e-6, 0.11
 
 
