@@ -7,7 +7,8 @@
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32.
-//   VEC_WIDTH: elements of a vector; AXIS: its logical axis; ORDER: logical axis of each axis in memory order, a permutation of 0 to 5.
+//   VEC_WIDTH: elements of a vector; AXIS: its logical axis; ORDER: logical axis of each axis in memory order, a permutation of
+//   0 to 5.
 
 #include "coordinates.cuh"
 #include "col2im_pixel.cuh"

@@ -1,13 +1,13 @@
 // im2col copies, for every output pixel and filter tap, the image element that the tap reads there, or zero in the padding.
 //
 // Tile:    VEC_WIDTH adjacent elements of the matrix for a thread.
-// Memory:  axes are counted in the memory order of the matrix. SPATIAL_AXIS[j] is the spatial axis that axis j of the matrix moves
-//          along; it is -1 for axes that move through the memory of the image only.
+// Memory:  axes are counted in the memory order of the matrix. SPATIAL_AXIS[j] is the spatial axis that axis j of the matrix
+//          moves along; it is -1 for axes that move through the memory of the image only.
 // Threads: threads are independent; the grid strides over the matrix.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32.
-//   RANK: axes of the matrix; SPATIAL: spatial axes, 3; VEC_WIDTH: elements of a vector; SPATIAL_AXIS: see above, -1 to SPATIAL - 1.
+//   RANK: axes of the matrix; SPATIAL: spatial axes, 3; VEC_WIDTH: elements of a vector; SPATIAL_AXIS: see above.
 
 #include "fast_division.cuh"
 

@@ -3,7 +3,8 @@
 //
 // Tile:    one element for a thread.
 // Memory:  offsets are computed by 64-bit division for each element; the kernel serves layouts that no other copy kernel takes.
-// Threads: threads are independent; the grid strides over all elements. The generated load_item() and store_item() read and write one.
+// Threads: threads are independent; the grid strides over all elements. The generated load_item() and store_item() read and
+//          write one.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32.

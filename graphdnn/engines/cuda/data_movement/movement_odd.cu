@@ -8,7 +8,8 @@
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32.
-//   VEC_WIDTH: items of 16 bytes; ROW_ITEMS: the most items of a tile row; RANK: the other axes; FLAT_X, FLAT_Y: flags, see above.
+//   VEC_WIDTH: items of 16 bytes; ROW_ITEMS: the most items of a tile row; RANK: the other axes; FLAT_X, FLAT_Y: flags, see
+//   above.
 
 #include "pdl.cuh"
 #include "fast_division.cuh"

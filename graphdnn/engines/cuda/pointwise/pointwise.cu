@@ -2,8 +2,9 @@
 //
 // Tile:    VEC_WIDTH adjacent elements of the last axis for a thread. TWO_VECS: two such vectors at a time, for more
 //          loads in flight.
-// Memory:  vector accesses along the last axis. CROSSES_ROWS: a vector counts elements of the whole space and may cross the end of
-//          the last axis. REVERSED: the grid starts at the end, which L2 may still hold after a kernel that read the same elements.
+// Memory:  vector accesses along the last axis. CROSSES_ROWS: a vector counts elements of the whole space and may cross the end
+//          of the last axis. REVERSED: the grid starts at the end, which L2 may still hold after a kernel that read the same
+//          elements.
 // Threads: threads are independent; the grid strides over all vectors.
 //
 // Required constants (from the generator):

@@ -1,13 +1,14 @@
-// Skinny GEMM on the tensor cores of a warp: c[few, many] = sum over k, where both operands are contiguous along k.
+// Skinny GEMM by mma.sync: c[skinny, large] = sum over k of skinny[., k] * large[., k]; both operands are K-major.
 //
-// Tile:     16 * MMA_TILES_M lines of the large operand and all SKINNY_EXTENT lines of the small one for a CTA. Warps split k, WARP_K elements at
-//           a time, and their accumulators are added through shared memory in the order of the warps.
-// Loads:    the large operand is read once, from global memory straight to registers. Lane 4 * g + j reads 16 bytes of lines g
+// Tile:     16 * MMA_TILES_M rows of the large operand and all SKINNY_EXTENT rows of the skinny one for a CTA. The warps split k,
+//           WARP_K elements at a time, and their accumulators are added through shared memory in the order of the warps.
+// Loads:    the large operand is read once, from global memory straight to registers. Lane 4 * g + j reads 16 bytes of rows g
 //           and g + 8, at k = 8 j. The mma instruction expects another order of k, but the order is the same for both operands.
 // Epilogue: generated, one element of a thread at a time.
 //
-// Required constants (from the generator): SKINNY_EXTENT: lines of the small operand, up to 16; MMA_TILES_M: 1 or 2; LOADS_IN_FLIGHT: loads of WARP_K
-// elements in flight; THREADS, CTAS_PER_SM: launch bounds; RANK; SKINNY_IS_A: the small operand has the rows of c.
+// Required constants (from the generator):
+//   SKINNY_EXTENT: rows of the skinny operand, up to 16; SKINNY_IS_A: whether it has the rows of c; MMA_TILES_M: 1 or 2.
+//   LOADS_IN_FLIGHT: loads of WARP_K elements in flight; THREADS, CTAS_PER_SM: launch bounds; RANK: axes of c.
 
 #include "pdl.cuh"
 #include "predicated_load.cuh"
@@ -19,7 +20,7 @@ constexpr int TILE_M = 16 * MMA_TILES_M, MMA_TILES_N = (SKINNY_EXTENT + 7) / 8;
 constexpr int PITCH = TILE_M + 4;
 
 // Load eight elements, or zeros. The large operand is read once, so its loads do not allocate in L1.
-__device__ __forceinline__ uint4 read_once(const Element* from, bool inside) {
+__device__ __forceinline__ uint4 load_no_allocate(const Element* from, bool inside) {
     uint4 w = {0u, 0u, 0u, 0u};
 #ifdef __CUDA_ARCH__
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; "
@@ -30,7 +31,7 @@ __device__ __forceinline__ uint4 read_once(const Element* from, bool inside) {
 #endif
     return w;
 }
-__device__ __forceinline__ uint4 read_often(const Element* from, bool inside) {
+__device__ __forceinline__ uint4 load_cached(const Element* from, bool inside) {
     Vec<Element, 8> vec;
     load_if<8>(inside, from, vec.data);
     return *(const uint4*)&vec;
@@ -45,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_skinny(co
     const Element *large[2 * MMA_TILES_M], *skinny[MMA_TILES_N];
     #pragma unroll
     for (int i = 0; i < 2 * MMA_TILES_M; ++i) {
-        const long long large_row = first + 8 * i + g;  // lines past the end read the last one again
+        const long long large_row = first + 8 * i + g;  // rows past the end repeat the last row
         large[i] = p.large + (large_row < p.large_extent ? large_row : p.large_extent - 1) * p.large_pitch + 8 * j;
     }
     #pragma unroll
@@ -69,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_skinny(co
                 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
                     const int k = k0 + t * (WARPS * WARP_K) + half * 32;
-                    a[t][half][i] = read_once(large[i] + k, k + 8 * j < depth);
+                    a[t][half][i] = load_no_allocate(large[i] + k, k + 8 * j < depth);
                 }
         #pragma unroll
         for (int t = 0; t < LOADS_IN_FLIGHT; ++t)
@@ -78,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_skinny(co
                 #pragma unroll
                 for (int c = 0; c < MMA_TILES_N; ++c) {
                     const int k = k0 + t * (WARPS * WARP_K) + half * 32;
-                    b[t][half][c] = read_often(skinny[c] + k, k + 8 * j < depth && 8 * c + g < SKINNY_EXTENT);
+                    b[t][half][c] = load_cached(skinny[c] + k, k + 8 * j < depth && 8 * c + g < SKINNY_EXTENT);
                 }
         #pragma unroll
         for (int t = 0; t < LOADS_IN_FLIGHT; ++t)

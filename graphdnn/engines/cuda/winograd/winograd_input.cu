@@ -3,8 +3,8 @@
 // Tile:    32 image tiles x CHANNELS channels for a CTA.
 // Memory:  v is packed as the GEMM reads it, in blocks of BLOCK_TILES tiles, which are contiguous. Tiles and channels past the
 //          end are 0.
-// Threads: a thread transforms the tile of one channel. With TRANSPOSE_IN_SMEM (channels-last images) the lanes of a warp read CHANNELS
-//          contiguous channels, and a transpose through shared memory makes the stores contiguous along the tiles.
+// Threads: a thread transforms the tile of one channel. With TRANSPOSE_IN_SMEM (channels-last images) the lanes of a warp read
+//          CHANNELS contiguous channels, and a transpose through shared memory makes the stores contiguous along the tiles.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA; CHANNELS: contiguous channels of a warp, a divisor of THREADS; TRANSPOSE_IN_SMEM: flag, see above.

@@ -30,8 +30,8 @@ constexpr int TM = 8, TN = 16;
 static_assert(THREADS == XI * (TILES / TM) * (OUTER / TN), "a thread for each register tile");
 static_assert(THREADS == TILE_K * TILES, "a thread for each tile and channel of a stage");
 
-// The epilogue exchanges GROUP channels at a time. Rows of shared memory are tiles with contiguous channels if CHANNELS_LAST, else
-// channels with contiguous tiles.
+// The epilogue exchanges GROUP channels at a time. Rows of shared memory are tiles with contiguous channels if CHANNELS_LAST,
+// else channels with contiguous tiles.
 constexpr int GROUP = 32, PITCH = CHANNELS_LAST ? GROUP + 4 : TILES + 4, ROWS = CHANNELS_LAST ? TILES : GROUP;
 static_assert(OVERLAP_EPILOGUE || XI * ROWS * PITCH <= 2 * STAGE, "the exchange takes the place of the stages");
 
@@ -79,8 +79,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) winograd_product(const 
             input_transform([&](int i) { return widen<float>(d[i]); }, [&](int i, float value) { to[i * TILES] = value; });
     };
 
-    // Lanes that differ in bit 0 read the same channels, lanes that differ in bits 1 and 2 the same tiles. So shared memory serves
-    // a half warp in one wavefront.
+    // Lanes that differ in bit 0 read the same channels, lanes that differ in bits 1 and 2 the same tiles. So shared memory
+    // serves a half warp in one wavefront.
     const int xi = thread / 16, lane = thread % 16;
     const int tile = (lane & 1) + (lane >> 3) * 2, channel = lane >> 1 & 3;
 

@@ -6,8 +6,8 @@
 //             CTAs prefetch into L2 while the previous launch still runs (programmatic dependent launch).
 //
 // Required constants (from the generator), besides those of depthwise_thread.cuh: ROWS, PREFETCH_ROWS: see above.
-// SAFE_ROW_FROM, SAFE_ROW_TO: rows inside the image in every tile. WHOLE_ROWS: tiles divide the rows. PREFETCHES_L2: the first CTAs
-// prefetch. L2_PREFETCH_COLUMNS: columns that they prefetch. CTAS_PER_SM: CTAs that fit on an SM.
+// SAFE_ROW_FROM, SAFE_ROW_TO: rows inside the image in every tile. WHOLE_ROWS: tiles divide the rows. PREFETCHES_L2: the first
+// CTAs prefetch. L2_PREFETCH_COLUMNS: columns that they prefetch. CTAS_PER_SM: CTAs that fit on an SM.
 
 #include "pdl.cuh"
 #include "whole_lines.cuh"
@@ -95,7 +95,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) depthwise_row
                 }
         }
         const int out = i - (R - 1), row = tile.row0 + out;
-        if (out < 0 || (!WHOLE_ROWS && row >= tile.out_h)) continue;  // no branch where all rows exist, so that the compiler can reorder loads
+        // No branch where all rows exist, so that the compiler can reorder loads.
+        if (out < 0 || (!WHOLE_ROWS && row >= tile.out_h)) continue;
         store_row(p, tile, column_operands, row, accum[out % R]);
     }
 }

@@ -1,7 +1,7 @@
 // Depthwise convolution with unit stride, channels last, fprop and dgrad: sliding window in registers, no shared memory.
 //
-// Tile:       a thread (depthwise_thread.cuh) slides down a segment of rows with V channels and TW columns. It keeps R output rows as
-//             accumulators, adds all products of each row, and stores an output row after its last contribution.
+// Tile:       a thread (depthwise_thread.cuh) slides down a segment of rows with V channels and TW columns. It keeps R output
+//             rows as accumulators, adds all products of each row, and stores an output row after its last contribution.
 // Pipeline:   PREFETCH_ROWS rows are in flight to registers, and L2_PREFETCH_ROWS rows ahead are prefetched into L2. Threads
 //             never synchronize.
 //

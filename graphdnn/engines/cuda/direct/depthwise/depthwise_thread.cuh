@@ -3,7 +3,8 @@
 //
 // Required constants: R, S, DILATION_H, DILATION_W, DGRAD, FLIP: the filter and the direction. V, TW, THREADS: see above.
 // FILTER_R, FILTER_S, FILTER_COPY_ELEMS: strides of a filter and elements of a load. VEC_WIDTH: channels of an epilogue call.
-// WHOLE_COLUMNS: tiles divide the columns. PITCH: elements between pixels. SAFE_FROM, SAFE_TO: columns inside the image in every tile.
+// WHOLE_COLUMNS: tiles divide the columns. PITCH: elements between pixels. SAFE_FROM, SAFE_TO: columns inside the image in
+// every tile.
 
 #include "fast_division.cuh"
 #include "dilation_phase.cuh"

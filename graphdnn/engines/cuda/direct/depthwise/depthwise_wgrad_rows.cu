@@ -8,10 +8,11 @@
 //             (depthwise_wgrad_workspace.cuh) adds the splits in a fixed order.
 // NaN:        pixels outside the image are zeros here, but 0 * inf is NaN. A CTA that finds NaN recomputes its sums.
 //
-// Required constants (from the generator): R, S, FLIP: the filter. V, TW, ROWS, CHANNEL_THREADS, TILES, THREADS, PREFETCH_ROWS: see
-// above; CHANNEL_THREADS is the threads along the channels. PITCH, DY_PITCH: elements between pixels of x and of dy. SAFE_ROW_FROM,
-// SAFE_ROW_TO, SAFE_FROM, SAFE_TO: rows and columns of x inside the image in every tile. WHOLE_COLUMNS, WHOLE_ROWS, WHOLE_CHANNELS: tiles
-// divide the columns, rows, channels. CLUSTER: splits, or REDUCE_WARPS: warps of a CTA of the second launch. CTAS_PER_SM.
+// Required constants (from the generator): R, S, FLIP: the filter. V, TW, ROWS, CHANNEL_THREADS, TILES, THREADS, PREFETCH_ROWS:
+// see above; CHANNEL_THREADS is the threads along the channels. PITCH, DY_PITCH: elements between pixels of x and of dy.
+// SAFE_ROW_FROM, SAFE_ROW_TO, SAFE_FROM, SAFE_TO: rows and columns of x inside the image in every tile. WHOLE_COLUMNS,
+// WHOLE_ROWS, WHOLE_CHANNELS: tiles divide the columns, rows, channels. CLUSTER: splits, or REDUCE_WARPS: warps of a CTA of the
+// second launch. CTAS_PER_SM.
 //
 // Variants (from the generator): SPLITS_IN_CLUSTER: 1: the CTAs of a cluster add their sums; 0: another launch does.
 

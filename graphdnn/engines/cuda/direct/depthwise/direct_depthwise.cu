@@ -4,11 +4,12 @@
 //             same elements at nearly the same time, so most reads hit the L1 cache.
 // Staging:    where HALO_IN_SMEM, a CTA first copies its halo tile to shared memory.
 // Taps:       column taps are compile-time constants, TAP_UNROLL taps at a time. Rows and planes of taps are run-time loops.
-// Layout:     channels are contiguous, with V channels in a load, or columns are (COLUMNS_CONTIGUOUS), with COLUMN_VEC columns in a load.
+// Layout:     channels are contiguous, with V channels in a load, or columns are (COLUMNS_CONTIGUOUS), with COLUMN_VEC columns
+//             in a load.
 //
-// Required constants (from the generator): COLUMNS_CONTIGUOUS, DGRAD, FLIP, HALO_IN_SMEM, FILTER_IN_SMEM (filters lie in shared memory). S,
-// TAP_UNROLL, STRIDE, DILATION, PAD: taps along the columns. V, TW, COLUMN_VEC, CHANNEL_THREADS, TILES, ROWS, THREADS: tiles. COPY_ELEMS: elements of a
-// copy. VEC_WIDTH: elements of an epilogue call.
+// Required constants (from the generator): COLUMNS_CONTIGUOUS, DGRAD, FLIP, HALO_IN_SMEM, FILTER_IN_SMEM (filters lie in shared
+// memory). S, TAP_UNROLL, STRIDE, DILATION, PAD: taps along the columns. V, TW, COLUMN_VEC, CHANNEL_THREADS, TILES, ROWS,
+// THREADS: tiles. COPY_ELEMS: elements of a copy. VEC_WIDTH: elements of an epilogue call.
 
 #include "pdl.cuh"
 #include "direct_copy.cuh"
@@ -154,7 +155,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
     const int halo_row = first_row(p, row_block * ROWS);
     ImageElement* const halo_tile = (ImageElement*)(memory + (FILTER_IN_SMEM ? (int)p.table_bytes : 0));
     if constexpr (HALO_IN_SMEM) {
-        constexpr int ACROSS = COLUMNS_CONTIGUOUS ? HALO_COLUMNS / COLUMN_VEC : HALO_COLUMNS * (CHANNELS / COPY_ELEMS);  // copies of a row
+        // Copies of a row.
+        constexpr int ACROSS = COLUMNS_CONTIGUOUS ? HALO_COLUMNS / COLUMN_VEC : HALO_COLUMNS * (CHANNELS / COPY_ELEMS);
         const int stop = halo_row + (int)p.halo_rows, count = (stop < (int)p.in_h ? stop : (int)p.in_h) - halo_row;
         const int first = column_block * TILES * STEP + HALO_FIRST;
         #pragma unroll 4

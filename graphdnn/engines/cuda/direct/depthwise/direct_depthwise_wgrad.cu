@@ -5,9 +5,10 @@
 // Loads:      elements that neighbouring threads also read come from the L1 cache. There is no shared memory in the main loop.
 // Epilogue:   the threads of a CTA are added in a fixed order, and a second launch, direct_depthwise_sum, adds the splits.
 //
-// Required constants (from the generator): COLUMNS_CONTIGUOUS, FLIP, S, STRIDE, DILATION, PAD as in direct_depthwise.cu. V, TW, COLUMN_VEC,
-// DY_COLUMN_VEC: channels and columns of a thread, columns of a load of x and of dy. ROW_TAPS, CHANNEL_THREADS, THREAD_SLOTS (threads along the
-// work items), THREADS, REDUCE_WARPS (warps of the second launch), WHOLE_COLUMNS (tiles divide the columns).
+// Required constants (from the generator): COLUMNS_CONTIGUOUS, FLIP, S, STRIDE, DILATION, PAD as in direct_depthwise.cu. V, TW,
+// COLUMN_VEC, DY_COLUMN_VEC: channels and columns of a thread, columns of a load of x and of dy. ROW_TAPS, CHANNEL_THREADS,
+// THREAD_SLOTS (threads along the work items), THREADS, REDUCE_WARPS (warps of the second launch), WHOLE_COLUMNS (tiles divide
+// the columns).
 
 #include "pdl.cuh"
 

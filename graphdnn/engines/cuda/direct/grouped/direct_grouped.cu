@@ -1,15 +1,16 @@
 // Convolution with groups of 8 to 64 channels on tensor cores (mma.sync), fprop and, for unit stride, dgrad.
 //
-// Tile:       a CTA owns the channels of GROUPS_PER_CTA groups and tiles of tile_h x tile_w pixels of tile_images images. A job of a
-//             warp is 16 * ROWS pixels and GROUPS_PER_WARP_TILE groups.
+// Tile:       a CTA owns the channels of GROUPS_PER_CTA groups and tiles of tile_h x tile_w pixels of tile_images images. The
+//             tile of a warp is 16 * ROWS pixels of GROUPS_PER_WARP_TILE groups.
 // MMA:        M is 16 pixels, N is 8 output channels, K is two chunks of 8 channels of one or two taps. A product never
 //             mixes groups, so inf and NaN do not leak between groups.
 // Pipeline:   filters stay in shared memory. cp.async loads the next halo tile during the MMAs (STAGES is 2).
 // Epilogue:   accumulators pass through shared memory, so that stores are contiguous along the channels.
 //
 // Required constants (from the generator): R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, DGRAD, FLIP: filter and
-// direction. GROUP_IN, GROUP_OUT: channels of a group in the image operand and in the result. GROUPS_PER_CTA, ROWS, GROUPS_PER_WARP_TILE, STAGES, THREADS:
-// see above. VEC_WIDTH: channels of an epilogue call. CTAS_PER_SM: CTAs that fit on an SM.
+// direction. GROUP_IN, GROUP_OUT: channels of a group in the image operand and in the result. GROUPS_PER_CTA, ROWS,
+// GROUPS_PER_WARP_TILE, STAGES, THREADS: see above. VEC_WIDTH: channels of an epilogue call. CTAS_PER_SM: CTAs that fit on an
+// SM.
 
 #include "pdl.cuh"
 #include "direct_copy.cuh"
@@ -24,12 +25,13 @@ constexpr int PIXEL_CHUNKS = GROUPS_PER_CTA * IN_CHUNKS;               // chunks
 constexpr int PIXEL_PITCH = PIXEL_BYTES<PIXEL_CHUNKS>;
 constexpr int FILTER_PITCH = (CHUNKS | 1) * 16;                // bytes of a row of filters
 constexpr int FILTER_BYTES = GROUPS_PER_CTA * GROUP_OUT * FILTER_PITCH + 16; // an unused chunk is read after the last row
-constexpr int WARP_TILE_CHANNELS = GROUPS_PER_WARP_TILE * GROUP_OUT;                 // channels of a job; several groups make stores longer
+// Channels of a warp tile; several groups make stores longer.
+constexpr int WARP_TILE_CHANNELS = GROUPS_PER_WARP_TILE * GROUP_OUT;
 constexpr int EPILOGUE_PITCH = WARP_TILE_CHANNELS + (WARP_TILE_CHANNELS % 16 ? 0 : 8);
 constexpr int EPILOGUE_FLOATS = 16 * EPILOGUE_PITCH;                  // floats of a warp's staging buffer
 constexpr int WARP_TILE_VECS = WARP_TILE_CHANNELS / VEC_WIDTH;
 constexpr int WARPS = THREADS / 32;
-static_assert(PIXEL_CHUNKS <= 32 && GROUPS_PER_CTA % GROUPS_PER_WARP_TILE == 0 && sizeof(Element) == 2, "whole jobs of 16-bit floats");
+static_assert(PIXEL_CHUNKS <= 32 && GROUPS_PER_CTA % GROUPS_PER_WARP_TILE == 0 && sizeof(Element) == 2, "whole warp tiles of 16-bit floats");
 
 // A pixel of the tile: its byte offset in the halo tile, and its image, row and column, ten bits each.
 struct __align__(8) PixelSlot {
@@ -134,10 +136,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_groupe
         __syncthreads();
         const TileCoord tile_origin = tile_coord(p, tile);
         const int halo_tile = halo_tiles + slot * (int)p.halo_bytes;
-        const int jobs = (pixels + 16 * ROWS - 1) / (16 * ROWS) * (GROUPS_PER_CTA / GROUPS_PER_WARP_TILE);
+        const int warp_tiles = (pixels + 16 * ROWS - 1) / (16 * ROWS) * (GROUPS_PER_CTA / GROUPS_PER_WARP_TILE);
         #pragma unroll 1
-        for (int job = warp; job < jobs; job += WARPS) {
-            const int block = job / (GROUPS_PER_CTA / GROUPS_PER_WARP_TILE), group = (job - block * (GROUPS_PER_CTA / GROUPS_PER_WARP_TILE)) * GROUPS_PER_WARP_TILE;
+        for (int warp_tile = warp; warp_tile < warp_tiles; warp_tile += WARPS) {
+            const int block = warp_tile / (GROUPS_PER_CTA / GROUPS_PER_WARP_TILE), group = (warp_tile - block * (GROUPS_PER_CTA / GROUPS_PER_WARP_TILE)) * GROUPS_PER_WARP_TILE;
             const int first = block * (16 * ROWS);
             const int channel0 = (group_block * GROUPS_PER_CTA + group) * GROUP_OUT;
             ColumnOperands column_operands;

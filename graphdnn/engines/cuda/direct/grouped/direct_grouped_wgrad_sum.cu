@@ -1,4 +1,10 @@
-// Split reduction of the filter gradient of groups of 8 to 64 channels, the second launch: it adds the partial sums in order.
+// direct_grouped_wgrad_sum computes the split reduction of the filter gradient of groups of 8 to 64 channels: it adds the partial
+// sums of the first launch in order and applies the epilogue.
+//
+// Tile:    32 * 4 filter elements for a CTA.
+// Memory:  partial sums are [split][output channel][tap][input channel of the group].
+//
+// Required constants: those of direct_grouped_wgrad_tile.cuh; REDUCE_WARPS: warps of a CTA, which divide the splits.
 
 #include "pdl.cuh"
 #include "direct_grouped_wgrad_tile.cuh"

@@ -1,16 +1,18 @@
 // Filter gradient of groups of 8 to 64 channels on tensor cores (mma.sync): the MMAs of a tile, and the partial sums.
 //
-// Tile:       a CTA owns the channels of GROUPS_PER_CTA groups and goes through tiles of dy, each with its halo tile of x. WARPS_M warps
-//             divide the filter elements of a group, and WARPS_K warps divide the pixels. All accumulators stay in registers.
+// Tile:       a CTA owns the channels of GROUPS_PER_CTA groups and goes through tiles of dy, each with its halo tile of x.
+//             WARPS_M warps divide the filter elements of a group, and WARPS_K warps divide the pixels. All accumulators stay
+//             in registers.
 // MMA:        M is two chunks of 8 channels of x, each with one tap. N is 8 channels of dy of the same group. K is 16
 //             pixels. A product never mixes groups. ldmatrix transposes both operands.
 // K order:    pixels follow each other across rows, and each tap loads its own A operand. Or (SLIDING_ROWS > 1) warps slide down
 //             the rows of 16 columns: a row of x is loaded once for all rows of dy whose taps reach it, which stay in registers.
-// Layout:     a pixel of x takes PIXEL_PITCH bytes, a pixel of dy DY_PIXEL_PITCH bytes. Where TMA_SWIZZLE, TMA writes rows of at most 128 bytes
-//             with its swizzle, and wider pixels are several such rows, a box apart.
+// Layout:     a pixel of x takes PIXEL_PITCH bytes, a pixel of dy DY_PIXEL_PITCH bytes. Where TMA_SWIZZLE, TMA writes rows of
+//             at most 128 bytes with its swizzle, and wider pixels are several such rows, a box apart.
 //
-// Required constants (from the generator): R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, FLIP: the filter. GROUP_IN, GROUP_OUT: channels
-// of a group in x and in dy. GROUPS_PER_CTA, WARPS_M, WARPS_K, SLIDING_ROWS, PIXEL_PITCH, DY_PIXEL_PITCH, TMA_SWIZZLE: see above. STAGES, CTAS_PER_SM, REDUCE_WARPS, VEC_WIDTH.
+// Required constants (from the generator): R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, FLIP: the filter. GROUP_IN,
+// GROUP_OUT: channels of a group in x and in dy. GROUPS_PER_CTA, WARPS_M, WARPS_K, SLIDING_ROWS, PIXEL_PITCH, DY_PIXEL_PITCH,
+// TMA_SWIZZLE: see above. STAGES, CTAS_PER_SM, REDUCE_WARPS, VEC_WIDTH.
 
 #include "ldmatrix.cuh"
 #include "direct_mma.cuh"

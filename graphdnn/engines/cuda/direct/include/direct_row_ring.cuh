@@ -3,8 +3,9 @@
 // A kernel slides down the image in steps. A step reads IN_ROWS rows of the image operand and completes OUT_ROWS
 // rows of the output. The WINDOW output rows that are in progress stay in registers, the oldest first:
 //
-//   fprop (and wgrad)  IN_ROWS = stride   OUT_ROWS = 1        row u of the step meets window row k at tap  u + stride * (WINDOW-1-k)
-//   dgrad              IN_ROWS = 1        OUT_ROWS = stride   the row of dy meets window row k at tap  k
+//   direction         IN_ROWS   OUT_ROWS   which row meets window row k, and at which tap
+//   fprop (and wgrad) stride    1          row u of the step, at tap u + stride * (WINDOW - 1 - k)
+//   dgrad             1         stride     the row of dy, at tap k
 //
 // Every tap is a compile-time constant, so no product is computed for a tap outside the filter, with any stride.
 // Columns follow the same scheme inside a thread's tile of TW columns.
@@ -47,7 +48,8 @@ struct RowRing {
     static constexpr int BYTES = (STEPS * ELEMENTS * (int)sizeof(T) + 15) / 16 * 16;
     static_assert(CHANNELS % VEC_ELEMS == 0 && COPY_PASSES <= 32, "whole vectors, and a bit of the mask for each");
     static_assert(PIXEL_STRIDE == CHANNELS || THREADS % PIXEL_VECS == 0, "a constant distance between the vectors of a thread");
-    static constexpr int PASS_ELEMENTS = PIXEL_STRIDE == CHANNELS ? THREADS * VEC_ELEMS : THREADS / PIXEL_VECS * PIXEL_STRIDE;  // elements between two copies of a thread
+    // Elements between two copies of a thread.
+    static constexpr int PASS_ELEMENTS = PIXEL_STRIDE == CHANNELS ? THREADS * VEC_ELEMS : THREADS / PIXEL_VECS * PIXEL_STRIDE;
 
     T* memory;
     const T* source;  // the next row to copy, at the first column and channel of the CTA

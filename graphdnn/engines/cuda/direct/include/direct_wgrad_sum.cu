@@ -1,5 +1,11 @@
-// Split reduction of a filter gradient, the second launch: it adds the partial sums of the CTAs in their order and
-// applies the epilogue. It may start early: each CTA of the first launch triggers it before it stores its partial sums.
+// direct_wgrad_sum computes the split reduction of a filter gradient: it adds the partial sums of the first launch's CTAs in
+// their order and applies the epilogue. It may start early: CTAs of the first launch trigger it before they store partial sums.
+//
+// Tile:    32 channels of one tap for a CTA; blockIdx.y is the tap (r, s, c).
+// Memory:  partial sums are [split][tap][channel], with channels padded to p.padded_channels.
+//
+// Required constants (from the generator): R, S, FLIP: the filter. GROUP_IN, GROUP_OUT: channels of a group.
+//   REDUCE_WARPS: warps of a CTA, which divide the splits.
 
 #include "pdl.cuh"
 

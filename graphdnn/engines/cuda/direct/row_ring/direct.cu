@@ -10,9 +10,9 @@
 // Epilogue:   generated pointwise operations on VEC_WIDTH neighbouring channels, then direct stores.
 //
 // Required constants (from the generator), besides those of direct_row_ring.cuh: V, CHANNEL_THREADS: channels of a thread, and
-// threads along the channels. GROUP_IN, GROUP_OUT: channels of a group. COPY_ELEMS, FILTER_COPY_ELEMS, LOAD_ELEMS: elements of a copy and
-// of a shared-memory load. STAGES, STEPS_PER_WAIT: see above. DILATION_H, DILATION_W, FLIP: the filter. VEC_WIDTH: see
-// above. WHOLE_COLUMNS: the tiles divide the columns. CTAS_PER_SM: CTAs that fit on an SM.
+// threads along the channels. GROUP_IN, GROUP_OUT: channels of a group. COPY_ELEMS, FILTER_COPY_ELEMS, LOAD_ELEMS: elements of
+// a copy and of a shared-memory load. STAGES, STEPS_PER_WAIT: see above. DILATION_H, DILATION_W, FLIP: the filter. VEC_WIDTH:
+// see above. WHOLE_COLUMNS: the tiles divide the columns. CTAS_PER_SM: CTAs that fit on an SM.
 
 #include "pdl.cuh"
 #include "direct_copy.cuh"

@@ -8,9 +8,9 @@
 // Epilogue:   the tiles of a CTA are added in shared memory (direct_wgrad_tiles.cuh). A second launch adds the CTAs'
 //             partial sums in a fixed order (direct_wgrad_sum.cu), so results are deterministic.
 //
-// Required constants (from the generator), besides those of direct_row_ring.cuh: V, CHANNEL_THREADS, GROUP_IN, GROUP_OUT, COPY_ELEMS,
-// LOAD_ELEMS, STAGES, DILATION_H, DILATION_W, FLIP, WHOLE_COLUMNS, CTAS_PER_SM as in direct.cu. DY_COPY_ELEMS: elements of a copy of dy.
-// REDUCE_WARPS: warps of a CTA of the second launch.
+// Required constants (from the generator), besides those of direct_row_ring.cuh: V, CHANNEL_THREADS, GROUP_IN, GROUP_OUT,
+// COPY_ELEMS, LOAD_ELEMS, STAGES, DILATION_H, DILATION_W, FLIP, WHOLE_COLUMNS, CTAS_PER_SM as in direct.cu. DY_COPY_ELEMS:
+// elements of a copy of dy. REDUCE_WARPS: warps of a CTA of the second launch.
 
 #include "pdl.cuh"
 #include "direct_copy.cuh"

@@ -15,8 +15,8 @@
 //             all of them without padding.
 //
 // Required constants (from the generator), besides those of direct_row_ring.cuh: GROUP_CHANNELS: channels of a group. WARPS,
-// CHANNEL_PAIRS, STEPS_PER_STAGE, STAGES: see above. FILTER_COPY_ELEMS: elements of a copy of filters. VEC_WIDTH: channels of an epilogue call.
-// FLIP: convolution instead of correlation. CTAS_PER_SM: CTAs that fit on an SM.
+// CHANNEL_PAIRS, STEPS_PER_STAGE, STAGES: see above. FILTER_COPY_ELEMS: elements of a copy of filters. VEC_WIDTH: channels of
+// an epilogue call. FLIP: convolution instead of correlation. CTAS_PER_SM: CTAs that fit on an SM.
 
 #include "direct_copy.cuh"
 #include "direct_mma.cuh"
@@ -24,17 +24,20 @@
 
 constexpr int THREAD_CHANNELS = 2 * CHANNEL_PAIRS;                      // channels that a lane accumulates
 constexpr int CHANNELS = THREAD_CHANNELS * WARPS;               // channels of a CTA
-constexpr int INPUT_PAIRS = GROUP_CHANNELS <= 2 ? 1 : GROUP_CHANNELS / 2;    // pairs of input channels for a pair of output channels
+// Pairs of input channels for a pair of output channels.
+constexpr int INPUT_PAIRS = GROUP_CHANNELS <= 2 ? 1 : GROUP_CHANNELS / 2;
 constexpr int CHUNKS = (IW + TW - 1) / TW;          // groups of TW columns in a tile's input
 constexpr int ROW_COLUMNS = (TILES - 1) * STEP_W + CHUNKS * TW;
 constexpr int FILTER_ELEMENTS = CHANNELS * GROUP_CHANNELS * R * S;      // filter elements of a CTA
 constexpr int PIXEL_STRIDE = CHANNELS + (CHANNELS / 8 % 2 ? 0 : 8);  // neighbouring pixels start in different banks
-typedef RowRing<ImageElement, STEPS_PER_STAGE * IN_ROWS, ROW_COLUMNS, CHANNELS, 8, STAGES, PIXEL_STRIDE> XRing;  // a stage is STEPS_PER_STAGE steps
+// A stage is STEPS_PER_STAGE steps.
+typedef RowRing<ImageElement, STEPS_PER_STAGE * IN_ROWS, ROW_COLUMNS, CHANNELS, 8, STAGES, PIXEL_STRIDE> XRing;
 static_assert(TW == 4 && ROW_COLUMNS >= COLUMNS && sizeof(ImageElement) == 2 && CHANNELS % 8 == 0, "pairs of 16-bit floats");
 
 // Staging of finished rows in shared memory: consecutive threads store consecutive vectors of a pixel.
 constexpr int VEC_ELEMS = 16 / (int)sizeof(Out), PIXEL_VECS = CHANNELS / VEC_ELEMS;
-constexpr int OUT_PIXEL_STRIDE = CHANNELS + (PIXEL_VECS % 2 ? 0 : VEC_ELEMS);  // elements between pixels, which start in different banks
+// Elements between pixels, which start in different banks.
+constexpr int OUT_PIXEL_STRIDE = CHANNELS + (PIXEL_VECS % 2 ? 0 : VEC_ELEMS);
 constexpr int STAGED_ROWS = STEPS_PER_STAGE * OUT_ROWS, COLUMNS_OUT = TILES * TW;
 constexpr int PIXELS_PER_PASS = THREADS / PIXEL_VECS;             // pixels that the CTA stores in one pass
 constexpr int STORE_PASSES = (STAGED_ROWS * COLUMNS_OUT + PIXELS_PER_PASS - 1) / PIXELS_PER_PASS;
@@ -247,7 +250,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
                             }
                 }
             }
-            // Writes the completed rows to the staging buffer and shifts the window. Rows before the first one are never read back.
+            // Writes the completed rows to the staging buffer and shifts the window. Rows before the first one are never read
+            // back.
             #pragma unroll
             for (int k = 0; k < OUT_ROWS; ++k)
                 #pragma unroll

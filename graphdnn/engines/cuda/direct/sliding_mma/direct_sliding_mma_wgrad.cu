@@ -8,8 +8,8 @@
 // Epilogue:   the tiles of a CTA are added in shared memory, and a second launch adds the CTAs (direct_wgrad_sum.cu).
 // NaN:        pixels outside the image are zeros here; see direct_wgrad_exact.cuh.
 //
-// Required constants (from the generator), besides those of direct_row_ring.cuh: WARPS: warps along the channels. STEPS_PER_STAGE,
-// STAGES: see above. GROUP_IN, GROUP_OUT: channels of a group, which are equal. X_COPY_COLUMNS, DY_COPY_COLUMNS: columns
+// Required constants (from the generator), besides those of direct_row_ring.cuh: WARPS: warps along the channels.
+// STEPS_PER_STAGE, STAGES: see above. GROUP_IN, GROUP_OUT: channels of a group, which are equal. X_COPY_COLUMNS, DY_COPY_COLUMNS: columns
 // of x and of dy that copies fill. REDUCE_WARPS: warps of a CTA of the second launch. CTAS_PER_SM: CTAs that fit on an SM.
 
 #include "pdl.cuh"
@@ -30,7 +30,8 @@ constexpr int LOADS = (SHIFTS + 1) / 2;
 constexpr __host__ __device__ int shift_tap(int i) { return i / STRIDE_W * (2 * STRIDE_W) + i % STRIDE_W; }
 
 typedef RowRing<ImageElement, STEPS_PER_STAGE * IN_ROWS, COLUMNS, CHANNELS, 8, STAGES, PIXEL_STRIDE, X_COPY_COLUMNS> XRing;
-typedef RowRing<ImageElement, STEPS_PER_STAGE, TILES * TW + 1, CHANNELS, 8, STAGES, PIXEL_STRIDE, DY_COPY_COLUMNS> DyRing;  // including one column to the left
+// Including one column to the left.
+typedef RowRing<ImageElement, STEPS_PER_STAGE, TILES * TW + 1, CHANNELS, 8, STAGES, PIXEL_STRIDE, DY_COPY_COLUMNS> DyRing;
 static_assert(sizeof(ImageElement) == 2 && TW == 16, "K of an MMA is 16 pixels");
 
 extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_sliding_mma_wgrad(const __grid_constant__ Params p) {

@@ -4,16 +4,17 @@
 // MMA:        with channels last, the window of one filter row is S * C contiguous elements, so image rows in shared
 //             memory are A operands without im2col: the window of pixel q starts at element q * STRIDE_W * C. K runs over the
 //             windows of T * R filter rows, each padded to FILTER_ROW_K elements, a multiple of 8. Where a window starts at an
-//             odd element, K includes the element before it (LEADING_ELEMENT), so that pairs are aligned. Elements outside the window
-//             are cleared before the MMA: their weight is 0, but 0 * inf is NaN.
+//             odd element, K includes the element before it (LEADING_ELEMENT), so that pairs are aligned. Elements outside the
+//             window are cleared before the MMA: their weight is 0, but 0 * inf is NaN.
 // Parity:     where windows of neighbouring pixels start at odd distances (PIXEL_PARITIES is 2), a warp takes the even pixels or
 //             the odd pixels, and only one of the two needs the element before the window.
 // Pipeline:   CTAs are persistent and keep their filters in registers. The rows of the next tile arrive by cp.async.
 // Epilogue:   output channels are permuted over N so that a lane ends with 2 * NT contiguous channels of its pixel.
 //
 // Required constants (from the generator), besides those of direct_stem_rows.cuh: NT: MMA tiles along the channels of a
-// warp. CHANNEL_SPLITS: warps along the channels. LEADING_ELEMENT: see above. FILTER_IS_PACKED: filters lie as [r][s][c]. FILTER_COPY_ELEMS:
-// elements of a copy of filters. STAGES: 2. VEC_WIDTH: channels of an epilogue call. CTAS_PER_SM: CTAs that fit on an SM.
+// warp. CHANNEL_SPLITS: warps along the channels. LEADING_ELEMENT: see above. FILTER_IS_PACKED: filters lie as [r][s][c].
+// FILTER_COPY_ELEMS: elements of a copy of filters. STAGES: 2. VEC_WIDTH: channels of an epilogue call. CTAS_PER_SM: CTAs that
+// fit on an SM.
 
 #include "direct_copy.cuh"
 #include "direct_mma.cuh"
@@ -31,7 +32,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem(c
 
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const int g = lane / 4, j = lane % 4;
-    const int channel_split = warp % CHANNEL_SPLITS, first = warp / CHANNEL_SPLITS / PIXEL_PARITIES, parity = warp / CHANNEL_SPLITS % PIXEL_PARITIES;  // the warp's channels and pixels
+    // The warp's channels and pixels.
+    const int channel_split = warp % CHANNEL_SPLITS, first = warp / CHANNEL_SPLITS / PIXEL_PARITIES, parity = warp / CHANNEL_SPLITS % PIXEL_PARITIES;
     const int lead = parity ? 1 - LEADING_ELEMENT : LEADING_ELEMENT;
     const int block_channel = (int)blockIdx.y * CHANNEL_SPLITS * CHANNELS;
 
@@ -105,7 +107,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem(c
             if (out0 + row >= (int)p.out_h) continue;
             int channel = block_channel + channel_split * CHANNELS + THREAD_CHANNELS * j;
 #ifdef __CUDA_ARCH__
-            // Hides the value from the compiler, which would otherwise load epilogue operands early, into registers that filters need.
+            // Hides the value from the compiler, which would otherwise load epilogue operands early, into registers that
+            // filters need.
             asm volatile("" : "+r"(channel));
 #endif
             #pragma unroll

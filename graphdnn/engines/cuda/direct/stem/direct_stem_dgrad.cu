@@ -10,8 +10,8 @@
 // NaN:        0 * inf is NaN, so accumulators that are NaN are recomputed tap by tap.
 //
 // Required constants (from the generator): R, S, SH, SW, C, K, FLIP: filter, strides, channels. KP: K padded to 16. TAPS_H,
-// TAPS_W, BASE_TAP_H, BASE_TAP_W, FIRST_H, FIRST_W: the window, its tap for a = 0 and its first row and column. MT, RW, WARPS_H: see above;
-// WARPS_H is the warps along the rows. COPY_ELEMS: elements of a copy. UNROLL, THREADS, CTAS_PER_SM.
+// TAPS_W, BASE_TAP_H, BASE_TAP_W, FIRST_H, FIRST_W: the window, its tap for a = 0 and its first row and column. MT, RW,
+// WARPS_H: see above; WARPS_H is the warps along the rows. COPY_ELEMS: elements of a copy. UNROLL, THREADS, CTAS_PER_SM.
 
 #include "direct_copy.cuh"
 #include "direct_mma.cuh"

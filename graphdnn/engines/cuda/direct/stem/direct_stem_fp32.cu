@@ -13,7 +13,8 @@
 #include "direct_stem_rows.cuh"
 
 constexpr int CTA_CHANNELS = 8 * TN;            // channels of a CTA
-constexpr int FILTER_PITCH = CTA_CHANNELS + 4;          // elements between window elements; threads that fill the table write to different banks
+// Elements between window elements; threads that fill the table write to different banks.
+constexpr int FILTER_PITCH = CTA_CHANNELS + 4;
 constexpr bool IN_PAIRS = STRIDE_W * C % 2 == 0;
 // Window elements before the first pair, and up to the end of the last pair.
 constexpr int FIRST = IN_PAIRS ? FIRST_PAIR : 0, LAST = IN_PAIRS ? FIRST_PAIR + (WINDOW - FIRST_PAIR) / 2 * 2 : 0;

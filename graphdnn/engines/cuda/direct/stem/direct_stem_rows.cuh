@@ -2,7 +2,8 @@
 // depth slice of the result, and the stage has the rows of the T image slices that its taps read, one slice after another.
 //
 // Required constants: T, R, S, C: the filter and its channels. STRIDE_H, STRIDE_W. TILE_ROWS: output rows of a tile. PITCH:
-// elements from row to row. LEFT_PAD_ELEMS: zeros in front of a row. COPY_ELEMS: elements of a copy. STAGES, THREADS, SPATIAL, FLIP.
+// elements from row to row. LEFT_PAD_ELEMS: zeros in front of a row. COPY_ELEMS: elements of a copy. STAGES, THREADS, SPATIAL,
+// FLIP.
 
 #include "direct_copy.cuh"
 
@@ -26,7 +27,7 @@ __device__ __forceinline__ Slice slice_of(const Params& p, int number) {
     }
 }
 
-// Coordinates of a result in the order that the epilogue expects.
+// Coordinates of an output element in the order of the epilogue.
 struct OutputCoord { int at[SPATIAL + 2]; };
 __device__ __forceinline__ OutputCoord output_coord(const Params& p, int slice, int channel, int h, int w) {
     const Slice found = slice_of(p, slice);

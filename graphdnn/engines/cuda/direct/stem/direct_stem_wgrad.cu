@@ -10,9 +10,10 @@
 // Epilogue:   the warps along K are added in order, then each CTA stores a partial sum. A second launch,
 //             direct_stem_wgrad_sum, adds the partial sums in a fixed order.
 //
-// Required constants (from the generator): R, S, C, STRIDE_H, STRIDE_W, FLIP: the filter. TILE_ROWS, WINDOW_WORDS, LEADING_ELEMENT, WARPS_N,
-// WARPS_K: see above. MT, NP: MMA tiles of a warp. QP: pixels of a row, padded to 16. PITCH, LEFT_PAD_ELEMS: elements of a row of x, and
-// zeros before it. COPY_ELEMS, DY_COPY_ELEMS: elements of a copy. WHOLE_COLUMNS: rows are multiples of 16 pixels. REDUCE_WARPS, THREADS, CTAS_PER_SM.
+// Required constants (from the generator): R, S, C, STRIDE_H, STRIDE_W, FLIP: the filter. TILE_ROWS, WINDOW_WORDS,
+// LEADING_ELEMENT, WARPS_N, WARPS_K: see above. MT, NP: MMA tiles of a warp. QP: pixels of a row, padded to 16. PITCH,
+// LEFT_PAD_ELEMS: elements of a row of x, and zeros before it. COPY_ELEMS, DY_COPY_ELEMS: elements of a copy. WHOLE_COLUMNS:
+// rows are multiples of 16 pixels. REDUCE_WARPS, THREADS, CTAS_PER_SM.
 
 #include "direct_copy.cuh"
 #include "direct_mma.cuh"
@@ -155,7 +156,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_w
             }
 }
 
-// The lanes of a warp are columns of one channel. Each of the REDUCE_WARPS warps adds every REDUCE_WARPS-th partial sum, in order.
+// The lanes of a warp are columns of one channel. Each of the REDUCE_WARPS warps adds every REDUCE_WARPS-th partial sum, in
+// order.
 extern "C" __global__ void __launch_bounds__(32 * REDUCE_WARPS) direct_stem_wgrad_sum(const __grid_constant__ Params p) {
     __shared__ float shared[REDUCE_WARPS][32];
     const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32;

@@ -1,16 +1,17 @@
 // Forward convolution of an image with few channels (1 to 4), the first layer of a network, by wgmma for sm_90a.
 //
-// Tile:       TILE_ROWS whole output rows by TILE_N channels. A warpgroup multiplies 64 pixels at a time: each of its warps has 16 neighbouring
-//             pixels. K runs over the windows of the filter rows, as in direct_stem.cu (direct_stem_windows.cuh).
-// Pipeline:   persistent; STAGES stages of image rows, one tile in each. `full` completes when the rows of a tile have arrived, `empty`
-//             by one arrival of each consumer warp. A fragments are loaded in two buffers: wgmma multiplies one, while the warp loads
-//             the other, at the end already for its next pixels.
-// Warp roles: LOADS_BY_TMA: all warps are consumers, and warp 0 also issues the TMA load of a later tile whenever it finishes a tile.
-//             Otherwise the last 128 threads are the producer, by cp.async. Consumer warpgroups take groups of 64 pixels in turn, from
-//             tile to tile.
-// Layout:     shared memory has the filters, K-major in slabs of TILE_N rows and 128 bytes with the 128-byte swizzle; then the stages, as
-//             plain rows with zeros around the image; the filters as they arrive; and the barriers. A is loaded from the image rows
-//             into registers, without im2col (wgmma RS).
+// Tile:       TILE_ROWS whole output rows by TILE_N channels. A warpgroup multiplies 64 pixels at a time: each of its warps has
+//             16 neighbouring pixels. K runs over the windows of the filter rows, as in direct_stem.cu
+//             (direct_stem_windows.cuh).
+// Pipeline:   persistent; STAGES stages of image rows, one tile in each. `full` completes when the rows of a tile have arrived,
+//             `empty` by one arrival of each consumer warp. A fragments are loaded in two buffers: wgmma multiplies one, while
+//             the warp loads the other, at the end already for its next pixels.
+// Warp roles: LOADS_BY_TMA: all warps are consumers, and warp 0 also issues the TMA load of a later tile whenever it finishes
+//             a tile. Otherwise the last 128 threads are the producer, by cp.async. Consumer warpgroups take groups of 64
+//             pixels in turn, from tile to tile.
+// Layout:     shared memory has the filters, K-major in slabs of TILE_N rows and 128 bytes with the 128-byte swizzle; then the
+//             stages, as plain rows with zeros around the image; the filters as they arrive; and the barriers. A is loaded from
+//             the image rows into registers, without im2col (wgmma RS).
 // Epilogue:   output channels are permuted over N so that a lane has 8 contiguous channels of every 32 of its pixel.
 //
 // Required constants (from the generator), besides those of direct_stem_rows.cuh and direct_stem_windows.cuh:
