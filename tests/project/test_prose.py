@@ -12,18 +12,8 @@ from repository import ROOT
 UNCLEAR = re.compile(r"\bof which\b|\bwhat is left of\b|\bthose (?:that|which)\b|\bwhat would help\b", re.I)
 # The log keeps what was written on the day of a measurement.
 NOT_READ = ("docs/performance-log.md",)
-# The folders of CUDA engines whose Python and kernels are read.
-KERNEL_FOLDERS = (
-    "attention",
-    "extensions",
-    "fft",
-    "norm",
-    "recurrent",
-    "reduction",
-    "resample",
-    "rng",
-    "softmax",
-)
+# Files with prose: Python and kernels.
+SUFFIXES = (".py", ".cu", ".cuh")
 
 
 def sentences(text: str) -> str:
@@ -38,11 +28,8 @@ def unclear(text: str) -> list[str]:
 
 def _texts() -> list[Path]:
     pages = [ROOT / "README.md", ROOT / "tests" / "README.md", *(ROOT / "docs").glob("*.md")]
-    code = [path for folder in ("graphdnn", "examples", "docs") for path in (ROOT / folder).rglob("*.py")]
-    cuda = ROOT / "graphdnn" / "engines" / "cuda"
-    kernels = [path for folder in KERNEL_FOLDERS for path in (cuda / folder).iterdir()]
-    code = [path for path in code if cuda not in path.parents]
-    code += [path for path in kernels if path.suffix in (".py", ".cu", ".cuh")]
+    code = [path for folder in ("graphdnn", "examples", "docs") for path in (ROOT / folder).rglob("*")]
+    code = [path for path in code if path.suffix in SUFFIXES]
     read = [path for path in (*pages, *code) if "_build" not in path.parts]
     return sorted(path for path in read if path.relative_to(ROOT).as_posix() not in NOT_READ)
 

@@ -3,7 +3,8 @@
 // Tile:       TILE_M rows of q of one head for each CTA; keys and values come in key tiles of TILE_N. A warp has 16 rows, or a
 //             multiple of 16.
 // Pipeline:   cp.async. The next keys arrive during the softmax and P V, the values of this key tile during Q K^T.
-// Warp roles: all warps do the same. Scores stay in registers: the accumulators of Q K^T have the layout of the A fragments of P V.
+// Warp roles: all warps do the same. Scores stay in registers: the accumulators of Q K^T have the layout of the A fragments
+//             of P V.
 // Softmax:    online. Probabilities are relative to the largest score so far; a larger score rescales the accumulators and sums.
 // Layout:     rows in shared memory are padded by 16 bytes; heads are filled up with zeros.
 // Epilogue:   generated. `store_row_stats` stores row maxima and sums, `epilogue` the normalized results.
@@ -210,14 +211,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_attention
                 new_max = fmaxf(new_max, __shfl_xor_sync(~0u, new_max, 2));
                 // No key is visible yet: probabilities are 0, and -infinity minus -infinity must not give NaN.
                 const float max_or_zero = new_max == -INFINITY ? 0.0f : new_max;
-                const float scale = near_exp2((row_max[i][h] - max_or_zero) * LOG2_E);
+                const float scale = approx_exp2((row_max[i][h] - max_or_zero) * LOG2_E);
                 row_max[i][h] = new_max;
                 float tile_sum = 0.0f;
                 #pragma unroll
                 for (int n = 0; n < MMA_TILES_N; ++n) {
                     #pragma unroll
                     for (int e = 2 * h; e < 2 * h + 2; ++e) {
-                        s[i][n][e] = near_exp2((s[i][n][e] - max_or_zero) * LOG2_E);
+                        s[i][n][e] = approx_exp2((s[i][n][e] - max_or_zero) * LOG2_E);
                         tile_sum += s[i][n][e];
                     }
                 }

@@ -62,7 +62,7 @@ class Addresses:
     def step(self, spec: TensorSpec, field: str) -> str:
         """How the elements lie along the vector axis: a tag type, or a stride."""
         stride = self._space.strides(spec)[self._vector_axis] if self._width != 1 else 1
-        return {0: "Same()", 1: "Packed()"}.get(stride, f"Strided{{p.{field}_stride[{self._vector_axis}]}}")
+        return {0: "Broadcast()", 1: "Packed()"}.get(stride, f"Strided{{p.{field}_stride[{self._vector_axis}]}}")
 
     def is_linear(self, spec: TensorSpec) -> bool:
         """Whether the elements follow each other in the order of the space, which the caller counts."""

@@ -1,8 +1,7 @@
 """Predicted time of a fused operation on a CUDA device.
 
-On a GPU arithmetic and memory traffic overlap: the longer of the two counts, plus
-the start of each kernel. A kernel that follows another starts while that one ends, and
-the next launch is there sooner where blocks leave multiprocessors idle.
+Arithmetic and memory traffic overlap on a GPU, so the longer of the two counts, plus the start of each kernel. A kernel
+starts while the previous one ends, and it starts earlier if the previous one leaves SMs idle.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardData
 from graphdnn.operations.conv_problem import pairs_inside
 
-_EXIT, _EXIT_LAUNCHES = "exit", 2  # parts of the sum, and the sum of the parts
-_COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
-_OVERLAP = 0.6  # of a launch that another one hides
-_LEAST_START = 0.1  # of a launch, that no convolution takes less than, however many multiprocessors idle
+_EXIT, _EXIT_LAUNCHES = "exit", 2  # the partial reductions, and the reduction of their results
+_COPY_SHARE = 0.88  # the part of the data sheet's bandwidth that a copy reaches
+_OVERLAP = 0.6  # the part of a launch's time that overlaps with another launch
+_LEAST_START = 0.1  # the least part of a launch's time that a convolution takes, with all SMs but one idle
 
 
 def device_cost(task: Task, seconds_of_arithmetic: float, extra_bytes: float = 0.0, launches: int = 1) -> Cost:
-    """``extra_bytes``: traffic beyond each operand once."""
+    """The cost of one kernel. ``extra_bytes``: traffic in addition to each operand once."""
     traffic = bytes_moved(task.op) + extra_bytes
     memory = traffic / (task.device.bandwidth * _COPY_SHARE)
     start = launches * task.device.launch
@@ -36,25 +35,25 @@ def device_cost(task: Task, seconds_of_arithmetic: float, extra_bytes: float = 0
 
 
 def other_seconds(task: Task) -> float:
-    """Of the operations around the anchor, on the ordinary units."""
+    """Seconds of the operations around the anchor, on CUDA cores."""
     return _flops_of(task.op)[1] / task.device.rate(DataType.FLOAT)
 
 
 @memoize
 def _flops_of(op: FusedOp) -> tuple[int, int]:
-    """Of all operations, and of those around the anchor."""
+    """Floating-point operations of all operations, and of the operations around the anchor."""
     around = sum([flops(step) for step in op.operations if step is not op.anchor])
     return around + (0 if op.anchor is None else flops(op.anchor)), around
 
 
 def memory_cost(task: Task, extra_bytes: float = 0.0, launches: int = 1) -> Cost:
-    """For kernels whose arithmetic runs on the ordinary units."""
+    """The cost of kernels whose arithmetic runs on CUDA cores."""
     work = sum(flops(op) / task.device.compute_rate(op.compute_type) for op in task.op.operations)
     return device_cost(task, 2 * work, extra_bytes, launches)
 
 
 def phased_cost(task: Task, phases: Mapping[str, tuple[float, float]], launches: int) -> Cost:
-    """For launches one after the other: seconds of arithmetic and bytes moved of each phase, by name."""
+    """The cost of launches that do not overlap; ``phases`` are seconds of arithmetic and bytes moved, by name."""
     pace = task.device.bandwidth * _COPY_SHARE
     parts = {name: max(seconds, size / pace) for name, (seconds, size) in phases.items()}
     parts["launch"] = launches * task.device.launch
@@ -63,7 +62,7 @@ def phased_cost(task: Task, phases: Mapping[str, tuple[float, float]], launches:
 
 
 def with_launches(cost: Cost, device: DeviceSpec, name: str, traffic: float, launches: int) -> Cost:
-    """With more launches of their own, which move so many bytes."""
+    """The cost with additional launches, which move ``moved`` bytes."""
     seconds, start = traffic / (device.bandwidth * _COPY_SHARE), launches * device.launch
     parts = {**cost.parts, name: seconds, "launch": cost.parts.get("launch", 0.0) + start}
     more = Cost(cost.flops, cost.bytes + traffic, cost.seconds + seconds + start, MappingProxyType(parts))
@@ -71,7 +70,7 @@ def with_launches(cost: Cost, device: DeviceSpec, name: str, traffic: float, lau
 
 
 def overlapping(cost: Cost, device: DeviceSpec, launches: int) -> Cost:
-    """Without what so many launches take less because they follow others."""
+    """The cost without the overlap of launches that follow others."""
     if not launches:
         return cost
     less = launches * _OVERLAP * device.launch
@@ -104,7 +103,7 @@ def with_exit(cost: Cost, task: Task) -> Cost:
 
 
 def _writing(cost: Cost, task: Task, traffic: float) -> Cost:
-    """With so many bytes more to write, beside the arithmetic where that is known."""
+    """The cost with additional bytes to write, which overlap with the arithmetic if its time is known."""
     more, parts = traffic / (task.device.bandwidth * _COPY_SHARE), dict(cost.parts)
     arithmetic, memory = parts.get("arithmetic", 0.0), parts.get("memory", 0.0)
     later = max(arithmetic, memory + more) - max(arithmetic, memory)
@@ -113,47 +112,50 @@ def _writing(cost: Cost, task: Task, traffic: float) -> Cost:
 
 
 def copy_seconds(device: DeviceSpec, traffic: float) -> float:
-    """Of so many bytes through memory."""
+    """Seconds to copy a number of bytes."""
     return traffic / (device.bandwidth * _COPY_SHARE)
 
 
 def least_seconds(task: Task, launches: int, rate: float = inf, traffic: float = 0.0) -> float:
-    """A bound below what an engine predicts for convolutions and matrix products: its launches, and the longer of its
-    products at their best and of each operand once through memory.
+    """A lower bound of every prediction of an engine for a convolution or a matrix product: the launches, and the
+    longer of two times, the arithmetic at ``rate`` and the memory traffic of each operand once.
 
-    ``rate``: the most operations in a second that a prediction allows. ``traffic``: bytes besides, before or after.
+    ``rate``: the highest operations per second that a prediction allows. ``traffic``: additional bytes, which are moved
+    before or after the arithmetic.
     """
     hidden = _OVERLAP * (launches - 1) * task.device.launch if launches > 1 else 0.0
     return least_seconds_in_sequence(task, launches, rate, traffic) - hidden
 
 
 def least_seconds_in_sequence(task: Task, launches: int, rate: float = inf, traffic: float = 0.0) -> float:
-    """The same of launches none of which hides a part of another, as ``phased_cost`` has them."""
+    """The same bound for launches that do not overlap, as ``phased_cost`` counts them."""
     work, memory, device = _at_least(task)
     seconds = max(work / rate, memory)
     return launches * device.launch + traffic / (device.bandwidth * _COPY_SHARE) + seconds
 
 
 def least_seconds_of_delegate(task: Task, launches: int, traffic: float = 0.0) -> float:
-    """The same of an engine that gives a convolution to another one, beside launches of its own."""
+    """The same bound for an engine that delegates a convolution to another engine and adds ``launches`` of its own."""
     start = (_LEAST_START + launches * (1.0 - _OVERLAP)) * task.device.launch
     return start + traffic / (task.device.bandwidth * _COPY_SHARE) + memory_seconds(task)
 
 
 @memoize
 def _at_least(task: Task) -> tuple[float, float, DeviceSpec]:
-    """What bounds of all engines ask of a task."""
+    """What the bounds of all engines need: floating-point operations, seconds of memory traffic, and the device."""
     return _least_flops(task), memory_seconds(task), task.device
 
 
 @memoize
 def memory_seconds(task: Task) -> float:
-    """Of each operand once through memory."""
+    """Seconds to move each operand once between memory and the SMs."""
     return bytes_moved(task.op) / (task.device.bandwidth * _COPY_SHARE)
 
 
 def _least_flops(task: Task) -> float:
-    """Of a data gradient, which may skip the taps that lie in the padding, the other ones."""
+    """The floating-point operations of a task; a data gradient counts only the taps inside the image, as it may skip
+    the taps in the padding.
+    """
     op = task.op.main
     if not isinstance(op, ConvBackwardData):
         return flops(op)

@@ -22,7 +22,7 @@ from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride
 
 
 def staged(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
-    """The operand in memory: itself, what its prologue computes, or a copy where no address is a sum over axes."""
+    """The operand in memory: the tensor itself, the result of its prologue, or a copy if its layout has no strides."""
     if spec.uid in steps.workspace_offsets:
         return spec
     chain = steps.op.leading_to(spec)
@@ -41,14 +41,14 @@ def staged(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
 
 
 def writing(chain: Sequence[Operation], made: TensorSpec) -> list[Operation]:
-    """The chain with its result in memory."""
+    """The operations of a prologue as a fused operation that stores its result."""
     last = chain[-1]
     (port,) = (name for name, t in last.outputs().items() if t.uid == made.uid)
     return [*chain[:-1], last.model_copy(update={port: made})]
 
 
 def in_memory(spec: TensorSpec, strides: Sequence[int] | None = None, **changes: object) -> TensorSpec:
-    """A plain tensor of the extents of ``spec``."""
+    """A dense row-major tensor with the extents of ``spec``."""
     return spec.model_copy(
         update={
             "dims": spec.extents,
@@ -63,7 +63,7 @@ def in_memory(spec: TensorSpec, strides: Sequence[int] | None = None, **changes:
 
 
 def with_staging(cost: Cost, task: Task) -> Cost:
-    """With the launches that compute operands ahead, where a prologue leads to them."""
+    """The cost with the launches that compute the prologues of operands."""
     op = task.op
     chains = {t.uid: (t, chain) for t in op.main.inputs().values() if (chain := op.leading_to(t))}
     if not chains:
@@ -73,25 +73,25 @@ def with_staging(cost: Cost, task: Task) -> Cost:
 
 
 def is_written_as_it_is(steps: LaunchSequence, spec: TensorSpec) -> bool:
-    """True when the library may write the anchor's output itself: nothing follows, and it is in memory."""
+    """Whether the library may write the anchor's output itself: there is no epilogue, and the output is in memory."""
     op = steps.op
     is_here = spec.uid in steps.workspace_offsets or any(t.uid == spec.uid for t in op.outputs)
     return is_here and not op.epilogue and not _blends(op) and is_addressable(spec)
 
 
 def result_type(spec: TensorSpec, op: FusedOp, possible: Sequence[DataType]) -> DataType:
-    """The type that the library writes: the anchor's output type where it can, else the arithmetic's, listed first."""
+    """The type that the library writes: the anchor's output type if it is supported, otherwise the first type."""
     return spec.data_type if spec.data_type in possible and not _blends(op) else possible[0]
 
 
 def _blends(op: FusedOp) -> bool:
-    """Whether the anchor scales its result, or adds what was there."""
+    """Whether the anchor has an alpha other than 1 or a beta other than 0."""
     anchor = op.anchor
     return isinstance(anchor, ConvolutionOperation) and (anchor.alpha != 1.0 or anchor.beta != 0.0)
 
 
 def add_finish(steps: LaunchSequence, result: TensorSpec, entering: TensorSpec, arithmetic: DataType) -> None:
-    """The launch after the library: its result in scratch memory through alpha, beta and the epilogue to memory."""
+    """Add the launch after the library call: alpha, beta and the epilogue, from the workspace to the outputs."""
     op = steps.op
     tensors = [result, *steps.epilogue_tensors()]
     if getattr(op.anchor, "beta", 0.0):
@@ -109,7 +109,7 @@ def add_finish(steps: LaunchSequence, result: TensorSpec, entering: TensorSpec, 
 
 
 def finish_phase(op: FusedOp, device: DeviceSpec, result: int) -> tuple[float, float]:
-    """Seconds of arithmetic and bytes of the launch after the library, which reads ``result`` bytes."""
+    """Seconds of arithmetic and bytes of the launch after the library call, which reads ``result`` bytes."""
     front_only = op.uses.front_only
     moved = sum(t.bytes for t in (*op.inputs, *op.outputs) if t.uid not in front_only)
     work = sum(flops(step) for step in op.epilogue)

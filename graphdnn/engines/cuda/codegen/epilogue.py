@@ -88,12 +88,14 @@ def epilogue_of(
     residual: TensorSpec | None = None,
     sums: int = 0,
 ) -> Epilogue:
-    """The ending of the operation of ``steps``; ``parameters`` get its fields.
+    """The epilogue of the operation of ``steps``; ``parameters`` get its fields.
 
-    ``space``: the coordinates that ``epilogue`` is called with; or a function of the operation, and what else it is
-    given, where the strides in them are the same for any number of images. ``axis``: of neighbours, of which it takes
-    ``most`` at a time. ``accumulator``: the type of the sums, which come as ``taken``. ``residual``: what the copy unit
-    has brought into ``kept``. ``sums``: of a thread, where the text calls ``epilogue`` for each pack of them.
+    ``space``: the coordinates that ``epilogue`` is called with. It may be a function of the operation with its further
+    arguments, if the strides do not depend on the number of images.
+    ``axis``: the vectorized axis; a call of ``epilogue`` takes at most ``most`` contiguous elements of it.
+    ``accumulator``: the type of the accumulators, which are passed as ``taken``.
+    ``residual``: the operand that TMA has loaded into ``kept``.
+    ``sums``: accumulators of a thread, where the kernel calls ``epilogue`` for each vector of them.
     """
     op, asked = steps.op, (axis, most, accumulator, taken, None if residual is None else residual.uid, sums)
     tensors = (*op.inputs, *op.outputs, *op.internal)

@@ -111,7 +111,7 @@ class Joined:
         self._variants: set[str] = set()
 
     def of_text(self, text: str) -> Iterator[str]:
-        """The files that a piece of generated text includes, without those that the text has already."""
+        """The files that a piece of generated text includes, without files that the text already includes."""
         for line in text.splitlines():
             included = _LINE.match(line)
             if included is None or included[1] not in _places():

@@ -15,9 +15,9 @@ from graphdnn.bounded_cache import BoundedCache
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec, stride_order
 
-_KEPT = 64  # tensors of one space
+_KEPT = 64  # cached tensors of one space
 LONGEST = 2**30  # steps of an axis: kernels count them in 32 bits
-INT_MAX = 2**31 - 1  # of coordinates, and of offsets where a tensor is no longer
+INT_MAX = 2**31 - 1  # the largest coordinate, and the largest offset of 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class IndexSpace:
         return tuple([axis.size for axis in self.axes])
 
     def strides(self, spec: TensorSpec) -> tuple[int, ...]:
-        """Elements between neighbours along each axis; 0 where the tensor is broadcast."""
+        """Strides in elements along each axis; 0 where the tensor is broadcast."""
         known = self._known.get(id(spec))
         if known is None:
             known = self._known.remember(id(spec), (spec, strides_along(self.axes, spec)))
@@ -59,7 +59,7 @@ class IndexSpace:
 
 
 def strides_along(axes: Sequence[Axis], spec: TensorSpec) -> tuple[int, ...]:
-    """Elements between neighbours along each axis; 0 where the tensor is broadcast."""
+    """Strides in elements along each axis; 0 where the tensor is broadcast."""
     extents, steps, vector = spec.extents, spec.strides, spec.vector_count
     return tuple(
         [0 if a.size == 1 or extents[a.logical] == 1 else steps[a.logical] * a.multiplier * vector for a in axes]
@@ -67,12 +67,12 @@ def strides_along(axes: Sequence[Axis], spec: TensorSpec) -> tuple[int, ...]:
 
 
 def is_addressable(spec: TensorSpec) -> bool:
-    """True when an address is a sum over axes: not for vectorised channels and packed bits."""
+    """Whether an address is a sum over axes, which it is not for vectorized channels and packed booleans."""
     return spec.vector_count == 1 and spec.data_type is not DataType.BOOLEAN
 
 
 def whole(extents: Sequence[int]) -> IndexSpace:
-    """The tensors' own axes."""
+    """The index space of the tensors' own axes."""
     return _whole(tuple(extents))
 
 

@@ -22,16 +22,16 @@ class Launch:
     text: KernelText
     entry: str
     grid: tuple[int, int, int]
-    block: int  # threads
+    block: int  # threads of a CTA
     params: Packed
     shared: int = 0  # bytes of dynamic shared memory
-    is_cooperative: bool = False  # blocks wait for each other: all of them must run at the same time
-    starts_early: bool = False  # while the launch before it finishes: its text waits for that one's end
+    is_cooperative: bool = False  # CTAs synchronize with each other, so all of them must be resident
+    starts_early: bool = False  # programmatic dependent launch; the kernel calls pdl_wait
     operations: tuple[Operation, ...] = ()  # what its text numbers, where not the list of the fused operation
 
 
 def early(launch: Launch, device: DeviceSpec) -> Launch:
-    """A launch whose text waits for the one before it: it starts while that one finishes, where the device can."""
+    """A launch whose kernel calls pdl_wait: it starts while the previous one finishes, on devices that support it."""
     return replace(launch, starts_early=device.compute_capability >= (9, 0))
 
 
@@ -41,7 +41,7 @@ Function = Callable[[Mapping[int, int], int, int], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LibraryCall:
-    """Work that a library does on the stream: ``prepare()`` runs when the plan is loaded and returns the call."""
+    """A library call on the stream; ``prepare()`` runs when the plan is loaded and returns the call."""
 
     name: str
     prepare: Callable[[], Function]
@@ -57,6 +57,6 @@ class DeviceKernel:
 
     @property
     def source(self) -> str:
-        """The text of every kernel it launches, each once."""
+        """The texts of all kernels that it launches, each once."""
         texts = dict.fromkeys(step.text.text for step in self.steps if isinstance(step, Launch))
         return "\n".join(texts)

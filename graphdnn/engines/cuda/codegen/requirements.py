@@ -1,4 +1,4 @@
-"""What every CUDA engine needs of a task."""
+"""The requirements of every CUDA engine on a task."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ CUDA_NEEDS: tuple[Constraint, ...] = (
 
 
 def is_of_one_tensor(op: FusedOp) -> bool:
-    """A convolution whose filter is the tensor that is convolved."""
+    """Whether the operation is a convolution whose filter and image are one tensor."""
     return isinstance(op.anchor, (ConvForward, ConvBackwardData)) and bool(op.uses.doubled)
 
 

@@ -1,4 +1,4 @@
-"""What tensor cores multiply, and what an engine says of its sums for each of these: notes and errors."""
+"""The operand types of tensor cores, and the numerical notes and error bounds of their sums."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ EXACT_PAIRS: Pairs = (*FLOAT_PAIRS, *((a, b) for a in INTEGERS for b in INTEGERS
 TF32_PAIRS: Pairs = ((DataType.FLOAT, DataType.FLOAT),)
 FP8_PAIRS: Pairs = tuple((a, b) for a in NARROW for b in NARROW)
 
-# Arguments of engines.
+# Arguments of ``cuda_engine``.
 OF_EXACT: dict[str, Any] = {"numerical_notes": (NumericalNote.TENSOR_CORE,), "sum_error": CUT}
-# Offered only where the note is allowed: operands lose 13 of their 24 bits on the way to the tensor cores.
+# TF32 is offered only where its note is allowed: operands are rounded from 24 to 11 significant bits.
 OF_TF32: dict[str, Any] = {
     "numerical_notes": (NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
     "sum_error": TF32,

@@ -10,12 +10,12 @@ from graphdnn.engines.cuda.codegen.index_space import IndexSpace, is_addressable
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec
 
-MAX_WIDTH = 16  # elements
-_PACK_BYTES = 16  # of one access
+MAX_WIDTH = 16  # elements of the widest vector
+_PACK_BYTES = 16  # bytes of the widest access
 
 
 def is_of_vector_axis(space: IndexSpace, spec: TensorSpec, axis: int) -> bool:
-    """True for what lies in memory along one axis of the space only, like a bias along neighbouring channels."""
+    """Whether a tensor varies along one axis of the space only, like a bias along the channels."""
     if spec.is_by_value or spec.is_constant or not is_addressable(spec):
         return False
     return all((stride != 0) == (j == axis) for j, stride in enumerate(space.strides(spec)))
@@ -29,17 +29,17 @@ def width_for(
     *,
     bits: bool = False,
 ) -> int:
-    """The most neighbouring elements that every operand can be accessed with at once: 1, 2, 4, 8 or 16.
+    """The widest vector that every operand allows: 1, 2, 4, 8 or 16 elements.
 
-    An operand allows it when it is constant along the axis, or contiguous there with every row aligned. ``limit``:
-    bytes of one access to the large operands. ``bits``: packed booleans are taken as bytes of them.
+    An operand allows a vector if it is constant along the axis, or contiguous with aligned rows. ``limit``: the most
+    bytes of a vector of the large operands. ``bits``: packed booleans are accessed by whole bytes.
     """
     j = space.rank - 1 if axis is None else axis
     stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
     if not stored or not all(is_addressable(t) or (bits and t.vector_count == 1) for t in stored):
         return 1
     most = max(t.elements for t in stored)
-    # Small operands come from the cache: they may take several accesses for a pack of the large ones.
+    # Small operands come from the cache, so a vector of them may take several accesses.
     streamed = max(ELEMENTS[t.data_type].bytes for t in stored if 2 * t.elements >= most)
     return min(
         MAX_WIDTH, max(1, limit // streamed), gcd(MAX_WIDTH, space.sizes[j]), *[_widest(space, t, j) for t in stored]
@@ -47,7 +47,7 @@ def width_for(
 
 
 def _widest(space: IndexSpace, spec: TensorSpec, axis: int) -> int:
-    """The longest vector of an operand, a power of two."""
+    """The widest vector of an operand, a power of two."""
     strides = space.strides(spec)
     if strides[axis] == 0:
         return MAX_WIDTH
@@ -56,7 +56,8 @@ def _widest(space: IndexSpace, spec: TensorSpec, axis: int) -> int:
     if spec.data_type is DataType.BOOLEAN:
         return widest_of_bits(space, spec, axis)
     rows = gcd(MAX_WIDTH, *[s for j, s in enumerate(strides) if j != axis and space.sizes[j] > 1])
-    promised = gcd(_PACK_BYTES, max(1, spec.byte_alignment))  # of virtual tensors too: the workspace is aligned more
+    # Virtual tensors as well: the workspace has a larger alignment.
+    promised = gcd(_PACK_BYTES, max(1, spec.byte_alignment))
     return rows if promised == _PACK_BYTES else min(rows, max(1, promised // ELEMENTS[spec.data_type].bytes))
 
 

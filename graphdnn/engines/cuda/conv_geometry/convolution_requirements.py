@@ -1,4 +1,4 @@
-"""What engines ask of a convolution in the same words, each with its own reason; ids begin with the engine's name."""
+"""Requirements on convolutions that several engines share; rule ids begin with the engine's name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def roles_of(task: Task) -> Roles:
 
 
 def is_plane(task: Task) -> bool:
-    """A convolution along two spatial axes."""
+    """Whether the operation is a convolution with two spatial axes."""
     return is_convolution(task) and problem_of(task).spatial == 2
 
 
@@ -74,7 +74,7 @@ def problem_need(
 
 
 def direction_need(prefix: str, tag: str, reason: str, when: Condition) -> Constraint:
-    """``tag``: of the operation that is served; ``when``: it is another one."""
+    """The requirement on the direction. ``tag``: the operation that is served; ``when``: it is another one."""
     return kind_need(
         f"{prefix}.direction",
         "operation",
@@ -111,7 +111,7 @@ def coordinates_need(prefix: str) -> Constraint:
 
 
 def _reach(task: Task) -> int:
-    """The largest coordinate that a kernel computes, with a tile more of pixels than there are."""
+    """The largest coordinate that a kernel computes, including one tile of pixels beyond the image."""
     p = problem_of(task)
     axes = zip(p.input, p.output, p.filter, p.dilation, p.stride, p.pre_padding, p.post_padding, strict=True)
     return max(int(i + o * s + f * d + pre + post) for i, o, f, d, s, pre, post in axes)

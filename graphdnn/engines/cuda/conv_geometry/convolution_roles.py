@@ -15,13 +15,13 @@ from graphdnn.operations import ConvBackwardData, ConvBackwardFilter, Convolutio
 from graphdnn.operations.conv_problem import ConvProblem
 from graphdnn.tensors import TensorSpec
 
-CHANNELS = 2  # the axis, of the coordinates of images, filters and results
-SPATIAL = 3  # axes at most
+CHANNELS = 2  # the index of the channels among the coordinates
+SPATIAL = 3  # the most spatial axes
 
 
 @dataclass(frozen=True, eq=False)
 class Roles:
-    """A convolution's tensors with their spaces."""
+    """The tensors of a convolution in their roles, with their index spaces."""
 
     op: ConvolutionOperation
     problem: ConvProblem

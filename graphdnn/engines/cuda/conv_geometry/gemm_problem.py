@@ -1,8 +1,7 @@
 """A convolution as implicit GEMMs: their sizes, and the image coordinates that their indices stand for.
 
-A dgrad of stride 1 and the other directions are one product. In a strided dgrad the
-taps that reach a position of dx are the same for all positions of one residue modulo
-the stride: each residue is a product of its own, over its taps alone, of unit stride.
+A dgrad of stride 1, an fprop and a wgrad are one GEMM. In a strided dgrad, all positions of dx with the same residue
+modulo the stride are reached by the same taps. So each residue is a GEMM of its own, with its taps and unit stride.
 """
 
 from __future__ import annotations
@@ -23,40 +22,41 @@ from graphdnn.operations import ConvBackwardData, ConvolutionOperation
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
 
-MOST_RESIDUES = 1024  # as of a stride of 32 along two axes
+MOST_RESIDUES = 1024  # for example a stride of 32 along two axes
 
 
 @dataclass(frozen=True, slots=True)
 class Residue:
-    """One product's pixels and taps: all of them, or those of one residue. Tuples have SPATIAL entries.
+    """The pixels and taps of one GEMM, which are all of them or belong to one residue. Tuples have SPATIAL entries.
 
-    A pixel and a tap meet in the gathered image at ``pixel * pixel_step + start + tap * tap_step``.
+    A tap of a pixel reads the im2col image at ``pixel * traversal_stride + start + tap * dilation``.
     """
 
     pixels: tuple[int, ...]
     taps: tuple[int, ...]
     start: tuple[int, ...]
-    first_pixel: tuple[int, ...]  # in the image that pixels belong to
-    first_tap: tuple[int, ...]  # in the filter
+    first_pixel: tuple[int, ...]  # position in the image of the pixels
+    first_tap: tuple[int, ...]  # position in the filter
 
 
 @dataclass(frozen=True, slots=True)
 class GemmProblem:
     """The implicit GEMMs of a convolution: their sizes, and the geometry that they share.
 
-    ``residues``: the deepest first; of more than ``MOST_RESIDUES``, which every engine declines, one more than so many.
+    ``residues``: the residue with the largest K first; at most ``MOST_RESIDUES + 1`` of them, as every engine declines
+    more.
     """
 
     roles: Roles
     residues: tuple[Residue, ...]
-    channels: int  # counted with the taps
+    channels: int  # channels that are counted together with the taps
     outer_channels: int
-    swapped: bool  # channels are the rows
-    traversal_stride: tuple[int, ...]  # in the gathered image
+    swapped: bool  # whether channels are the rows
+    traversal_stride: tuple[int, ...]  # elements of the im2col image between pixels
     dilation: tuple[int, ...]
-    image: tuple[int, ...]  # sizes of the gathered image
-    out_stride: tuple[int, ...]  # from one pixel to the next, in their own image
-    tap_stride: tuple[int, ...]  # the same of taps, in the filter
+    image: tuple[int, ...]  # extents of the im2col image
+    out_stride: tuple[int, ...]  # from a pixel to the next, in the image of the pixels
+    tap_stride: tuple[int, ...]  # from a tap to the next, in the filter
 
     @property
     def is_wgrad(self) -> bool:
@@ -85,7 +85,7 @@ class GemmProblem:
 
     @property
     def margins(self) -> list[tuple[int, int]]:
-        """How far coordinates reach beyond the image, before and after, for each spatial axis that there is."""
+        """The margins before and after the image that taps read, for each spatial axis."""
         found = []
         for d in range(SPATIAL - self.roles.problem.spatial, SPATIAL):
             low = high = 0
@@ -100,7 +100,7 @@ class GemmProblem:
         return found
 
     def moved(self, before: tuple[int, ...], image: tuple[int, ...]) -> GemmProblem:
-        """The same products in a larger image that begins ``before`` the gathered one."""
+        """The same GEMM problem in a padded image that begins ``before`` elements before the image."""
         residues = (replace(r, start=tuple(s + b for s, b in zip(r.start, before, strict=True))) for r in self.residues)
         return replace(self, residues=tuple(residues), image=image)
 
@@ -119,7 +119,7 @@ def gemm_problem_of(op: FusedOp) -> GemmProblem:
 
 
 def residues_need(prefix: str) -> Constraint:
-    """Of engines with a launch for some of the residues; those of a single launch ask for fewer."""
+    """The limit of engines with a launch for each set of residues; engines with one launch have a smaller limit."""
     return image_need(
         f"{prefix}.residues",
         "conv.filter_strides",
@@ -138,7 +138,7 @@ def _count(task: Task) -> int:
 
 @memoize_for_images
 def _of_images(op: FusedOp) -> tuple[Any, ...]:
-    """What the number of images does not change: a product's fields, its roles aside."""
+    """The fields of a GEMM problem that do not depend on the number of images, except its roles."""
     assert isinstance(op.anchor, ConvolutionOperation)
     roles = Roles.of(op.anchor)
     p = roles.problem
@@ -159,7 +159,7 @@ def _of_images(op: FusedOp) -> tuple[Any, ...]:
 
 
 def _residues(roles: Roles) -> tuple[tuple[Residue, ...], tuple[int, ...], tuple[int, ...]]:
-    """Parts of a dgrad, the step of a tap in dy, and the step from tap to tap in the filter."""
+    """The residues of a dgrad, the dilation of taps in dy, and the stride of taps in the filter."""
     p = roles.problem
     found, spread, pitch = [], padded((), 0), padded((), 1)
     for residue in islice(residues_of(p), MOST_RESIDUES + 1):

@@ -1,1 +1,1 @@
-"""Engines that call cuBLAS and cuFFT, and what stands around a call."""
+"""Engines that call cuBLAS, and the launches before and after a call."""

@@ -2,8 +2,8 @@
 
 #include "fast_division.cuh"
 
-__device__ __forceinline__ bool pixel(const Params& p, int axis, int at, int tap, int& found) {
+__device__ __forceinline__ bool output_pixel(const Params& p, int axis, int at, int tap, int& output) {
     const int q = at - (int)p.start[axis] - tap * (int)p.tap_step[axis];
-    found = (int)quotient((unsigned int)(q < 0 ? 0 : q), p.stride[axis], p.stride_magic[axis]);
-    return q == found * (int)p.stride[axis] && found < (int)p.output[axis];
+    output = (int)quotient((unsigned int)(q < 0 ? 0 : q), p.stride[axis], p.stride_magic[axis]);
+    return q == output * (int)p.stride[axis] && output < (int)p.output[axis];
 }

@@ -1,7 +1,7 @@
-"""A contraction over named axes as calls of cuBLAS: which axes are rows, columns and terms, and which are the stack.
+"""A contraction over named axes as calls of cuBLAS: the choice of the axes for M, N, K and the batch.
 
-An axis is ``(size, stride of a, stride of b, stride of c)``, in elements. Axes of one kind become one where all
-operands step through them at one pace; rows and columns that do not are counted by the stack or by more calls.
+An axis is ``(size, stride of a, stride of b, stride of c)``, in elements. Axes of one kind are merged if all operands
+pass through them with one stride. The other axes of rows and columns become the batch, or need several calls.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Contraction:
 
 @dataclass(frozen=True, slots=True)
 class GemmCall:
-    """One way to compute it: a call for each combination of the ``outer`` axes."""
+    """A division of a contraction into cuBLAS calls: one call for each combination of the ``outer`` axes."""
 
     gemm: Gemm
-    is_exchanged: bool  # a and b change places in the call
+    is_exchanged: bool  # whether the call exchanges a and b
     outer: tuple[Axis, ...]
 
     @property
@@ -50,7 +50,7 @@ class GemmCall:
 
 
 def merged(axes: Sequence[Axis], by: int) -> list[Axis]:
-    """Neighbouring axes as one, outermost first in the memory of operand ``by``."""
+    """The axes with contiguous ones merged, outermost first in the memory of operand ``by``."""
     found: list[Axis] = []
     for size, x, y, z in sorted((a for a in axes if a[0] > 1), key=lambda axis: -axis[1 + by]):
         if found and found[-1][1:] == (size * x, size * y, size * z):
@@ -63,7 +63,7 @@ def merged(axes: Sequence[Axis], by: int) -> list[Axis]:
 def best_product(
     contraction: Contraction, types: tuple[DataType, DataType], arithmetic: DataType, most_calls: int = MOST_CALLS
 ) -> GemmCall | None:
-    """The way with the fewest calls, then the largest matrices; None when strides are not of cuBLAS's kind."""
+    """The division with the fewest calls, then the largest matrices; None if cuBLAS cannot address the strides."""
     found = [p for p in _products(contraction, types, arithmetic) if p.calls <= most_calls]
     return min(found, key=lambda p: (p.calls, -p.gemm.m * p.gemm.n), default=None)
 
@@ -76,7 +76,7 @@ def _products(contraction: Contraction, types: tuple[DataType, DataType], arithm
     operand, result = types
     columns = merged(contraction.n, 2) or [_ONE]
     for shared in (True, False):
-        # A batch in which b does not change is more rows.
+        # A batch with one b is a larger M.
         extra = [axis for axis in contraction.batch if axis[2] == 0] if shared else []
         rows = merged([*contraction.m, *extra], 2) or [_ONE]
         batch = [axis for axis in contraction.batch if axis not in extra]

@@ -1,8 +1,8 @@
-"""Engine ``cuda_explicit_gemm``: a convolution as a matrix of columns in scratch memory and a product by cuBLAS.
+"""Engine ``cuda_explicit_gemm``: a convolution as im2col in the workspace and a GEMM by cuBLAS.
 
-Columns follow the image's layout: channels are neighbours where they are in the image, pixels otherwise. An operand
-whose strides do not fit is copied; a filter of one tap needs no columns. The data gradient is the
-product first: every element then gathers what its copies received, in a fixed order.
+The im2col matrix follows the image's layout: channels are contiguous if they are in the image, otherwise pixels are. An
+operand whose strides do not fit is copied; a 1x1 filter needs no im2col matrix. A data gradient computes the GEMM
+first; then col2im adds the matrix elements of each element of dx in a fixed order.
 """
 
 from __future__ import annotations
@@ -69,24 +69,27 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardData, ConvolutionOperation
 from graphdnn.tensors import TensorSpec, ordered_strides, stride_order
 
-_DIRECT_CALLS = 8  # calls for which an operand is not copied
-_WHOLE, _NARROW = 64 * 64, 128  # results of a block; fewer rows or columns than these read no faster than
-_NARROW_PACE = 0.8  # of the bandwidth that others reach, measured on an H200
-_PIECE = 16  # bytes
-_DOUBT = 0.1  # of a product's arithmetic: our own are predicted more closely, and are taken where both look alike
-_PACK_WORK = 410.0  # operations for each pack of the matrix: where it comes from in the image; measured on an H200
+_DIRECT_CALLS = 8  # the most cuBLAS calls for an operand without a copy
+_WHOLE, _NARROW = 64 * 64, 128  # results of a CTA; the extent below which a GEMM reads no faster than
+_NARROW_PACE = 0.8  # this part of the bandwidth of other GEMMs, measured on an H200
+_PIECE = 16  # bytes to which rows should be aligned
+# Added part of the arithmetic's time: predictions of cuBLAS are less exact, so other engines win near ties.
+_DOUBT = 0.1
+_PACK_WORK = 410.0  # operations for the address of each vector of the im2col matrix, measured on an H200
 
-# Axes of the product: rows, columns, terms. a and b are read, c is written.
+# Axes of the GEMM: M, N, K. a and b are read, c is written.
 _AXES = {
-    "fprop": (("n", *PIXELS), ("k",), ("c", *TAPS)),  # columns of x, w -> y
-    "dgrad": (("n", *PIXELS), ("c", *TAPS), ("k",)),  # dy, w -> columns of dx
-    "wgrad": (("k",), ("c", *TAPS), ("n", *PIXELS)),  # dy, columns of x -> dw
+    "fprop": (("n", *PIXELS), ("k",), ("c", *TAPS)),  # im2col of x, w -> y
+    "dgrad": (("n", *PIXELS), ("c", *TAPS), ("k",)),  # dy, w -> im2col of dx
+    "wgrad": (("k",), ("c", *TAPS), ("n", *PIXELS)),  # dy, im2col of x -> dw
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One way to have an operand: its strides by axis, the bytes that making it moves, and how it is made."""
+    """One layout of an operand: its strides by axis, the bytes that its copy moves, and the function that adds the
+    copy.
+    """
 
     strides: Strides
     moved: int
@@ -100,7 +103,7 @@ def _is_channels_last(roles: Roles) -> bool:
 
 
 def _orders(roles: Roles, role: str, spec: TensorSpec, channels_last: bool) -> tuple[int, ...]:
-    """Axes of a copy of w or y that fits the matrix of columns, outermost first in memory."""
+    """Axes of a copy of w or y that fits the im2col matrix, outermost first in memory."""
     spatial = roles.problem.spatial
     heads, tails = list(range(spec.rank - spatial)), list(range(spec.rank - spatial, spec.rank))
     if role == "w":
@@ -109,7 +112,7 @@ def _orders(roles: Roles, role: str, spec: TensorSpec, channels_last: bool) -> t
 
 
 def _read(steps: LaunchSequence, roles: Roles, role: str, spec: TensorSpec, channels_last: bool) -> list[_Option]:
-    """w or y as it is, or copied."""
+    """The options for w or y: unchanged, or copied."""
     strides = ordered_strides(spec.extents, _orders(roles, role, spec, channels_last))
     copy = in_memory(spec, strides)
 
@@ -123,7 +126,7 @@ def _read(steps: LaunchSequence, roles: Roles, role: str, spec: TensorSpec, chan
 
 
 def _columns(steps: LaunchSequence, roles: Roles, image: TensorSpec, channels_last: bool) -> list[_Option]:
-    """The matrix of columns: x itself under a filter of one tap, or made."""
+    """The im2col matrix: x itself for a 1x1 filter, otherwise the result of im2col."""
     size = column_elements(roles) * ELEMENTS[image.data_type].bytes
 
     def make() -> Place:
@@ -150,7 +153,7 @@ def _contraction(roles: Roles, a: Strides, b: Strides, c: Strides) -> Contractio
 def _choose(
     roles: Roles, options: Sequence[Sequence[_Option]], types: tuple[DataType, DataType], arithmetic: DataType
 ) -> tuple[GemmCall, tuple[_Option, ...]]:
-    """The way that moves the fewest bytes."""
+    """The options that move the fewest bytes."""
     for chosen in sorted(cartesian_product(*options), key=lambda way: sum(option.moved for option in way)):
         found = best_product(
             _contraction(roles, *(option.strides for option in chosen)), types, arithmetic, _DIRECT_CALLS
@@ -200,7 +203,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 
 class _Written:
-    """The result: where it belongs, or apart in its own order or in that of the columns, and finished from there."""
+    """The result of the GEMM: in the output itself, or in the workspace in the output's order or in the im2col matrix's
+    order.
+    """
 
     def __init__(self, steps: LaunchSequence, roles: Roles, kind: DataType, channels_last: bool) -> None:
         self.steps, self.roles, self.kind, self.channels_last = steps, roles, kind, channels_last
@@ -233,7 +238,7 @@ class _Written:
         return make
 
 
-# What it needs, and what it costs.
+# Requirements and cost.
 
 _ID = "cuda_explicit_gemm"
 _OPERANDS = (DataType.DOUBLE, DataType.FLOAT, DataType.HALF, DataType.BFLOAT16)
@@ -247,13 +252,13 @@ def _columns_bytes(task: Task) -> int:
 
 
 def _counted(task: Task) -> tuple[int, ...]:
-    """Pixels of all images, outputs and taps of all groups: rows, columns and terms, and how far apart they lie."""
+    """M, N and K of the GEMM with their strides: pixels of all images, output channels, and taps of all groups."""
     p = problem_of(task)
     return p.n * prod(p.output), p.groups * p.k, p.groups * p.c * p.taps
 
 
 def _has_odd_rows(roles: Roles, operand: DataType) -> bool:
-    """Whether pixels of an image that is read or written as it lies are no whole pieces of 16 bytes."""
+    """Whether an image that is read or written without a copy has pixels that are not multiples of 16 bytes."""
     if ELEMENTS[operand].bytes != 2 or not _is_channels_last(roles):
         return False
     p = roles.problem
@@ -290,7 +295,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
         plain = sum(t.bytes for t in (a, b) if t.uid != roles.op.roles[0].uid)
         read = plain + columns * ELEMENTS[operand].bytes if columns else a.bytes + b.bytes
     pace = 1.0
-    if roles.direction == "wgrad" and m * n < _WHOLE * task.device.sm_count:  # the sum is divided among blocks
+    if roles.direction == "wgrad" and m * n < _WHOLE * task.device.sm_count:  # the sum is divided among CTAs
         launches += 1
         pace = 1.0 if min(m, n) >= _NARROW else _NARROW_PACE
     phases["product"] = (product + leaving_seconds(device, written), float(read + written) / pace)
@@ -317,7 +322,7 @@ def _least(task: Task) -> float:
 
 @memoize_for_images
 def _of_images(op: FusedOp) -> tuple[int, DataType, int]:
-    """Launches at least, the operands' type, and the bytes of an image's columns."""
+    """The fewest launches, the operands' type, and the bytes of an image's im2col matrix."""
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
     p, operand = anchor.problem, next(iter(anchor.inputs().values())).data_type

@@ -1,4 +1,4 @@
-"""Products by cuBLAS as steps of a kernel, and what every engine that has them needs."""
+"""cuBLAS calls as steps of a launch sequence, and the requirements of the engines that use them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _MIB = 2**20
 
 
 def workspace(device: DeviceSpec) -> int:
-    """Bytes of scratch memory that cuBLAS is given."""
+    """Bytes of workspace for cuBLAS."""
     return (32 if device.compute_capability >= (9, 0) else 8) * _MIB
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an operand starts: ``offset`` bytes into a bound tensor, or into scratch memory for None."""
+    """The address of an operand: ``offset`` bytes into a bound tensor, or into the workspace for None."""
 
     uid: int | None
     offset: int = 0
@@ -43,7 +43,7 @@ class Place:
 
 
 def add_gemm(steps: LaunchSequence, product: GemmCall, a: Place, b: Place, c: Place, work: int) -> None:
-    """One call as a step. ``work``: offset of its workspace in scratch memory."""
+    """Add one call. ``work``: the offset of cuBLAS's workspace."""
     gemm, size = product.gemm, workspace(steps.device)
     left, right = (b, a) if product.is_exchanged else (a, b)
 
@@ -63,7 +63,7 @@ def add_gemm(steps: LaunchSequence, product: GemmCall, a: Place, b: Place, c: Pl
 
 
 def add_product(steps: LaunchSequence, product: GemmCall, operands: Sequence[tuple[Place, DataType]]) -> None:
-    """Every call of a product of operands a, b and c."""
+    """Add all calls of a contraction of a and b to c."""
     work = steps.allocate(workspace(steps.device))
     for starts in product.starts():
         a, b, c = (
@@ -78,7 +78,7 @@ def _bytes(kind: DataType) -> int:
 
 
 def needs_cublas(id: str, when: Callable[[Task], bool]) -> Constraint:
-    """The library is there. ``when``: for the operations that the engine is written for."""
+    """The requirement that cuBLAS is installed. ``when``: selects the operations of the engine."""
     return need(
         id,
         "cuBLAS",
@@ -94,7 +94,7 @@ def needs_cublas(id: str, when: Callable[[Task], bool]) -> Constraint:
 def needs_sizes(
     id: str, sizes: Callable[[Task], tuple[int, ...]], what: str, when: Callable[[Task], bool]
 ) -> Constraint:
-    """``sizes``: rows, columns, terms and whatever else cuBLAS counts; ``what``: their names."""
+    """The requirement that all sizes fit cuBLAS's integers. ``sizes``: M, N, K and others; ``what``: their names."""
     return need(
         f"{id}.size",
         what,
@@ -108,7 +108,7 @@ def needs_sizes(
 
 
 def needs_types(id: str, operands: Sequence[DataType], when: Callable[[Task], bool]) -> tuple[Constraint, Constraint]:
-    """Two operands of one type, and a compute type in which cuBLAS sums it."""
+    """The requirement on types: two operands of one type, and a compute type of cuBLAS."""
 
     def types(task: Task) -> tuple[DataType, DataType]:
         a, b, *_ = task.op.main.inputs().values()
@@ -143,6 +143,6 @@ def needs_types(id: str, operands: Sequence[DataType], when: Callable[[Task], bo
 
 
 def gemm_notes(task: Task, knobs: Knobs) -> tuple[NumericalNote, ...]:
-    """cuBLAS multiplies fp32 operands without tensor cores, as the library asks for their arithmetic to the digit."""
+    """The numerical notes. cuBLAS multiplies fp32 without tensor cores, because the call asks for strict fp32."""
     is_float = all(t.data_type is DataType.FLOAT for t in task.op.main.inputs().values())
     return () if is_float else (NumericalNote.TENSOR_CORE,)

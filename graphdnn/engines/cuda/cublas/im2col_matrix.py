@@ -1,4 +1,4 @@
-"""The matrix of columns of a convolution: its layout, the launch that fills it, and the one that gathers from it.
+"""The im2col matrix of a convolution: its layout, and the launches of im2col and col2im.
 
 Names of axes: n, g, c, k, o0 o1 o2 (pixels of y) and f0 f1 f2 (taps); strides are elements, by name.
 """
@@ -30,14 +30,14 @@ Strides = Mapping[str, int]
 
 
 def sizes_of(roles: Roles) -> dict[str, int]:
-    """Steps of every axis, by name."""
+    """The extent of every axis, by name."""
     p = roles.problem
     spatial = dict(zip((*PIXELS, *TAPS), (*padded(p.output, 1), *padded(p.filter, 1)), strict=True))
     return {"n": p.n, "g": p.groups, "c": p.c, "k": p.k, **spatial}
 
 
 def column_order(channels_last: bool) -> tuple[str, ...]:
-    """Axes of the matrix, outermost first: channels, or pixels, are neighbours."""
+    """Axes of the matrix, outermost first; channels or pixels are contiguous."""
     return ("g", "n", *PIXELS, *TAPS, "c") if channels_last else ("g", "c", *TAPS, "n", *PIXELS)
 
 
@@ -71,7 +71,7 @@ def _axes(roles: Roles, channels_last: bool) -> list[str]:
 
 
 def column_width(roles: Roles, image: TensorSpec, channels_last: bool) -> int:
-    """Neighbouring elements that a thread puts into the matrix at a time."""
+    """Elements of a vector store to the matrix."""
     last = _axes(roles, channels_last)[-1]
     if last == "c":
         return width_for(roles.space(roles.op.roles[0]), [image], 2)
@@ -82,7 +82,7 @@ def column_width(roles: Roles, image: TensorSpec, channels_last: bool) -> int:
 
 
 def add_im2col(steps: LaunchSequence, roles: Roles, image: TensorSpec, channels_last: bool, place: int) -> None:
-    """Fill the matrix at ``place`` in scratch memory with elements of ``image``, in its type."""
+    """Add the launch of im2col, from ``image`` to the matrix at ``place`` in the workspace, in the image's type."""
     sizes, shape = sizes_of(roles), geometry(roles)
     space = roles.space(roles.op.roles[0])
     strides = space.strides(image)
@@ -110,12 +110,12 @@ def add_im2col(steps: LaunchSequence, roles: Roles, image: TensorSpec, channels_
         f"im2col__v{width}r{len(axes)}",
         ["im2col.cu"],
         parameters=parameters.text,
-        functions=[f"constexpr int DIMENSION[] = {{{dimensions}}};\n"],
+        functions=[f"constexpr int SPATIAL_AXIS[] = {{{dimensions}}};\n"],
         constants={
             "THREADS": _THREADS,
             "RANK": len(axes),
             "SPATIAL": SPATIAL,
-            "WIDTH": width,
+            "VEC_WIDTH": width,
             "Element": STORAGE[image.data_type],
             "Count": count_type(count),
         },
@@ -124,7 +124,7 @@ def add_im2col(steps: LaunchSequence, roles: Roles, image: TensorSpec, channels_
 
 
 def add_col2im(steps: LaunchSequence, roles: Roles, columns: Strides, place: int, arithmetic: DataType) -> None:
-    """Gather the data gradient from the matrix at ``place``, and finish it."""
+    """Add the launch of col2im, from the matrix at ``place`` to the data gradient, with the epilogue."""
     shape, compute = geometry(roles), COMPUTE_TYPE[arithmetic]
     dx = roles.output
     space = roles.space(dx)
@@ -165,7 +165,7 @@ def add_col2im(steps: LaunchSequence, roles: Roles, columns: Strides, place: int
         ],
         constants={
             "THREADS": _THREADS,
-            "WIDTH": width,
+            "VEC_WIDTH": width,
             "AXIS": 2,
             "Accum": compute,
             "Count": count_type(prod(counts)),

@@ -1,7 +1,7 @@
 """Engine ``cuda_matmul_cublas``: matrix products by cuBLAS.
 
-Chains before the operands and layouts that cuBLAS does not take become copies in scratch memory; what follows
-the product is one more launch, and there is none when cuBLAS can write the result as it is.
+Prologues, and layouts that cuBLAS cannot address, become copies in the workspace. The epilogue is one more launch;
+there is none if cuBLAS can write the result itself.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from graphdnn.operations import Matmul
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides
 
-_PIECE = 16  # bytes
+_PIECE = 16  # bytes to which rows should be aligned
 
 
 def _anchor(op: FusedOp) -> Matmul:
@@ -91,14 +91,14 @@ def _contraction(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec) -> Con
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
-    """The call, the product it computes, and which operands are copied into a plain layout first."""
+    """The cuBLAS call, its matrices, and the operands that are copied to a dense layout before it."""
 
     product: GemmCall
     copied: tuple[bool, bool, bool]
 
 
 def _plain(a: TensorSpec, b: TensorSpec, c: TensorSpec) -> tuple[tuple[int, ...], ...]:
-    """Strides of copies. Terms of int8 are neighbours, which is what cuBLAS's kernels for tensor cores read."""
+    """The strides of copies. Copies of int8 are K-major, as cuBLAS's tensor-core kernels require."""
     rows = [packed_strides(t.extents) for t in (a, b, c)]
     if b.data_type is DataType.INT8:
         rows[1] = ordered_strides(b.extents, (*range(b.rank - 2), b.rank - 1, b.rank - 2))
@@ -106,7 +106,7 @@ def _plain(a: TensorSpec, b: TensorSpec, c: TensorSpec) -> tuple[tuple[int, ...]
 
 
 def _choose(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec, direct: bool) -> _Choice:
-    """The fewest copies. ``direct``: c is where the result has to be."""
+    """The choice with the fewest copies. ``direct``: cuBLAS writes to the output itself."""
     arithmetic = ARITHMETIC[op.compute_type]
     packed = [in_memory(t, strides) for t, strides in zip((a, b, c), _plain(a, b, c), strict=True)]
     choices = sorted(cartesian_product((False, True), (False, True), (False, True) if direct else (False,)), key=sum)
@@ -137,7 +137,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     direct = direct and not choice.copied[2]
     c = anchor.c if direct else apart
     if not direct:
-        apart = apart.model_copy(update={"uid": steps.new_uid()})  # copies took that one
+        apart = apart.model_copy(update={"uid": steps.new_uid()})  # the uid is used by a copy
         c = apart
         steps.workspace_offsets[c.uid] = steps.allocate(c.bytes)
     add_product(steps, choice.product, [(Place.of(steps, t), t.data_type) for t in (a, b, c)])
@@ -146,7 +146,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     return steps.kernel(f"matmul__cublas__{op.name}")
 
 
-# What it needs.
+# Requirements.
 
 _ID = "cuda_matmul_cublas"
 
@@ -175,9 +175,9 @@ def _calls(task: Task) -> int:
 
 @memoize_by_identity
 def _plain_calls(op: Matmul) -> int:
-    """Calls for operands in plain layouts."""
+    """The number of calls for operands in dense layouts."""
     if op.a.extents[:-2] == op.b.extents[:-2]:
-        return 1  # the stack is one axis
+        return 1  # the batch is one axis
     a, b, c = (in_memory(t) for t in (op.a, op.b, op.c))
     # Extents decide, so that int8's alignment is not asked here.
     found = best_product(_contraction(op, a, b, c), (DataType.FLOAT, DataType.FLOAT), DataType.FLOAT, 2**31)
@@ -233,7 +233,7 @@ NEEDS: tuple[Constraint, ...] = (
 
 
 def _has_odd_rows(t: TensorSpec) -> bool:
-    """Whether rows are no whole pieces of 16 bytes."""
+    """Whether rows are not multiples of 16 bytes."""
     strides = [stride for stride, size in zip(t.strides, t.dims, strict=True) if size > 1 and stride != 1]
     return any(stride * ELEMENTS[t.data_type].bytes % _PIECE for stride in strides)
 
@@ -265,8 +265,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 def _least(task: Task) -> float:
-    """A chain before an operand may read more than the copy that it becomes: then the launch alone is certain. What
-    follows the product reads its result once more.
+    """A lower bound of the cost. A prologue may read fewer bytes than its result, so it counts as a launch only. The
+    epilogue reads the GEMM's result once more.
     """
     op, device = _anchor(task.op), task.device
     idle = idle_seconds(device, 0)
@@ -280,7 +280,7 @@ def _least(task: Task) -> float:
 
 
 def _kind(op: FusedOp) -> DataType:
-    """Of what cuBLAS writes."""
+    """The data type that cuBLAS writes."""
     product = _anchor(op)
     return result_type(product.c, op, RESULTS[product.a.data_type, ARITHMETIC[product.compute_type]])
 

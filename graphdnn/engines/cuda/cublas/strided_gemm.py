@@ -1,4 +1,4 @@
-"""Stacks of matrices as cuBLAS takes them: unit stride along one axis, one stride for the stack, column-major results.
+"""Batched matrices in the form that cuBLAS takes: unit stride along one axis, one batch stride, column-major results.
 
 A row-major result is computed as its transpose, with the operands exchanged.
 """
@@ -13,16 +13,17 @@ from graphdnn.engines.cuda.codegen.cost import copy_seconds
 from graphdnn.enums import DataType
 
 LARGEST = 2**31 - 1  # sizes, leading dimensions and the number of matrices are 32-bit numbers
-_TILE = 64  # rows and columns of the smallest tiles that keep the units busy
-_SHARE, _FLOAT_SHARE = 0.78, 0.54  # of the peak rate; in float32 without TF32, as measured on an H200
+_TILE = 64  # rows and columns of the smallest efficient tile
+# The part of the peak rate that is reached; the second for fp32 without TF32, measured on an H200.
+_SHARE, _FLOAT_SHARE = 0.78, 0.54
 LARGEST_SHARE = max(_SHARE, _FLOAT_SHARE)
-_PART, _FLOAT_PART = 512, 128  # terms of a sum, beyond which it is divided among blocks; in float32 without TF32
-_START = 0.35  # of a launch, that the library's kernels hide less than ours
-_OUTSIDE = 0.9  # of a result's bytes, that leave when products are done, where these are what takes the time
-_ODD_ROWS = 9.3  # times what products take, where rows of 16-bit operands begin at odd places; measured on an H200
-_IDLE = 0.6  # of a launch, that products do not take which leave nearly all multiprocessors idle
+_PART, _FLOAT_PART = 512, 128  # k elements above which a sum is divided among CTAs; the second for fp32 without TF32
+_START = 0.35  # the part of a launch that cuBLAS's kernels do not hide, while kernels of this library do
+_OUTSIDE = 0.9  # the part of a result's bytes that is stored after the main loop, if arithmetic is the limit
+_ODD_ROWS = 9.3  # factor of the arithmetic's time for 16-bit operands with unaligned rows, measured on an H200
+_IDLE = 0.6  # the part of a launch's time that a grid saves if it leaves nearly all SMs idle
 
-# Operand type and arithmetic -> types that the result can have.
+# (operand type, compute type) -> result types that cuBLAS supports.
 RESULTS: dict[tuple[DataType, DataType], tuple[DataType, ...]] = {
     (DataType.DOUBLE, DataType.DOUBLE): (DataType.DOUBLE,),
     (DataType.FLOAT, DataType.FLOAT): (DataType.FLOAT,),
@@ -45,7 +46,7 @@ INT8_DEPTH = (2**31 - 1) // 2**14  # terms whose sum fits 32 bits whatever they 
 
 @dataclass(frozen=True, slots=True)
 class Matrices:
-    """A stack of matrices: elements between neighbours along rows, columns and the stack."""
+    """A batch of matrices: the strides of rows, columns and the batch in elements."""
 
     data_type: DataType
     row: int
@@ -72,7 +73,7 @@ _ANY, _COLUMNS, _ROWS = (False, True), (False,), (True,)
 
 
 def plan(sizes: Sizes, a: Matrices, b: Matrices, c: Matrices, arithmetic: DataType) -> tuple[Gemm, bool] | None:
-    """The call, and whether a and b change places in it; None when the strides are not of that kind."""
+    """The call, and whether it exchanges a and b; None if cuBLAS cannot address the strides."""
     if _leading(sizes.m, sizes.n, c, _COLUMNS) is None:
         found = _column_major(
             Sizes(sizes.n, sizes.m, sizes.k, sizes.batch), b.transposed, a.transposed, c.transposed, arithmetic
@@ -100,7 +101,7 @@ def _column_major(sizes: Sizes, a: Matrices, b: Matrices, c: Matrices, arithmeti
 
 
 def _leading(rows: int, columns: int, matrix: Matrices, forms: tuple[bool, ...]) -> tuple[bool, int] | None:
-    """(is row-major, leading dimension), in the first form that fits."""
+    """Whether the matrix is row-major, and its leading dimension; the first form that fits."""
     unit = INT8_ALIGNMENT if matrix.data_type is DataType.INT8 else 1
     for is_transposed in forms:
         outer, inner, step, unit_step = (
@@ -116,13 +117,13 @@ def _leading(rows: int, columns: int, matrix: Matrices, forms: tuple[bool, ...])
 
 
 def gemm_blocks(sizes: Sizes, operand: DataType) -> int:
-    """Of the smallest tiles; long sums are divided among blocks."""
+    """The number of CTAs with the smallest tiles; long sums are divided among CTAs."""
     part = _FLOAT_PART if operand is DataType.FLOAT else _PART
     return -(-sizes.m // _TILE) * -(-sizes.n // _TILE) * sizes.batch * max(1, sizes.k // part)
 
 
 def gemm_seconds(sizes: Sizes, operand: DataType, device: DeviceSpec, *, has_odd_rows: bool = False) -> float:
-    """Predicted time of the arithmetic: whole tiles, and fewer of them than the device has multiprocessors."""
+    """Predicted time of the arithmetic, with whole tiles and idle SMs counted."""
     tiles = -(-sizes.m // _TILE) * -(-sizes.n // _TILE) * sizes.batch
     filled = min(1.0, gemm_blocks(sizes, operand) / device.sm_count)
     share = _FLOAT_SHARE if operand is DataType.FLOAT else _SHARE
@@ -131,17 +132,17 @@ def gemm_seconds(sizes: Sizes, operand: DataType, device: DeviceSpec, *, has_odd
 
 
 def leaving_seconds(device: DeviceSpec, result: float) -> float:
-    """Of a result of so many bytes, beside the arithmetic."""
+    """Seconds of the stores of a result that do not overlap with the arithmetic."""
     return copy_seconds(device, _OUTSIDE * result)
 
 
 def start_seconds(device: DeviceSpec) -> float:
-    """Besides a launch's."""
+    """Seconds of a call in addition to a launch."""
     return _START * device.launch
 
 
 def idle_seconds(device: DeviceSpec, blocks: int) -> float:
-    """Of a launch, that one of so few blocks does not take: the next one is there before it ends, and its blocks have
-    the memory to themselves.
+    """Seconds that a grid of few CTAs saves: the next launch starts before it ends, and its CTAs share the bandwidth
+    with few others.
     """
     return _IDLE * device.launch * max(0.0, 1.0 - blocks / device.sm_count)

@@ -1,7 +1,7 @@
-"""Copies: items in y's order, as wide as both sides allow; several pieces of one y by one launch.
+"""Copies in the memory order of y, by items as wide as both layouts allow. One launch may copy several pieces of one y.
 
-A launch has its start, and few blocks leave a device idle: the pieces of a concatenation whose items are alike go
-together, each by blocks of its own.
+Every launch costs time, and few CTAs leave a device idle. So one launch copies all pieces of a concatenation that have
+items of one size; each piece has its own CTAs.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.operations.copy_blocks import Axis, Block, merged
 from graphdnn.tensors import TensorSpec
 
-THREADS, BLOCKS_PER_SM = 256, 16  # of kernels that go through items one by one
+THREADS, BLOCKS_PER_SM = 256, 16  # CTAs of kernels that copy one item for each access
 _ITEM = {1: "unsigned char", 2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}  # by bytes
-_UNROLL = {1: 8, 2: 8, 4: 4, 8: 4, 16: 2}  # accesses of a thread under way, by bytes
-_MOST_WORDS = 448  # of a launch's parameters, which are 4 KB at most
+_UNROLL = {1: 8, 2: 8, 4: 4, 8: 4, 16: 2}  # loads of a thread in flight, by bytes of an item
+_MOST_WORDS = 448  # 8-byte words of a launch's parameters, which are at most 4 KB
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """``block`` counts items of so many bytes, the last axis those that follow each other on both sides."""
+    """A copy of items of ``bytes`` bytes. ``block`` counts items; its last axis is contiguous in x and in y."""
 
     x: TensorSpec
     y: TensorSpec
@@ -34,12 +34,14 @@ class Copy:
     bytes: int
 
     @classmethod
-    def of(cls, x: TensorSpec, y: TensorSpec, block: Block, size: int, pack: int) -> Copy:
-        """Of elements of ``size`` bytes, ``pack`` of them an item."""
+    def of(cls, x: TensorSpec, y: TensorSpec, block: Block, size: int, vec_width: int) -> Copy:
+        """The copy of a block of elements of ``size`` bytes by items of ``vec_width`` elements."""
         *outer, inner = block.axes
-        axes = [Axis(a.size, a.x // pack, a.y // pack) for a in outer]
-        last = inner if pack == 1 else replace(inner, size=inner.size // pack)
-        return cls(x, y, Block(merged([*axes, last]), block.x_start // pack, block.y_start // pack), pack * size)
+        axes = [Axis(a.size, a.x // vec_width, a.y // vec_width) for a in outer]
+        last = inner if vec_width == 1 else replace(inner, size=inner.size // vec_width)
+        return cls(
+            x, y, Block(merged([*axes, last]), block.x_start // vec_width, block.y_start // vec_width), vec_width * size
+        )
 
     @property
     def count(self) -> int:
@@ -51,7 +53,7 @@ class Copy:
 
 
 def launches_of(copies: Iterable[Copy], tag: str, device: DeviceSpec) -> list[Launch]:
-    """Of one y; those with items alike together."""
+    """The launches of the copies to one y; copies with items of one size and axes of one number share a launch."""
     alike: dict[tuple[int, int], list[Copy]] = {}
     for copy in copies:
         alike.setdefault((copy.bytes, copy.rank), []).append(copy)
@@ -66,10 +68,10 @@ def _launch(pieces: Sequence[Copy], tag: str, device: DeviceSpec) -> Launch:
     size, rank, number = pieces[0].bytes, pieces[0].rank, len(pieces)
     counts = [piece.count for piece in pieces]
     total, unroll = sum(counts), _UNROLL[size]
-    if total < 2 * device.sm_count * THREADS * unroll:  # threads first, then work for each
+    if total < 2 * device.sm_count * THREADS * unroll:  # few items: rather more threads than more items for each
         unroll = 1
-    turns = -(-total // (THREADS * unroll * BLOCKS_PER_SM * device.sm_count))
-    blocks = [-(-count // (THREADS * unroll * turns)) for count in counts]
+    tiles_per_cta = -(-total // (THREADS * unroll * BLOCKS_PER_SM * device.sm_count))
+    ctas = [-(-count // (THREADS * unroll * tiles_per_cta)) for count in counts]
     parameters = Parameters()
     for i, piece in enumerate(pieces):
         parameters.tensor(f"x{i}", piece.x)
@@ -80,7 +82,7 @@ def _launch(pieces: Sequence[Copy], tag: str, device: DeviceSpec) -> Launch:
             "x_start": [piece.block.x_start for piece in pieces],
             "y_start": [piece.block.y_start for piece in pieces],
             "count": counts,
-            "blocks": blocks,
+            "ctas": ctas,
             "size": [a.size for a in axes],
             "magic": [magic(a.size) for a in axes],
             "x_stride": [a.x for a in axes],
@@ -97,16 +99,16 @@ def _launch(pieces: Sequence[Copy], tag: str, device: DeviceSpec) -> Launch:
             "THREADS": THREADS,
             "UNROLL": unroll,
             "RANK": rank,
-            "PIECES": number,
+            "SOURCES": number,
             "Item": _ITEM[size],
             "Count": count_type(max(counts)),
         },
     )
-    return early(Launch(text, "movement_copy", (sum(blocks), 1, 1), THREADS, parameters.pack()), device)
+    return early(Launch(text, "movement_copy", (sum(ctas), 1, 1), THREADS, parameters.pack()), device)
 
 
 def _source(number: int) -> str:
-    """The function that knows where a piece comes from."""
-    cases = "".join(f"    if (piece == {i}) return (const Item*)p.x{i};\n" for i in range(1, number))
-    head = "__device__ __forceinline__ const Item* source_of(const Params& p, int piece) {\n"
+    """The text of the function that returns the base pointer of each source."""
+    cases = "".join(f"    if (source =={i}) return (const Item*)p.x{i};\n" for i in range(1, number))
+    head = "__device__ __forceinline__ const Item* source_of(const Params& p, int source) {\n"
     return f"{head}{cases}    return (const Item*)p.x0;\n}}\n"

@@ -1,7 +1,8 @@
 """Engine ``cuda_data_movement``: concat, slice, transpose and reshape as copies of bits.
 
-Pieces whose sides have common axes are moved by the kernels of movement_launches.py; ``general`` finds each element by
-itself (layouts that have no common axes, parts of bytes, scalars passed by value).
+Pieces whose sides have common axes are copied or transposed by the kernels of copy_launches.py. movement_general
+computes the address of each element by itself. It serves layouts without common axes, parts of bytes, and scalars
+passed by value.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.data_movement.bit_copies import BLOCKS_PER_SM, THREADS, Copy, launches_of
-from graphdnn.engines.cuda.data_movement.copy_launches import WORD, add_tensors, moved, turned_bits
+from graphdnn.engines.cuda.data_movement.copy_launches import WORD, add_tensors, copy_or_transpose, transposed_bits
 from graphdnn.engines.engine import needs_rule
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
@@ -29,7 +30,7 @@ _BITS = 8
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     anchor = op.anchor
     assert anchor is not None
-    if view_of(op) is not None:  # plans put y where x is: a copy would write into the caller's own array
+    if view_of(op) is not None:  # y lies in x's memory
         return DeviceKernel(f"movement__{op.name}", ())
     moves = [move for piece in pieces_of(anchor) for move in _moves(piece, anchor.tag, device)]
     copies = launches_of((move for move in moves if isinstance(move, Copy)), anchor.tag, device)
@@ -42,13 +43,13 @@ def _moves(piece: Piece, tag: str, device: DeviceSpec) -> list[Launch | Copy]:
     block = None if x.is_by_value or x.is_constant else block_of(piece)
     size = ELEMENTS[y.data_type].bytes
     if y.data_type is not DataType.BOOLEAN:
-        return [_general(piece, tag, device) if block is None else moved(x, y, block, size, tag, device)]
+        return [_general(piece, tag, device) if block is None else copy_or_transpose(x, y, block, size, tag, device)]
     if block is None:
         return [_general(piece, tag, device)]
     block_of_bytes, rest = _whole_bytes(block)
     if block_of_bytes is None:
-        return [turned_bits(x, y, block, tag, device) or _general(piece, tag, device)]
-    found: list[Launch | Copy] = [moved(x, y, block_of_bytes, 1, tag, device)]
+        return [transposed_bits(x, y, block, tag, device) or _general(piece, tag, device)]
+    found: list[Launch | Copy] = [copy_or_transpose(x, y, block_of_bytes, 1, tag, device)]
     if rest:  # bits of one long row
         end = block.axes[0].size - rest
         x_end, y_end = Run(rest, block.x_start + end, 1, 1), Run(rest, block.y_start + end, 1, 1)
@@ -57,7 +58,9 @@ def _moves(piece: Piece, tag: str, device: DeviceSpec) -> list[Launch | Copy]:
 
 
 def _whole_bytes(block: Block) -> tuple[Block | None, int]:
-    """Packed booleans as bytes, and how many bits are left over. None where the sides cut bytes differently."""
+    """The block of whole bytes of packed booleans, and the number of remaining bits. The block is None where the two
+    sides begin at different bits of a byte.
+    """
     *outer, inner = block.axes
     starts_whole = block.x_start % _BITS == block.y_start % _BITS == 0
     if not starts_whole or inner.x != 1 or inner.y != 1 or any(a.x % _BITS or a.y % _BITS for a in outer):
@@ -79,17 +82,17 @@ def _general(piece: Piece, tag: str, device: DeviceSpec) -> Launch:
     count = prod(run.size for run in piece.y.runs)
     parameters.integer("count", count)
     if x.is_by_value or x.is_constant:
-        fetched = "from_bits<Item>(p.x)"
+        loaded = "from_bits<Item>(p.x)"
     else:
-        fetched = "load_bit(p.x, at).bits" if is_bits else "((const Item*)p.x)[at]"
-    put = "store_bit(p.y, at, bool_t{item})" if is_bits else "((Item*)p.y)[at] = item"
+        loaded = "load_bit(p.x, at).bits" if is_bits else "((const Item*)p.x)[at]"
+    stored = "store_bit(p.y, at, bool_t{item})" if is_bits else "((Item*)p.y)[at] = item"
     text = kernel_text(
         f"movement__general_b{size}__{tag}",
         ["movement_general.cu"],
         parameters=parameters.text,
         functions=[
-            f"__device__ __forceinline__ Item fetch(const Params& p, long long at) {{ return {fetched}; }}\n",
-            f"__device__ __forceinline__ void put(const Params& p, long long at, Item item) {{ {put}; }}\n",
+            f"__device__ __forceinline__ Item load_item(const Params& p, long long at) {{ return {loaded}; }}\n",
+            f"__device__ __forceinline__ void store_item(const Params& p, long long at, Item item) {{ {stored}; }}\n",
         ],
         constants={"THREADS": THREADS, "Item": WORD[size]},
     )

@@ -12,7 +12,7 @@ from graphdnn.fusion.views import view_of
 
 
 def _generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
-    """No launches: plans look a view's address up in the memory that it is part of."""
+    """A kernel without launches: a plan finds the address of a view in the memory of its operand."""
     return DeviceKernel(f"view__{op.name}", ())
 
 

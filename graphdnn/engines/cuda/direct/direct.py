@@ -32,7 +32,7 @@ from graphdnn.engines.engine import Cost, Knob, Knobs, Task
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 
-# What a division's numbers are on tensor cores is said by ``choose`` of direct_walk and direct_wgrad_walk.
+# What the knobs mean on tensor cores is said by ``choose`` of sliding_mma.py and sliding_mma_wgrad.py.
 _CHANNELS = Knob(KnobType.LOAD_SIZE, 0, 8, 1, 0, "channels of a thread, or on tensor cores rows at a time; 0: chosen")
 _COLUMNS = Knob(KnobType.TILE_COLS, 0, 16, 1, 0, "columns of a thread, or pairs of channels of a warp; 0: chosen")
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 1024, 1, 0, "rows that a block walks down; 0: chosen by the shape")
@@ -52,7 +52,7 @@ _KERNEL = Knob(
     "1: multiply-adds; 2: tensor cores, where they serve; 3: short blocks; 4: strips; 0: chosen",
 )
 
-Division = Rows | Strips | Walk | Choice  # how a kernel divides the work
+Division = Rows | Strips | Walk | Choice  # the work partition of a kernel
 DEFAULTS: Knobs = MappingProxyType({knob.type: knob.default for knob in (*KNOBS, _KERNEL)})
 
 
@@ -62,17 +62,18 @@ def wishes(knobs: Knobs) -> Wishes:
 
 
 def _choice(sides: Sides, device: DeviceSpec, knobs: Knobs) -> Choice:
-    """The tile of multiply-adds."""
+    """The tile of the kernel on CUDA cores."""
     is_integer = sides.roles.op.compute_type is DataType.INT32
     rate = device.rate(DataType.INT32 if is_integer else DataType.FLOAT)
     return choose(sides.shape, DeviceOf.of(device, rate), wishes(knobs))
 
 
 def _divisions(op: FusedOp, sides: Sides, device: DeviceSpec, knobs: Knobs) -> tuple[Division, ...]:
-    """How each kernel that serves the operation, and that the knobs allow, divides the work."""
+    """The work partitions of all kernels that serve the operation and that the knobs allow."""
     kernel, asked = knobs[_KERNEL.type], wishes(knobs)
     has_defaults = not asked.asks and asked.stages == STAGES
-    # The models of kernels in registers were compared with 16-bit images only: conversions of others are not in them.
+    # The cost models of the register-only kernels were fitted to 16-bit images; they count no conversions of other
+    # types.
     in_registers = depthwise_registers.serves(sides) and (kernel > 0 or (has_defaults and sides.shape.in_bytes == HALF))
     found: list[Division | None] = []
     if kernel in (0, _SHORT) and in_registers:
@@ -153,12 +154,12 @@ def _named(values: Sequence[int]) -> dict[KnobType, int]:
 
 
 def effective_knobs(tile: Tile) -> dict[KnobType, int]:
-    """The knob values that a tile of multiply-adds has."""
+    """The knob values of a tile on CUDA cores."""
     return _named((tile.v, tile.tw, tile.rows, tile.lanes, tile.threads, tile.stages, tile.blocks))
 
 
 def _notes(task: Task, knobs: Knobs) -> tuple[NumericalNote, ...]:
-    """Tensor cores serve 16-bit images only, and are one of several kernels."""
+    """Only one of the kernels uses tensor cores, and it serves 16-bit images only."""
     is_on_tensor_cores = _effective(task, knobs)[_KERNEL.type] == _TENSOR_CORES
     return (NumericalNote.TENSOR_CORE,) if is_on_tensor_cores else ()
 

@@ -24,8 +24,8 @@ def image_space(roles: Roles, spec: TensorSpec) -> IndexSpace:
 
 
 def slices_of(problem: ConvProblem) -> tuple[ConvProblem, int]:
-    """A convolution along three axes as one of planes, of which each slice of the result is one; and how many slices
-    of the image a result reads. One of planes is given back as it is.
+    """A 3-D convolution as a 2-D one, where each depth slice of the result is an image; and the number of depth slices
+    of the image that a result reads. A 2-D convolution is returned unchanged.
     """
     if problem.spatial < 3:
         return problem, 1
@@ -35,7 +35,9 @@ def slices_of(problem: ConvProblem) -> tuple[ConvProblem, int]:
 
 
 def slice_fields(problem: ConvProblem, image: tuple[int, ...], filter: tuple[int, ...]) -> dict[str, int]:
-    """Of direct_stem_rows.cuh, by the strides of the image and of the filter; a plane is a slice."""
+    """Parameters of direct_stem_rows.cuh for depth slices, from the strides of the image and of the filter. A 2-D image
+    has one slice.
+    """
     size, outputs, stride, pad = (
         padded(values, fill)[0]
         for values, fill in (
@@ -49,15 +51,15 @@ def slice_fields(problem: ConvProblem, image: tuple[int, ...], filter: tuple[int
 
 
 def apart(p: ConvProblem) -> tuple[int, ...]:
-    """Rows, and columns, from a tap to its neighbour."""
+    """The effective dilation of each axis: 1 where the filter has one tap."""
     return tuple(d if taps > 1 else 1 for d, taps in zip(p.dilation, p.filter, strict=True))
 
 
 def undilated(p: ConvProblem) -> ConvProblem:
-    """The problem as kernels walk through it.
+    """The problem as kernels compute it: without dilation, by dilation phases.
 
-    A dilated filter meets every ``dilation``-th row and column only: pixels whose coordinates leave the same remainder
-    are an image of their own, in which the taps are neighbours.
+    A dilated filter reads every ``dilation``-th row and column only. Pixels whose coordinates are equal modulo the
+    dilation form an image of their own, in which the taps are adjacent (dilation_phase.cuh).
     """
     distances = apart(p)
     if set(distances) == {1}:
@@ -78,9 +80,10 @@ def undilated(p: ConvProblem) -> ConvProblem:
 
 
 def has_packed_filter(problem: ConvProblem, strides: tuple[int, ...]) -> bool:
-    """True when each filter k lies in one piece and they follow each other, in any order inside.
+    """Whether the elements of each filter k are contiguous, in any order, and the filters follow each other without
+    gaps.
 
-    ``strides``: of ``(g, k, c, f0, f1, f2)``.
+    ``strides``: the strides of ``(g, k, c, f0, f1, f2)``.
     """
     size = problem.c * problem.taps
     if problem.groups * problem.k > 1 and strides[1 if problem.k > 1 else 0] != size:
@@ -98,12 +101,12 @@ def has_packed_filter(problem: ConvProblem, strides: tuple[int, ...]) -> bool:
 
 
 def piece_bytes(roles: Roles, spec: TensorSpec) -> int:
-    """Bytes of neighbouring channels that every pixel lets a thread copy at once."""
+    """Bytes of the widest aligned vector of channels that every pixel allows."""
     return width_for(image_space(roles, spec), [spec], 1) * element_bytes(spec) if is_addressable(spec) else 1
 
 
 def chunk_for(space: IndexSpace, spec: TensorSpec, channels: int) -> int:
-    """Channels of a block that are copied at once: at most 16 bytes."""
+    """Channels of one cp.async copy: at most 16 bytes, and a divisor of ``channels``."""
     chunk = width_for(space, [spec], 1)
     while channels % chunk:
         chunk //= 2
@@ -120,23 +123,23 @@ def element_bytes(spec: TensorSpec) -> int:
 
 
 def aligned(spec: TensorSpec, chunk: int) -> int:
-    """At most ``chunk`` elements such that the promised alignment allows their access."""
+    """The widest vector, of at most ``chunk`` elements, that the tensor's declared alignment allows."""
     while chunk > 1 and max(1, spec.byte_alignment) % (chunk * element_bytes(spec)):
         chunk //= 2
     return chunk
 
 
 def copied_at_once(spec: TensorSpec, most: int, *places: int) -> int:
-    """Elements, at most ``most``, such that every place is a multiple of them."""
+    """The widest vector, of at most ``most`` elements, that divides all of ``places``."""
     return aligned(spec, power_of_two_in(most, *(place for place in places if place)))
 
 
 def packed_filter(
     steps: LaunchSequence, roles: Roles, w: TensorSpec, *, any_order: bool = False
 ) -> tuple[TensorSpec, tuple[int, ...]]:
-    """The filter as ``has_packed_filter`` says, copied where it does not lie so, and its strides.
+    """A filter that is packed in the sense of ``has_packed_filter``, and its strides; another filter is copied first.
 
-    ``any_order``: every element at a place of its own will do.
+    ``any_order``: any filter whose elements have addresses of their own is accepted without a copy.
     """
     p = roles.problem
     if is_addressable(w) and (any_order or has_packed_filter(p, roles.space(w).strides(w))):

@@ -1,4 +1,4 @@
-"""The operands of a direct convolution, fprop or dgrad: a gathered image, a filter, an output."""
+"""The operands of a direct convolution, fprop or dgrad: an image, a filter, an output."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from graphdnn.tensors import TensorSpec
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The convolution as the kernel sees it: a gathered image, and an output whose channels are threads'."""
+    """The operands in their roles: the image that the filter slides over (x, or dy in dgrad), the filter, and the
+    output.
+    """
 
     roles: Roles
-    gathered: TensorSpec
+    image: TensorSpec
     filter: TensorSpec
     output: TensorSpec
     shape: Shape
@@ -37,22 +39,22 @@ class Sides:
         roles = Roles.of(op.anchor)
         x, w, y = op.anchor.roles
         dgrad = roles.direction == "dgrad"
-        gathered, output = (y, x) if dgrad else (x, y)
+        image, output = (y, x) if dgrad else (x, y)
         written = sum(t.bytes for t in op.outputs) / output.elements
-        others = bytes_moved(op) - gathered.bytes - sum(t.bytes for t in op.outputs)
+        others = bytes_moved(op) - image.bytes - sum(t.bytes for t in op.outputs)
         shape = Shape(
-            undilated(roles.problem), dgrad, False, element_bytes(gathered), max(1, round(written)), element_bytes(w),
-            others, piece_bytes(roles, gathered),
+            undilated(roles.problem), dgrad, False, element_bytes(image), max(1, round(written)), element_bytes(w),
+            others, piece_bytes(roles, image),
         )  # fmt: skip
-        return cls(roles, gathered, w, output, shape)
+        return cls(roles, image, w, output, shape)
 
 
 @dataclass(frozen=True, slots=True)
 class PackedFilter:
-    """The filter with each k's elements in one piece; copied before the kernel where they are not."""
+    """A filter whose elements are contiguous for each k; another filter is copied before the kernel."""
 
     spec: TensorSpec
-    strides: tuple[int, ...]  # of (k, c, r, s)
+    strides: tuple[int, ...]  # the strides of (k, c, r, s)
     elements: int
 
     @classmethod
@@ -62,7 +64,7 @@ class PackedFilter:
         return cls(spec, (*strides[1:3], *strides[4:]), p.groups * p.k * p.c * p.taps)
 
     def chunk(self, slab: int) -> int:
-        """Elements that are copied at once: every block's part, of ``slab`` elements, starts at a multiple of them."""
+        """Elements of one cp.async copy; a CTA's filters, ``slab`` elements, start at a multiple of them."""
         size = element_bytes(self.spec)
         chunk = power_of_two_in(slab, self.elements, 16 // size)
         while chunk > 1 and max(1, self.spec.byte_alignment) % (chunk * size):
@@ -71,14 +73,15 @@ class PackedFilter:
 
 
 def safe_places(sides: Sides, axis: int, step: int) -> tuple[int, int]:
-    """Of the places along an axis that a thread gathers from, counted from its first, those that are inside the image
-    for every thread. ``step``: results of a thread along the axis.
+    """The range of offsets from a thread's first element along an axis that lie inside the image for every thread.
+
+    ``step``: results of a thread along the axis.
     """
     p, shape = sides.roles.problem, sides.shape
     if set(apart(p)) != {1}:
         return 0, 0
-    gathered, results = (p.output, p.input) if shape.is_dgrad else (p.input, p.output)
+    image, results = (p.output, p.input) if shape.is_dgrad else (p.input, p.output)
     taps, padding = p.filter[axis], p.pre_padding[axis]
     first = padding - taps + 1 if shape.is_dgrad else -padding
-    last = first + (-(-results[axis] // step) - 1) * step  # the first place of the last thread
-    return max(0, -first), max(0, min(step + taps - 1, gathered[axis] - last))
+    last = first + (-(-results[axis] // step) - 1) * step  # the first offset of the last thread
+    return max(0, -first), max(0, min(step + taps - 1, image[axis] - last))

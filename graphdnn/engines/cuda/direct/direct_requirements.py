@@ -53,10 +53,10 @@ def _has_contiguous_channels(task: Task, spec: TensorSpec) -> bool:
 
 
 def _reach(task: Task) -> int:
-    """The largest coordinate, and the most elements that a row spans."""
+    """The largest coordinate or offset within a row that a kernel computes."""
     p = problem_of(task)
     axes = zip(p.input, p.output, p.filter, p.dilation, p.stride, p.pre_padding, p.post_padding, strict=True)
-    # A tile more on every side: threads compute coordinates that they then leave out.
+    # One tile is added on every side, as threads compute coordinates beyond the image before they discard them.
     coordinate = max(int(i + (o + 64 * d) * s + f * d + pre + post) for i, o, f, d, s, pre, post in axes)
     spans = (
         MAX_STRIDE
@@ -67,7 +67,7 @@ def _reach(task: Task) -> int:
 
 
 def row_needs(prefix: str, when: Condition, reason: str, *, volumes: bool = False) -> tuple[Constraint, ...]:
-    """Images whose rows are copied as they are. ``volumes``: those of several slices as well."""
+    """Requirements of kernels that copy image rows unchanged. ``volumes``: 3-D images are served as well."""
     spatial = problem_need(
         prefix,
         "spatial",
@@ -83,7 +83,7 @@ def row_needs(prefix: str, when: Condition, reason: str, *, volumes: bool = Fals
 def window_needs(
     prefix: str, when: Condition, most: int | Callable[[Task], int], *, dilation: str, filter: str
 ) -> tuple[Constraint, ...]:
-    """``dilation``, ``filter``: reasons."""
+    """Requirements on the filter; ``dilation`` and ``filter`` are the reasons to state."""
     fix = "nothing to do: another engine serves dilated filters"
     return (
         problem_need(prefix, "dilation", Each(Equals(1)), dilation, fix, when),
@@ -104,7 +104,7 @@ def filter_need(prefix: str, when: Condition, most: int | Callable[[Task], int],
 
 
 def _strided(task: Task) -> tuple[int, ...]:
-    """Dilations of axes that are strided as well."""
+    """The dilations of the axes that also have a stride."""
     p = problem_of(task)
     return tuple(d for d, stride in zip(apart(p), p.stride, strict=True) if stride > 1)
 
@@ -122,7 +122,7 @@ def dilation_need(prefix: str, when: Condition) -> Constraint:
 
 
 def _longest(task: Task) -> int:
-    """Taps along an axis."""
+    """The most taps along an axis."""
     p = problem_of(task)
     return MAX_DEPTHWISE_FILTER if p.c == p.k == 1 else LONG
 
@@ -145,7 +145,7 @@ def reach_need(prefix: str, when: Condition) -> Constraint:
 
 
 def kernel_need(prefix: str, is_ours: Condition, *, filter_gradient: bool) -> Constraint:
-    """The direction that a kernel is for."""
+    """The requirement on the direction of the convolution."""
     return direction_need(
         prefix,
         "conv_wgrad" if filter_gradient else "conv_fprop or conv_dgrad",
@@ -167,7 +167,7 @@ def compute_need(prefix: str, is_ours: Condition) -> Constraint:
 
 
 def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...]:
-    """What a direct convolution asks for; ids begin with ``prefix``."""
+    """The requirements of a direct convolution; rule ids begin with ``prefix``."""
 
     def is_ours(task: Task) -> bool:
         return is_convolution(task) and isinstance(task.op.anchor, ConvBackwardFilter) == filter_gradient
@@ -221,7 +221,7 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
 
 
 def shared_memory_need(prefix: str, choice: Callable[[Task], Choice], *, filter_gradient: bool) -> Constraint:
-    """Some tile fits; asked only of what the kernel is for."""
+    """The requirement that some tile fits into shared memory; it applies where all other requirements are met."""
 
     def is_ours(task: Task) -> bool:
         if not is_plane(task) or isinstance(task.op.anchor, ConvBackwardFilter) != filter_gradient:

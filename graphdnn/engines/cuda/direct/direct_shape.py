@@ -70,7 +70,7 @@ class Shape:
         return self.problem.stride[0] if self.is_dgrad else 1
 
     def wide(self, tw: int) -> int:
-        """Gathered columns of a thread."""
+        """Image columns of a thread."""
         s, stride = self.problem.filter[1], self.problem.stride[1]
         return (tw - 1) // stride + (s - 1) // stride + 1 if self.is_dgrad else (tw - 1) * stride + s
 

@@ -181,7 +181,7 @@ __device__ __forceinline__ void load_factors(const Params& p, const Segments& se
 
 // Reads every vector of this thread from memory, and calls each(n, vector).
 template <class Each>
-__device__ __forceinline__ void for_each_loaded(const Params& p, const Segments& segments, Policy policy, Each each) {
+__device__ __forceinline__ void for_each_loaded(const Params& p, const Segments& segments, L2Policy policy, Each each) {
     const auto load_batch = [&](int n, auto count) {
         constexpr int batch_size = decltype(count)::value;
         Stored batch[batch_size];
@@ -204,7 +204,7 @@ __device__ __forceinline__ void for_each_loaded(const Params& p, const Segments&
 
 // Computes the sums of rows in this slice, found[0] and found[1], and loads the factors of the rows.
 __device__ __forceinline__ void compute_sums(
-    const Params& p, const Segments& segments, int (&rows)[VECTOR], Policy policy, Row& row, Compute (*row_sums)[CHANNELS]
+    const Params& p, const Segments& segments, int (&rows)[VECTOR], L2Policy policy, Row& row, Compute (*row_sums)[CHANNELS]
 ) {
     locate_rows(segments, rows);
     if constexpr (!HAS_SECOND_PASS) load_factors(p, segments, rows, row);

@@ -7,7 +7,7 @@ static_assert(CENTERED, "deviations are those from a mean");
 
 __device__ __forceinline__ Elements widened(const Stored& pack) {
     Elements elements;
-    widen_pack(pack.x, elements.x);
+    unpack_words(pack.x, elements.x);
     return elements;
 }
 

@@ -244,7 +244,7 @@ class _Backward(Functions):
             self.body(parameters, is_streamed=True, is_concluded=True),
         ]
         name = f"norm_backward__{self.rows.text()}_{planes.text()}__{self.steps.op.name}"
-        constants: dict[str, bool | str] = {"CENTERED": True, "PAST_L1": True, "Compute": compute}
+        constants: dict[str, bool | str] = {"CENTERED": True, "L1_NO_ALLOCATE": True, "Compute": compute}
         planes.launch(self.steps, name, parameters, functions, constants, is_backward=True)
 
     def _add_persistent(self, persistent: PersistentTile) -> None:
@@ -262,7 +262,7 @@ class _Backward(Functions):
         constants: dict[str, bool | str] = {
             "CENTERED": self.operands.centered,
             "Compute": self.operands.compute,
-            "PAST_L1": True,  # faster as measured; the forward kernel becomes slower by as much
+            "L1_NO_ALLOCATE": True,  # faster as measured; the forward kernel becomes slower by as much
         }
         persistent.launch(self.steps, name, self.rows, parameters, functions, constants, is_backward=True)
 

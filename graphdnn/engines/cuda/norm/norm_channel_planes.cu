@@ -26,7 +26,7 @@ extern "C" __global__ void IN_CLUSTERS __launch_bounds__(THREADS, BLOCKS) norm_c
     pdl_wait();
     int rows[VECTOR];
     Row row;
-    compute_sums(p, segments, rows, read_once(), row, row_sums);
+    compute_sums(p, segments, rows, evict_first_policy(), row, row_sums);
     reduce_slices(p, segments.slice, segments.dsmem_buffer, row_sums);
     if constexpr (SCALES_VARY) store_element_sums(p, segments);
     finish_rows(p, segments, rows, row, row_sums);

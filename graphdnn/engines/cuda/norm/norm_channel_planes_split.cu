@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) channel_planes_par
     pdl_wait();
     int rows[VECTOR];
     Row row;
-    compute_sums(p, segments, rows, read_again(), row, row_sums);
+    compute_sums(p, segments, rows, evict_normal_policy(), row, row_sums);
     if constexpr (SCALES_VARY) store_element_sums(p, segments);
     for (int i = (int)threadIdx.x; i < segments.channels; i += THREADS) {
         const long long place = ((long long)blockIdx.y * p.parts + segments.slice) * p.channels + segments.first_channel + i;
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) channel_planes_app
         const Vec<Compute, 2> combined = p.combined[(long long)blockIdx.y * p.channels + segments.first_channel + rows[e]];
         set_row_factors(combined.data[0], combined.data[1], row, e);
     }
-    for_each_loaded(p, segments, read_once(), [&](int n, const Stored& pack) {
+    for_each_loaded(p, segments, evict_first_policy(), [&](int n, const Stored& pack) {
         int at[RANK];
         segments.locate_segment(n, at);
         epilogue(p, at, widened(pack), row);

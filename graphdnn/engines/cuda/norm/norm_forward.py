@@ -224,7 +224,7 @@ class Forward(Functions):
         constants: dict[str, bool | str] = {
             "CENTERED": operands.centered,
             "SCALED": scale is not None and rows.is_of_row(scale),
-            "PAST_L1": False,
+            "L1_NO_ALLOCATE": False,
             "Compute": operands.compute,
         }
         persistent.launch(steps, name, rows, parameters, functions, constants, is_backward=False)
@@ -244,7 +244,7 @@ class Forward(Functions):
             body,
         ]
         name = _name(self.steps.op, self.rows, planes.text())
-        constants: dict[str, bool | str] = {"CENTERED": True, "PAST_L1": False, "Compute": operands.compute}
+        constants: dict[str, bool | str] = {"CENTERED": True, "L1_NO_ALLOCATE": False, "Compute": operands.compute}
         planes.launch(self.steps, name, parameters, functions, constants, is_backward=False)
 
     def moments(self, division: Division) -> None:

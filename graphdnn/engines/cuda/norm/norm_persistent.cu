@@ -29,13 +29,13 @@ struct Group {
     Stored pack[STEPS];
 
     __device__ __forceinline__ void read_one(
-        const Params& p, int (&at)[RANK], const Span& span, Count round, int s, Policy policy
+        const Params& p, int (&at)[RANK], const Span& span, Count round, int s, L2Policy policy
     ) {
         locate_element(p, span.clamped(round + s), at);
         load_elements(p, at, pack[s], policy);
     }
 
-    __device__ __forceinline__ void read(const Params& p, int (&at)[RANK], const Span& span, Count round, Policy policy) {
+    __device__ __forceinline__ void read(const Params& p, int (&at)[RANK], const Span& span, Count round, L2Policy policy) {
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) read_one(p, at, span, round, s, policy);
     }
@@ -48,7 +48,7 @@ struct Group {
     }
 
     __device__ __forceinline__ void read_back(
-        const Params& p, int (&at)[RANK], const Span& span, const Kept& kept, Count round, Count end, Policy policy
+        const Params& p, int (&at)[RANK], const Span& span, const Kept& kept, Count round, Count end, L2Policy policy
     ) {
         if (round >= end) {
             read(p, at, span, round, policy);
@@ -90,7 +90,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) init_persistent(co
 }
 
 // Normalizes one tile of rows.
-__device__ __forceinline__ void normalize_tile(const Params& p, Count tile, const Kept& kept, Policy once, Policy again) {
+__device__ __forceinline__ void normalize_tile(const Params& p, Count tile, const Kept& kept, L2Policy once, L2Policy again) {
     const ThreadSlot slot = thread_slot(p, tile);
     int at[RANK];
     #pragma unroll
@@ -160,7 +160,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_persistent(co
     extern __shared__ uint4 cache_words[];
     pdl_wait();
     const Kept kept((unsigned char*)cache_words, (int)p.kept);
-    const Policy once = read_once(), again = read_again();
+    const L2Policy once = evict_first_policy(), again = evict_normal_policy();
     Count tile = blockIdx.x;
     do normalize_tile(p, tile, kept, once, again);
     while (ROUNDS && (tile += gridDim.x) < (Count)p.tiles);

@@ -2,7 +2,7 @@
 
 __device__ __forceinline__ Elements widened(const Stored& pack) {
     Elements elements;
-    widen_pack(pack.x, elements.x);
+    unpack_words(pack.x, elements.x);
     return elements;
 }
 
@@ -61,7 +61,7 @@ struct Running {
 
     __device__ __forceinline__ void prepare(const Params& p, int (&at)[RANK], Row&) {
         locate_element(p, 0, at);
-        load_elements(p, at, first, read_again());
+        load_elements(p, at, first, evict_normal_policy());
     }
 
     __device__ __forceinline__ void begin(const Stored& pack) {

@@ -29,7 +29,7 @@ struct Tile {
     Row row;
 
     __device__ __forceinline__ void read(const Params& p, Count tile, int (&at)[RANK]) {
-        const Policy once = read_once();
+        const L2Policy once = evict_first_policy();
         const ThreadSlot slot = thread_slot(p, tile);
         locate_row(p, slot.row, at);
         #pragma unroll

@@ -49,7 +49,7 @@ def _stored(spec: TensorSpec, width: int) -> str:
     """The type of a vector: words, if elements are narrower."""
     element = ELEMENTS[spec.data_type]
     is_narrow = element.kind == "float" and element.bytes < 4
-    kind = "Words" if is_narrow and width * element.bytes % 4 == 0 else "Vec"
+    kind = "PackedWords" if is_narrow and width * element.bytes % 4 == 0 else "Vec"
     return f"{kind}<{STORAGE[spec.data_type]}, VECTOR>"
 
 
@@ -72,13 +72,13 @@ def take_text(program: Program, names: Sequence[str], *, is_fetched: bool = True
     """The function that reads a vector, with a cache policy (streaming.cuh). ``is_fetched``: also the function that
     prefetches its cache lines.
     """
-    kept = "".join(f"    keep_pack(taken.{name}, pack.{name});\n" for name in names)
-    taken = program.function("load_elements", "Taken& pack, Policy policy").replace(" load<", " policy.load<")
+    kept = "".join(f"    pack_words(taken.{name}, pack.{name});\n" for name in names)
+    taken = program.function("load_elements", "Taken& pack, L2Policy policy").replace(" load<", " policy.load<")
     of_line = max(1, program.fetched // program.width)  # vectors
     fetched = f"constexpr int OF_LINE = {of_line};\n{program.fetching('fetch')}"
     kept_pack = (
         "__device__ __forceinline__ void load_elements(\n"
-        "    const Params& p, const int (&at)[RANK], Stored& pack, Policy policy) {\n"
+        "    const Params& p, const int (&at)[RANK], Stored& pack, L2Policy policy) {\n"
         f"    Taken taken;\n    load_elements(p, at, taken, policy);\n{kept}}}\n"
     )
     return taken + (fetched if is_fetched else "") + kept_pack

@@ -70,7 +70,7 @@ class RowGradient:
                 **tile.bounds(),
                 "EXACT": tile.lanes * tile.steps == rows.packs,
                 "COMBINERS": _COMBINERS,
-                "PAST_L1": True,
+                "L1_NO_ALLOCATE": True,
                 **constants,
             },
         )

@@ -26,26 +26,28 @@ from graphdnn.operations import PointwiseOperation
 from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride_order
 
 _THREADS = 256
-_MOST_BLOCKS = 2**20  # beyond this many, a block takes several turns
-_WORTH_KEEPING = 96  # bytes of vectors for each pack; fewer come from the cache beside the stream
-_MOST_KEPT = 256  # bytes: registers
-_RESIDENT = 3  # blocks on each multiprocessor that keep vectors
-_BYTE = 8  # bits
-_LEAST_TURNED = 2**18  # elements; below, a launch takes longer than what it saves
-_LEAST_ALONG = 16  # bytes along either order; shorter rows share lines of memory with their neighbours
-_WORTH_WRAPPING = 4  # times as wide: batch norm of 100 channels takes 26 us in packs of 4, 46 in packs of 8 over ends
-_MOST_SMALL = 4  # operands that packs over the ends of rows find element by element
-_PAIRED = 8  # operations; the text of longer chains would grow more than the loads gain
+_MOST_BLOCKS = 2**20  # the most CTAs; larger problems take several iterations of a thread
+_WORTH_KEEPING = 96  # bytes of column operands for each vector, from which registers are faster than the cache
+_MOST_KEPT = 256  # the most bytes of column operands in registers
+_RESIDENT = 3  # CTAs of an SM with column operands in registers
+_BYTE = 8  # bits of a byte
+_LEAST_TURNED = 2**18  # elements from which a transpose saves more time than its launch takes
+_LEAST_ALONG = 16  # the fewest bytes along both contiguous axes; shorter rows share cache lines
+# The gain in width that pays. Batch norm of 100 channels takes 26 us with vectors of 4, and 46 us with
+# vectors of 8 that cross rows.
+_WORTH_WRAPPING = 4
+_MOST_SMALL = 4  # the most small operands of vectors that cross rows
+_PAIRED = 8  # the most operations with two vectors at a time; longer code would cost more than it gains
 
 
 def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
-    """A pointwise graph. Large inputs that lie in another order than the result are turned before: neighbours of a
-    result would be far apart in them, and of packed booleans each in another byte. Where that is all, it is the result.
+    """The kernel of a pointwise graph. Large inputs in another axis order than the result are transposed before it,
+    as their loads would be strided. A graph that only changes the order of elements becomes data movement.
     """
     copies, moves = _turned(op), _moves(op)
     if not copies and not moves:
         return _pointwise(op, device)
-    from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence  # they copy by kernels such as these
+    from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence  # that module imports this one
 
     steps = LaunchSequence(op, device)
     if moves:
@@ -60,7 +62,7 @@ def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
 
 def _moves(op: FusedOp) -> bool:
-    """Whether all there is to do is to bring elements into another order, which is data movement."""
+    """Whether the graph only changes the order of elements, which is data movement."""
     step = op.epilogue[0]
     if (
         len(op.operations) != 1
@@ -77,7 +79,7 @@ def _moves(op: FusedOp) -> bool:
 
 
 def _turned(op: FusedOp) -> list[tuple[TensorSpec, TensorSpec]]:
-    """Large inputs in another order than the result's, and what each is copied to."""
+    """The large inputs whose axis order differs from the result's, and the copies that replace them."""
     main = op.outputs[0]
     order = stride_order(main.dims, main.strides)
     inner = next((axis for axis in reversed(order) if main.extents[axis] > 1), 0)
@@ -91,8 +93,8 @@ def _turned(op: FusedOp) -> list[tuple[TensorSpec, TensorSpec]]:
 
 
 def _lies_across(spec: TensorSpec, main: TensorSpec, axis: int) -> bool:
-    """An element for each of ``main``, in another order along ``axis``: bits anyhow, others where whole lines of memory
-    lie along another one.
+    """Whether the input has the extents of ``main`` but is not contiguous along ``axis``. Unless it is packed booleans,
+    it must also be contiguous along another axis for at least 16 bytes.
     """
     is_stored = not (spec.is_by_value or spec.is_constant)
     if not is_stored or spec.extents != main.extents or spec.vector_count != 1 or spec.strides[axis] == 1:
@@ -122,10 +124,10 @@ def _chain_of(op: FusedOp) -> Chain:
 
 
 class Chain:
-    """One launch over the extents of ``main``; as many neighbours per thread as 16-byte accesses hold.
+    """One launch over the extents of ``main``, with vectors of up to 16 bytes for a thread.
 
-    ``write`` says what happens to them; ``asked``: logical axes whose index it reads; ``is_reversed``: from the end.
-    The same for any number of images, which are along the first axis of the space.
+    ``write`` adds the operations to the program. ``asked``: logical axes whose index they read. ``is_reversed``: the
+    grid starts at the end. One kernel text serves any number of images, which are the first axis of the space.
     """
 
     def __init__(
@@ -148,7 +150,7 @@ class Chain:
         self._written: dict[bool, Written] = {}
 
     def kernel(self, main: TensorSpec, device: DeviceSpec) -> DeviceKernel:
-        """``main``: of as many images as there are now."""
+        """The launch for the number of images of ``main``."""
         op, space, width = self._op, self._space, self._width
         sizes = (main.elements // self._image, *space.sizes[1:])
         many = main.elements // width > _THREADS * device.sm_count
@@ -181,11 +183,10 @@ class Chain:
 
 
 def _width(space: IndexSpace, tensors: Sequence[TensorSpec], asked: frozenset[int]) -> tuple[int, bool]:
-    """Neighbours of a thread, and whether they go on past the end of the last axis.
+    """The vector width, and whether vectors cross the ends of rows.
 
-    Rows of an odd length leave an image of halves 2 bytes for each thread, where a vector of channels is the only thing
-    that knows of rows. As all that is large is packed in one order, packs of it may go over the ends of rows, and
-    the few elements that are small are found one by one.
+    Rows of odd length allow vectors of one element only. But if all large operands are packed in one order, vectors of
+    them may cross the ends of rows; the small operands, such as a bias, are then loaded element by element.
     """
     width = width_for(space, tensors, bits=True)
     stored = [t for t in tensors if not (t.is_by_value or t.is_constant)]
@@ -203,7 +204,7 @@ def _width(space: IndexSpace, tensors: Sequence[TensorSpec], asked: frozenset[in
 
 
 class Written(NamedTuple):
-    """What becomes of a pack: the text of its functions, and the fields that they read."""
+    """The generated functions of a vector, and the parameters that they read."""
 
     functions: tuple[str, str]
     parameters: Parameters
@@ -211,16 +212,17 @@ class Written(NamedTuple):
     @classmethod
     def of(cls, program: Program, parameters: Parameters) -> Written:
         return cls(
-            (program.keeping(), program.function("chain", "long long linear, const ColumnOperands& kept")), parameters
+            (program.keeping(), program.function("pointwise_vec", "long long linear, const ColumnOperands& kept")),
+            parameters,
         )
 
 
 def _blocks_that_keep(space: IndexSpace, inputs: Sequence[TensorSpec], width: int, device: DeviceSpec) -> int:
-    """How many blocks to launch for threads to meet one place along the last axis in all their turns, and so to keep
-    the operands that lie along it; 0 where that is not worth it.
+    """The number of CTAs with which a thread has the same coordinate along the last axis in all its iterations, so that
+    column operands stay in registers; 0 if that does not pay.
 
-    Four vectors of channels in fp32 are eight times the bytes of an fp16 image from the cache: 41 us instead of 28
-    where the copy takes 26; of an fp32 image they are four times its bytes, and nothing is gained.
+    Four fp32 column operands have eight times the bytes of an fp16 image: loading them from the cache took 41 us
+    instead of 28, where a copy takes 26. They have four times the bytes of an fp32 image, where nothing was gained.
     """
     last = space.rank - 1
     vectors = [t for t in inputs if is_of_vector_axis(space, t, last)]
@@ -228,7 +230,7 @@ def _blocks_that_keep(space: IndexSpace, inputs: Sequence[TensorSpec], width: in
     if fetched < _WORTH_KEEPING or fetched > _MOST_KEPT or space.rank == 1:
         return 0
     packs = space.sizes[last] // width
-    unit = packs // gcd(packs, _THREADS)  # blocks whose threads together span whole rows
+    unit = packs // gcd(packs, _THREADS)  # CTAs whose threads together cover whole rows
     most = _RESIDENT * device.sm_count
     return most // unit * unit
 
@@ -246,10 +248,10 @@ def element_launch(
     is_reversed: bool = False,
     wraps: bool = False,
 ) -> Launch:
-    """The launch that runs what is ``written`` on each pack of ``width`` neighbours in a space of these ``sizes``.
+    """The launch that calls the generated functions for each vector of ``width`` elements in a space of ``sizes``.
 
-    ``headers`` come before it. ``blocks``: so many instead of as many as there are packs for. ``wraps``: packs go on
-    past the end of the last axis.
+    ``headers`` precede the functions. ``blocks``: the number of CTAs, 0 for one iteration of each thread. ``wraps``:
+    vectors cross the ends of rows.
     """
     count = prod(sizes) // width
     parameters = written.parameters.copy()
@@ -263,10 +265,10 @@ def element_launch(
         constants={
             "THREADS": threads,
             "RANK": len(sizes),
-            "WIDTH": width,
-            "PAIRS": pairs,
+            "VEC_WIDTH": width,
+            "TWO_VECS": pairs,
             "REVERSED": is_reversed,
-            "WRAPS": wraps,
+            "CROSSES_ROWS": wraps,
             "Count": count_type(count * width if wraps else count),
         },
     )

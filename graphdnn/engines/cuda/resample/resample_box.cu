@@ -126,6 +126,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_box(const
     const int first = at[AXIS];
     compute_outputs(p, here, at, first, doubt);
     if constexpr (QUICK) {
-        if (doubt & DOUBT) repeat_exact(p, here, at, first);  // rare
+        if (doubt & NEEDS_POWF) repeat_exact(p, here, at, first);  // rare
     }
 }

@@ -225,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool(cons
     unsigned int doubt = 0;
     compute_outputs<QUICK, ROWS>(p, ends, at, first, column, doubt);
     if constexpr (QUICK) {  // rare: repeats the outputs in the exact form
-        const bool again = doubt & DOUBT;
+        const bool again = doubt & NEEDS_POWF;
         if (SHARE ? __any_sync(~0u, again) : again) compute_outputs<false, 1>(p, ends, at, first, column, doubt);
     }
 }

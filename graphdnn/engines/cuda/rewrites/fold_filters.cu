@@ -16,11 +16,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) fold_filters(const __grid_
     const unsigned int i = blockIdx.x * (unsigned int)THREADS + threadIdx.x;
     if (i >= (unsigned int)p.count) return;
     const unsigned int channels = (unsigned int)p.channels, pixels = 2 * (unsigned int)p.pairs;
-    unsigned int rest = i / channels;
-    const unsigned int c = i - rest * channels;
-    const int f2 = (int)(rest % pixels) - (int)p.lead;
-    rest /= pixels;
-    const unsigned int k = rest / (unsigned int)p.upper, upper = rest - k * (unsigned int)p.upper;
+    unsigned int rem = i / channels;
+    const unsigned int c = i - rem * channels;
+    const int f2 = (int)(rem % pixels) - (int)p.lead;
+    rem /= pixels;
+    const unsigned int k = rem / (unsigned int)p.upper, upper = rem - k * (unsigned int)p.upper;
     const unsigned int f0 = upper / (unsigned int)p.size_1, f1 = upper - f0 * (unsigned int)p.size_1;
     Element value = Element();
     if (f2 >= 0 && f2 < (int)p.taps)

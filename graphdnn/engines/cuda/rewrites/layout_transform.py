@@ -1,10 +1,10 @@
-"""Rewrite ``layout_transform``: convolutions of images that lie with their pixels as neighbours, or along one axis.
+"""Rewrite ``layout_transform``: convolutions whose images have contiguous pixels (NCHW), or one spatial axis.
 
-The kernels for few channels in a group and for first layers read images with two spatial axes and channels next to
-each other, and so does, faster, the one for tensor cores before compute capability 9.0. One axis, or three of which a
-filter has taps along one or two, are seen as two, which changes no address (``as_planes.py``); pixels as neighbours are
-copied to channels last, a pass over each image, and where the result lies like that too, so is it. Such a kernel and
-the copies take less than what serves the image as it lies.
+The direct kernels and the stem kernels read 2-D images with contiguous channels (NHWC), and the tensor-core kernels for
+compute capabilities below 9.0 are faster with them. One spatial axis becomes two, and three become two where the filter
+has taps along at most two; neither changes an address (``as_conv2d.py``). An NCHW image is copied to NHWC by one pass,
+and an NCHW result is copied back by another. Such a kernel and its copies take less time than an engine that reads
+NCHW.
 """
 
 from __future__ import annotations

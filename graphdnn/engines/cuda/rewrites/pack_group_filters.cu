@@ -16,15 +16,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack_group_filters(const _
     const unsigned int i = blockIdx.x * (unsigned int)THREADS + threadIdx.x;
     if (i >= (unsigned int)p.count) return;
     const unsigned int channels = (unsigned int)p.channels, groups = (unsigned int)p.groups;
-    unsigned int rest = i / (channels * groups);
-    const unsigned int at = i - rest * channels * groups;  // packed channel
-    const unsigned int tap = rest % (unsigned int)p.taps;
-    rest /= (unsigned int)p.taps;
+    unsigned int rem = i / (channels * groups);
+    const unsigned int at = i - rem * channels * groups;  // packed channel
+    const unsigned int tap = rem % (unsigned int)p.taps;
+    rem /= (unsigned int)p.taps;
     const unsigned int f2 = tap % (unsigned int)p.size_2, upper = tap / (unsigned int)p.size_2;
     const unsigned int f1 = upper % (unsigned int)p.size_1, f0 = upper / (unsigned int)p.size_1;
     const unsigned int group = at / channels, c = at - group * channels;
     Element value = Element();
-    if (rest / (unsigned int)p.filters % groups == group)
-        value = p.from[rest * p.stride_k + c * p.stride_c + f0 * p.stride_0 + f1 * p.stride_1 + f2 * p.stride_2];
+    if (rem / (unsigned int)p.filters % groups == group)
+        value = p.from[rem * p.stride_k + c * p.stride_c + f0 * p.stride_0 + f1 * p.stride_1 + f2 * p.stride_2];
     p.to[i] = value;
 }

@@ -130,7 +130,7 @@ def _blocked(op: FusedOp) -> Rewritten | None:
 
 
 def _repeating(spec: TensorSpec, copy: TensorSpec, by: int) -> Pass:
-    """The operand is small: the bytes are those that are written."""
+    """The pass that repeats an operand. The operand is small, so only the bytes written count."""
     summary = f"{spec.label()} repeated {by} times side by side"
     return Pass(summary, copy, float(copy.bytes), lambda steps: steps.moved(spec, copy))
 

@@ -22,18 +22,18 @@ _AS_STAGED = {
     "int": DataType.INT32,
     "long long": DataType.INT64,
 }
-_WORTH_COPYING = 0.1  # of the predicted time that a copy of an operand may take
+_WORTH_COPYING = 0.1  # the largest part of the predicted time that a copy of an operand may take
 
 
 def copying_seconds(size: int, device: DeviceSpec) -> float:
-    """Seconds; a copy that turns axes reaches half of the bandwidth."""
+    """Predicted seconds of a copy; a transpose reaches half of the bandwidth."""
     return device.launch + 4 * size / device.bandwidth
 
 
 def is_worth_padding(product: GemmProblem, shape: Shape, im2col: TensorSpec, device: DeviceSpec) -> bool:
-    """True where a padded copy costs little and saves the bounds of every element: taps change within a tile of k."""
+    """Whether a padded copy is cheap and saves the bounds checks of every element, as taps change within a K tile."""
     margins = product.margins
-    # A pixel's place serves a whole row of a filter gradient's tile: there bounds cost less than a copy.
+    # In wgrad one pixel address serves a whole row of a tile, so bounds checks cost less than a copy.
     if product.is_wgrad or has_one_tap(product, shape.tile) or not any(b or a for b, a in margins):
         return False
     grown = prod((b + a + n) / n for (b, a), n in zip(margins, im2col.dims[-len(margins) :], strict=True))
@@ -42,8 +42,8 @@ def is_worth_padding(product: GemmProblem, shape: Shape, im2col: TensorSpec, dev
 
 
 def is_worth_relayout(product: GemmProblem, shape: Shape, filters: TensorSpec, device: DeviceSpec) -> bool:
-    """True where filters are worth a copy whose channels lie next to each other: scattered ones are read by single
-    elements, each from a line of its own.
+    """Whether a copy of the filter with contiguous channels pays: otherwise each element is a load of its own, from a
+    cache line of its own.
     """
     if product.is_wgrad or (is_addressable(filters) and 1 in product.roles.space(filters).strides(filters)[1:3]):
         return False
@@ -51,7 +51,7 @@ def is_worth_relayout(product: GemmProblem, shape: Shape, filters: TensorSpec, d
 
 
 def _filter_axes(product: GemmProblem, filters: TensorSpec) -> tuple[int, int, list[int], list[int]]:
-    """The axes of the outer channel, the summed one, the taps (fastest first) and the groups."""
+    """The axes of the outer channel, the summed channel, the taps (fastest first) and the groups."""
     rank = len(filters.extents)
     explicit = rank == product.roles.problem.spatial + 3
     outer, summed = (0, 1) if product.roles.direction == "fprop" else (1, 0)
@@ -87,11 +87,11 @@ def _strides_in(extents: tuple[int, ...], order: Sequence[int]) -> tuple[int, ..
 def padded_problem(
     steps: LaunchSequence, product: GemmProblem, im2col: TensorSpec, space: IndexSpace, staged: str
 ) -> tuple[GemmProblem, TensorSpec, IndexSpace]:
-    """The products in a copy with zeros around the image, the copy and its coordinates."""
+    """The GEMM problem of a zero-padded copy of the image, the copy, and its coordinates."""
     margins = product.margins
     outer = (0,) * (im2col.rank - len(margins))
     before, after = ((*outer, *(m[i] for m in margins)) for i in (0, 1))
-    wide = _AS_STAGED[staged]  # converted once, not for every tap that reads it
+    wide = _AS_STAGED[staged]  # converted once, instead of once for every tap
     copy = add_padded_copy(steps, im2col, before, after, wide, staged)
     first = SPATIAL - len(margins)
     sizes = copy.dims[-len(margins) :]

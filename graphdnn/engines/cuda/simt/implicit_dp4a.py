@@ -1,4 +1,4 @@
-"""Bytes in fours: products whose channels are counted by words, where the device multiplies and adds four at once."""
+"""Implicit GEMM of bytes by dp4a: channels are counted in 32-bit words of four bytes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
-QUAD = 4  # bytes that are multiplied and added at once
+QUAD = 4  # bytes of a dp4a operand
 
 
 def counted(op: FusedOp, product: GemmProblem, device: DeviceSpec, thrifty: bool) -> tuple[GemmProblem, bool]:
-    """The product with channels counted in fours, and whether they are.
+    """The GEMM problem with channels counted in words of four bytes, and whether they are counted so.
 
-    Bytes are read as words: both operands' channels have to be neighbours; what is laid out otherwise is copied, where
-    that takes less time than is spared and memory may be used.
+    The channels of both operands must be contiguous. An operand in another layout is copied if the copy takes less time
+    than dp4a saves and the workspace is not limited.
     """
     roles = product.roles
     im2col, dense = im2col_and_dense(roles)
@@ -46,7 +46,7 @@ def counted(op: FusedOp, product: GemmProblem, device: DeviceSpec, thrifty: bool
 
 
 def operands_in_words(steps: LaunchSequence, product: GemmProblem) -> tuple[TensorSpec, TensorSpec]:
-    """The gathered and the plain operand of a counted product, or copies whose summed channels are neighbours."""
+    """The im2col and the dense operand of a dp4a problem, or their copies with contiguous summed channels."""
     roles = product.roles
     im2col, dense = im2col_and_dense(roles)
     if not _are_words(roles.space(im2col), im2col, CHANNELS):
@@ -61,5 +61,5 @@ def _are_words(space: IndexSpace, spec: TensorSpec, axis: int) -> bool:
 
 
 def summed_axis(roles: Roles) -> int:
-    """Of the filter's coordinates."""
+    """The summed axis among the filter's coordinates."""
     return 2 if roles.direction == "fprop" else 1

@@ -1,4 +1,4 @@
-"""Fields of an implicit GEMM's parameters: strides of both operands, and the sizes and starts of every product."""
+"""Parameters of an implicit GEMM: strides of both operands, and sizes and offsets of the GEMM of every residue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue
 from graphdnn.engines.cuda.simt.implicit_tiles import SPLITS
 
-RESIDUES = 16  # that one launch serves: each is described in the kernel's parameters, of 4 KB
+RESIDUES = 16  # residues of one launch; the 4 KB of kernel parameters describe each of them
 
 
 def describe(
@@ -20,9 +20,9 @@ def describe(
     bk: int,
     splits: int,
 ) -> int:
-    """Add the fields that implicit_coordinates.cuh reads; returns the parts of the sum.
+    """Add the fields that implicit_coordinates.cuh reads; returns the number of splits.
 
-    ``gathered``, ``plain``: the operands' strides along their six coordinates. ``bk``: the sum's indices in a tile.
+    ``im2col``, ``dense``: the operands' strides along their six coordinates. ``bk``: elements of a K tile.
     """
     if product.is_wgrad:
         lane, group, channel = dense[:3]
@@ -42,24 +42,24 @@ def describe(
 
 
 def are_short(product: GemmProblem, margin: int) -> bool:
-    """True where every index of the products, and ``margin`` behind the last, is a 32-bit number."""
+    """Whether every index of the GEMMs, and ``margin`` past the last one, is a 32-bit number."""
     sizes = ((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
     return max(max(size) for size in sizes) + margin < 2**31
 
 
 def depth_per_split(depth: int, bk: int, splits: int) -> int:
-    """The length of a part of a sum: whole tiles of ``bk``."""
+    """The k elements of a split: whole K tiles of ``bk``."""
     split_depth = -(-depth // splits)
     return max(1, -(-split_depth // bk)) * bk
 
 
 def split_count(depth: int, bk: int, splits: int) -> int:
-    """The parts of a sum that are computed: short sums have fewer than are requested."""
+    """The number of splits that are computed; a short K has fewer than requested."""
     return max(1, -(-depth // depth_per_split(depth, bk, splits)))
 
 
 def split_value(product: GemmProblem, bk: int, splits: int) -> int:
-    """The value of the knob SPLIT_K that computes the sums in the same parts; 0 where none does."""
+    """The value of the knob SPLIT_K with the same splits, or 0 if there is none."""
 
     def counts(splits: int) -> list[int]:
         return [split_count(product.depth(residue), bk, splits) for residue in product.residues]
@@ -77,7 +77,7 @@ def _residue_fields(
     bk: int,
     splits: int,
 ) -> int:
-    """The fields that differ from residue to residue, one behind the other."""
+    """The fields that differ among residues, as arrays."""
     groups = product.roles.problem.groups
     fields: dict[str, list[int]] = {}
     split_counts = []
@@ -103,7 +103,8 @@ def _residue_fields(
             fields.setdefault(name, []).extend(values)
     split = max(1, *split_counts)
     fields["partial_start"] = [split * sum(fields["results"][:i]) for i in range(len(residues))]
-    missing = min(len(product.residues), RESIDUES) - len(residues)  # of the last launch: the text is the same for all
+    # Unused residues of the last launch, as all launches have one kernel text.
+    missing = min(len(product.residues), RESIDUES) - len(residues)
     for name, found in fields.items():
         parameters.integers(name, found + [0] * (missing * (len(found) // len(residues))))
     parameters.integer("splits", split)
@@ -113,7 +114,7 @@ def _residue_fields(
 def _digits(product: GemmProblem, residue: Residue) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Sizes of the coordinates of a pixel (position, n) and of a filter element (channel, tap), fastest first.
 
-    The slowest digit has no size: it takes what is left.
+    The slowest digit has no size: it is the remaining quotient.
     """
     pixels, taps = residue.pixels, tuple(max(1, tap) for tap in residue.taps)
     return pixels[::-1], (product.channels, taps[2], taps[1])

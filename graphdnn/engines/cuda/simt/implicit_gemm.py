@@ -1,14 +1,13 @@
-"""Engine ``cuda_implicit_gemm``: every convolution on the ordinary units, as a product of gathered operands.
+"""Engine ``cuda_implicit_gemm``: every convolution by implicit GEMM on CUDA cores.
 
-| direction | rows     | columns        | summed over     | gathered | plain |
+| direction | rows     | columns        | summed over     | im2col   | dense |
 |-----------|----------|----------------|-----------------|----------|-------|
 | fprop     | pixel    | channel k      | taps, channel c | x        | w     |
 | dgrad     | pixel    | channel c      | taps, channel k | dy       | w     |
 | wgrad     | channel k| taps, channel c| pixel           | x        | dy    |
 
-Where pixels lie next to each other in memory (NCHW), rows and columns of fprop and
-dgrad change places, so that stores run along the columns in every case. A strided dgrad
-is one product for each residue of the positions modulo the stride (``implicit_product``).
+With contiguous pixels (NCHW), rows and columns of fprop and dgrad are exchanged, so that stores are always contiguous
+along the columns. A strided dgrad is one GEMM for each residue of the positions modulo the stride (gemm_problem.py).
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 
 def _with_a_copy(op: FusedOp, steps: LaunchSequence) -> FusedOp:
-    """The same convolution with its filter in scratch memory, where it is the other operand too."""
+    """The same convolution with a copy of its filter in the workspace, if one tensor is both image and filter."""
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
     copy = steps.relayout(anchor.roles[1])
     return op.with_anchor(anchor.model_copy(update={anchor.role_names[1]: copy}))
 
 
-_IDLE = 0.15  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
+_IDLE = 0.15  # the part of a launch's time that a grid saves if it leaves nearly all SMs idle
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
@@ -62,7 +61,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     im2col, dense = im2col_and_dense(product.roles)
     rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
     columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
-    rereads = (max(0, rows - 1) * dense.bytes + (columns - 1) * im2col.bytes) / 8  # most of them hit the cache
+    rereads = (max(0, rows - 1) * dense.bytes + (columns - 1) * im2col.bytes) / 8  # most of them hit L2
     cost = device_cost(task, shape.seconds + other_seconds(task), rereads)
     blocks = rows * columns * product.roles.problem.groups * shape.splits
     return where_idle(cost, task.device, blocks, _IDLE)
@@ -81,12 +80,12 @@ def _effective(task: Task, knobs: Knobs) -> Knobs:
     shape = choose(product, task.device, task.op.main.compute_type, knobs)
     split = split_value(product, shape.tile.bk, shape.splits)
     if split == 1 and not is_thrifty(knobs) and _copies(task, knobs) != _copies(task, {**knobs, SPLIT.type: 1}):
-        split = 0  # the value 1 leaves workspace
+        split = 0  # the value 1 needs no workspace
     return {TILE.type: TILES.index(shape.tile) + 1, SPLIT.type: split}
 
 
 def _copies(task: Task, knobs: Knobs) -> tuple[int, bool]:
-    """Bytes of copied operands, and whether channels are counted in fours."""
+    """Bytes of copied operands, and whether dp4a is used."""
     steps = LaunchSequence(task.op, task.device)
     op = _with_a_copy(task.op, steps) if is_of_one_tensor(task.op) else task.op
     plan = Plan.of(op, steps, knobs)

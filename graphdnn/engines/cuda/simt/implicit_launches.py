@@ -19,13 +19,13 @@ from graphdnn.engines.cuda.simt.implicit_plan import Access, Plan
 from graphdnn.engines.cuda.simt.implicit_tiles import Tile, blocks_of, has_one_tap
 from graphdnn.enums import DataType
 
-_PIXEL, _FILTER = 0, 2  # as in the kernel's text
+_PIXEL, _FILTER = 0, 2  # the values of implicit_coordinates.cuh
 _LAST_PIXEL = 5  # an axis of the result
-_MOST_NEIGHBOURS = 8  # that a thread stores at once
+_MOST_NEIGHBOURS = 8  # the most elements of a vector store
 
 
 def add_launches(steps: LaunchSequence, plan: Plan, residues: Sequence[Residue]) -> int:
-    """The products of some of the residues, and the sum of their parts. Returns the parts of each sum."""
+    """Add the GEMMs of some of the residues and their split-K reduction; returns the number of splits."""
     product, tile = plan.product, plan.shape.tile
     parameters = Parameters(steps.workspace_offsets)
     im2col_reads, dense_reads = plan.im2col_access(), plan.dense_access()
@@ -48,7 +48,8 @@ def add_launches(steps: LaunchSequence, plan: Plan, residues: Sequence[Residue])
         parameters.nothing("partial", plan.compute)
 
     vecs = -(-groups * max(results) // width)
-    reduce_threads = 32 if vecs < 2 * tile.threads * steps.device.sm_count else tile.threads  # few go to every SM
+    # Few vectors: small CTAs occupy all SMs.
+    reduce_threads = 32 if vecs < 2 * tile.threads * steps.device.sm_count else tile.threads
     split_constants = {
         "SPLIT": split > 1,
         **({"REDUCE_THREADS": reduce_threads} if split > 1 else {}),
@@ -71,7 +72,7 @@ def add_launches(steps: LaunchSequence, plan: Plan, residues: Sequence[Residue])
 
 
 def _prologue(plan: Plan, parameters: Parameters, width: int) -> str:
-    """The device function that loads ``width`` gathered elements and applies what comes before the product."""
+    """The device function that loads ``width`` elements of the im2col operand and applies the prologue."""
     if not plan.has_prologue:
         return (
             f"template <int V> __device__ void prologue(const Params&, const int (&)[6], {plan.staged} (&)[V]) {{}}\n"
@@ -83,7 +84,7 @@ def _prologue(plan: Plan, parameters: Parameters, width: int) -> str:
 
 
 def _epilogue(steps: LaunchSequence, plan: Plan, parameters: Parameters) -> tuple[int, str]:
-    """Results that a thread stores at once, and the device function that makes them of sums."""
+    """Elements of a vector store, and the device function of the epilogue."""
     product, roles = plan.product, plan.roles
     space = roles.space(roles.output)
     axis = CHANNELS if product.is_wgrad or not product.swapped else _LAST_PIXEL
@@ -98,7 +99,7 @@ def _epilogue(steps: LaunchSequence, plan: Plan, parameters: Parameters) -> tupl
 def _constants(
     plan: Plan, im2col_reads: Access, dense_reads: Access, split_constants: dict[str, int]
 ) -> dict[str, Any]:
-    """What the kernel's text is compiled for. ``split_constants``: split-K and the width of stores."""
+    """The compile-time constants of the kernel. ``split_constants``: split-K and the width of stores."""
     product, tile, swapped = plan.product, plan.shape.tile, plan.product.swapped
     im2col, dense = plan.im2col, plan.dense
     a, b = (dense_reads, im2col_reads) if swapped else (im2col_reads, dense_reads)
@@ -133,6 +134,8 @@ def _constants(
 
 
 def _ctas_per_sm(tile: Tile, outer: int, width: int, one_address: bool) -> int:
-    """Blocks that share an SM: one fewer where a thread keeps the places of many single elements."""
+    """CTAs of an SM that the register limit allows: one fewer where a thread keeps the addresses of many single
+    elements.
+    """
     places = 1 if one_address else outer * tile.bk // (width * tile.threads)
     return tile.resident - (places >= 8 and tile.resident > 2)

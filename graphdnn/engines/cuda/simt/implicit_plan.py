@@ -26,19 +26,19 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
 _VECTOR_BYTES = 16
-_FAR = 2**62  # as far apart as neighbours are along an axis of one element
+_FAR = 2**62  # the stride of an axis with one element
 
 
 class Access(NamedTuple):
-    """How a thread reads an operand."""
+    """The loads of one operand."""
 
-    width: int  # elements at once, along the axis that is contiguous in both memory and the product
-    k_major: bool  # neighbouring threads, along what is summed over
+    width: int  # elements of a vector load
+    k_major: bool  # K-major: consecutive threads read along k
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A convolution as the kernel reads it."""
+    """A convolution with its tile and its copied operands."""
 
     op: FusedOp
     product: GemmProblem
@@ -46,14 +46,14 @@ class Plan:
     im2col: TensorSpec
     im2col_space: IndexSpace
     dense: TensorSpec
-    staged: str  # what the shared tiles hold
+    staged: str  # element type of the tiles in shared memory
     compute: str
     has_prologue: bool
-    is_dp4a: bool  # channels are counted in fours
+    is_dp4a: bool  # channels are counted in words of four bytes
 
     @classmethod
     def of(cls, op: FusedOp, steps: LaunchSequence, knobs: Knobs) -> Plan:
-        """With the copies that its kernels read added to ``steps``."""
+        """The plan of an operation; the launches of its copies are added to ``steps``."""
         device, thrifty = steps.device, is_thrifty(knobs)
         product, is_dp4a = counted(op, gemm_problem_of(op), device, thrifty)
         roles = product.roles
@@ -78,7 +78,7 @@ class Plan:
 
     @property
     def dense_space(self) -> IndexSpace:
-        # A copy has a uid of its own: coordinates are those of what was copied.
+        # A copy has a new uid; its coordinates are those of its source.
         return self.roles.space(im2col_and_dense(self.roles)[1])
 
     @property
@@ -87,7 +87,7 @@ class Plan:
 
     @property
     def unit(self) -> int:
-        """Elements that the kernel takes for one."""
+        """Elements that the kernel counts as one: 4 with dp4a, otherwise 1."""
         return QUAD if self.is_dp4a else 1
 
     def word_strides(self, strides: tuple[int, ...]) -> tuple[int, ...]:
@@ -107,7 +107,9 @@ class Plan:
         return Access(width, not is_wgrad if width > 1 or self.is_dp4a else is_wgrad)
 
     def dense_access(self) -> Access:
-        """w runs along c for fprop (with k), along c for dgrad (outer); dy runs along k (outer) for wgrad."""
+        """The loads of the dense operand. Vectors of w lie along c, which fprop sums over and dgrad does not; in wgrad
+        vectors of dy lie along its channels.
+        """
         direction, space = self.roles.direction, self.dense_space
         if self.is_dp4a:
             return Access(self._width(space, self.dense, summed_axis(self.roles)), True)
@@ -121,7 +123,7 @@ class Plan:
         return max(1, width_for(space, [spec], axis, limit) // self.unit)
 
     def _is_contiguous(self) -> bool:
-        """True when single elements of the plain operand are neighbours along k rather than along the outer index."""
+        """Whether the dense operand's stride along k is smaller than along the outer index."""
         strides = [stride or _FAR for stride in self.dense_strides]
         if self.product.is_wgrad:
             return min(strides[3:]) <= strides[2]
@@ -130,11 +132,11 @@ class Plan:
 
 
 def is_thrifty(knobs: Knobs) -> bool:
-    """What the engine is asked for where workspace is limited."""
+    """Whether the knobs ask for little workspace."""
     return knobs[SPLIT.type] == 1
 
 
 def _staged(im2col: DataType, dense: DataType, compute: str) -> str:
-    """What the shared tiles hold: the arithmetic's type, or 32-bit integers where both operands fit."""
+    """The element type of tiles in shared memory: the compute type, or 32-bit integers where both operands fit."""
     wide = any(t is DataType.INT64 for t in (im2col, dense))
     return "int" if compute == "long long" and not wide else compute

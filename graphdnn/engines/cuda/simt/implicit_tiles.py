@@ -1,4 +1,4 @@
-"""Tiles of the SIMT implicit GEMM, and the choice of one: a model of waves of blocks."""
+"""Tiles of the SIMT implicit GEMM, and the choice of a tile by a model of waves of CTAs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphdnn.enums import DataType, KnobType
 
 @dataclass(frozen=True)
 class Tile:
-    """A block's tile of the product and each thread's part of it."""
+    """The tile of a CTA and of a thread."""
 
     bm: int
     bn: int
@@ -34,12 +34,12 @@ class Tile:
 
     @cached_property
     def loads(self) -> float:
-        """Elements of operands that a thread loads for an index of the sum."""
+        """Elements of operands that a thread loads for a k index."""
         return (self.bm + self.bn) / self.threads
 
     @cached_property
     def resident(self) -> int:
-        """Blocks that share an SM, which bounds the registers of each."""
+        """Resident CTAs of an SM, which bound the registers of a thread."""
         if self.tm * self.tn < 64:
             return max(1, 512 // self.threads)
         if self.tm * self.tn > 64:
@@ -48,11 +48,13 @@ class Tile:
 
     @cached_property
     def share(self) -> float:
-        """Of the device's peak: an operand is read from shared memory once for tm (tn) products."""
+        """The part of the device's peak that a tile reaches: an element read from shared memory serves tm or tn
+        multiply-adds.
+        """
         return 0.8 / (1 + 1 / self.tm + 1 / self.tn)
 
 
-# Largest first; the last are for problems with few rows and columns per group.
+# Largest first; the last tiles are for problems with few rows and columns per group.
 TILES: tuple[Tile, ...] = (
     Tile(256, 128, 8, 16, 8),
     Tile(128, 128, 8, 8, 8),
@@ -80,19 +82,19 @@ SPLIT = Knob(
     "0: chosen by the shape; else the sum is computed in up to 2 to the power n-1 parts of whole tiles, side by side",
 )
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
-_MOST_SPLITS = 128  # chosen by the shape
-_LEAST_DEPTH = 8  # tiles of k that a part has at least
-_MANY = 64  # blocks for each SM: more parts would only add sums
-_IDLE_SM_RATE = 0.3  # of an SM's pace that is left when it is all but empty
-LOAD = 95e-9  # seconds of a block for each element that a thread loads, no less: little hides the wait for it
-# Of the memory's pace, at which sums leave, after the products of their block: what short sums took longer than their
-# products on an H200 (c2_1x1b of bytes 130 us for 103 MB, the first layer in fp32 176 us for 205 MB).
+_MOST_SPLITS = 128  # the most splits that the model chooses
+_LEAST_DEPTH = 8  # the fewest K tiles of a split
+_MANY = 64  # CTAs for each SM above which further splits only add partial sums
+_IDLE_SM_RATE = 0.3  # throughput of an SM with few warps over its full throughput
+LOAD = 95e-9  # the least seconds of a CTA for each element that a thread loads: its latency is hardly hidden
+# The part of the memory bandwidth at which a CTA stores results after its main loop, from the additional time of short
+# sums over their products on an H200 (c2_1x1b of bytes 130 us for 103 MB, the first layer in fp32 176 us for 205 MB).
 _EPILOGUE_SHARE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A tile and a number of parts, with the time that the model gives them."""
+    """A tile, the number of splits, and the predicted time."""
 
     tile: Tile
     splits: int
@@ -100,7 +102,7 @@ class Shape:
 
 
 def choose(product: GemmProblem, device: DeviceSpec, compute: DataType, knobs: Knobs) -> Shape:
-    """The fastest of the allowed tiles and parts by a model of waves."""
+    """The fastest of the allowed tiles and splits by a model of waves of CTAs."""
     sizes = tuple((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
     operand_bytes = 8 if COMPUTE_TYPE[compute] in ("double", "long long") else 4
     machine = _Machine(device.sm_count, device.compute_rate(compute) / device.sm_count, device.bandwidth, device.launch)
@@ -110,12 +112,12 @@ def choose(product: GemmProblem, device: DeviceSpec, compute: DataType, knobs: K
 
 class _Machine(NamedTuple):
     sms: int
-    rate: float  # of one SM
+    rate: float  # operations per second of one SM
     bandwidth: float
     launch: float
 
 
-@lru_cache(maxsize=1024)  # asked for the prediction, and again for the kernel
+@lru_cache(maxsize=1024)  # called for the prediction and again for the kernel
 def _fastest(
     machine: _Machine,
     sizes: tuple[tuple[int, int, int], ...],
@@ -136,7 +138,7 @@ def _fastest(
         blocks, area = sum([count for count, _ in counted]), 2.0 * tile.bm * tile.bn
         resident, rate = tile.resident, machine.rate * tile.share
         if area * sum([count * depth for count, depth in counted]) >= best[0] * sms * rate:
-            continue  # slower even if it filled the device all the time
+            continue  # slower even at full occupancy
         for splits in (SPLITS[power - 1],) if power else _candidates(resident * sms, blocks):
             if (
                 not power
@@ -144,10 +146,10 @@ def _fastest(
                 and (splits * _LEAST_DEPTH * tile.bk > deepest or splits * blocks > _MANY * sms)
             ):
                 break
-            # Of a block, in the mean.
+            # Mean time of a CTA.
             work = area * sum([count * -(-depth // splits) for count, depth in counted]) / blocks
             full, rest = divmod(blocks * splits, resident * sms)
-            last = -(-rest // sms)  # blocks that share an SM at the end; fewer than it holds leave gaps
+            last = -(-rest // sms)  # CTAs of an SM in the last wave; an SM with free slots is less efficient
             filled = _IDLE_SM_RATE + (1 - _IDLE_SM_RATE) * (last / resident)
             seconds = (full * resident + last / filled) * work / rate
             seconds = max(seconds, (full + (rest > 0)) * work / area * tile.loads * LOAD)
@@ -159,7 +161,7 @@ def _fastest(
 
 
 def _candidates(places: int, blocks: int) -> list[int]:
-    """Numbers of parts: powers of two, and those that fill the device once or twice."""
+    """Numbers of splits: powers of two, and the numbers that fill the device with one or two waves of CTAs."""
     full = (waves * places // blocks for waves in (1, 2))
     return sorted({*SPLITS, *(splits for splits in full if 1 < splits <= _MOST_SPLITS)})
 

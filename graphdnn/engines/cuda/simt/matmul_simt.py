@@ -1,7 +1,7 @@
-"""Engine ``cuda_matmul_simt``: every matrix product on the ordinary units.
+"""Engine ``cuda_matmul_simt``: every matrix product on CUDA cores.
 
-Rows of the kernel's tiles are M and columns N where c's rows are contiguous; where its
-columns are, the product is computed transposed, so that stores run along the columns.
+The kernel's tiles have rows along M and columns along N if c is row-major. A column-major c is computed transposed, so
+that stores are contiguous along the columns of a tile.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Matmul
 from graphdnn.tensors import TensorSpec
 
-_VECTOR = 4  # elements that a thread loads at once
+_VECTOR = 4  # elements of a vector load
 _VECTOR_BYTES = 16
-_LARGEST_WIDE = 16  # results of a thread whose operands have 8 bytes
+_LARGEST_WIDE = 16  # the most accumulators of a thread with 8-byte operands
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)
-_LEAST_DEPTH = 8  # tiles of k that a part has at least
-_IDLE_SM_RATE = 0.3  # of an SM's pace that is left when it is all but empty
-_OF_HALVES = 1.8  # times what fp32 takes: 16-bit operands are widened on their way
-_IDLE = 0.35  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
+_LEAST_DEPTH = 8  # the fewest K tiles of a split
+_IDLE_SM_RATE = 0.3  # throughput of an SM with few warps over its full throughput
+_OF_HALVES = 1.8  # time over that of fp32, as 16-bit operands are converted
+_IDLE = 0.35  # the part of a launch's time that a grid saves if it leaves nearly all SMs idle
 
 _TILE = Knob(
     KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first"
@@ -52,10 +52,10 @@ _SPLIT = Knob(
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """The sizes of a stack of products, and which axis of c the kernel's rows run along."""
+    """The sizes of a batched GEMM, and the axis of c that the kernel's rows count."""
 
     op: Matmul
-    swapped: bool  # rows are N, columns are M
+    swapped: bool  # the kernel's rows are N and its columns M
 
     @classmethod
     def of(cls, fused: FusedOp) -> Stack:
@@ -83,7 +83,7 @@ class Stack:
 
     @property
     def operands(self) -> tuple[Side, Side]:
-        """The operand of the rows and that of the columns."""
+        """The operand with the rows of the result, and the operand with its columns."""
         rank = self.op.c.rank
         a, b = Side(self.op.a, rank - 2, rank - 1), Side(self.op.b, rank - 1, rank - 2)
         return (b, a) if self.swapped else (a, b)
@@ -91,7 +91,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """An operand with its axis that c has too, and the one that is summed over."""
+    """An operand with its outer axis, which c has too, and its summed axis."""
 
     spec: TensorSpec
     outer: int
@@ -100,7 +100,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A tile and a number of parts, with the time that the model gives them."""
+    """A tile, the number of splits, and the predicted time."""
 
     tile: Tile
     splits: int
@@ -108,7 +108,7 @@ class Shape:
 
 
 def choose(stack: Stack, device: DeviceSpec, knobs: Knobs) -> Shape:
-    """The fastest of the allowed tiles and parts by a model of waves."""
+    """The fastest of the allowed tiles and splits by a model of waves of CTAs."""
     wide = COMPUTE_TYPE[stack.op.compute_type] in ("double", "long long")
     number, power = knobs[_TILE.type], knobs[_SPLIT.type]
     tiles = (TILES[number - 1],) if number else [t for t in TILES if not wide or t.tm * t.tn <= _LARGEST_WIDE]
@@ -125,7 +125,7 @@ def _seconds(stack: Stack, device: DeviceSpec, tile: Tile, splits: int, size: in
     work = 2 * tile.bm * tile.bn * -(-stack.depth // splits)
     rate = device.compute_rate(stack.op.compute_type) / device.sm_count * tile.share
     full, rest = divmod(blocks, tile.resident * device.sm_count)
-    last = -(-rest // device.sm_count)  # blocks that share an SM at the end; fewer than it holds leave gaps
+    last = -(-rest // device.sm_count)  # CTAs of an SM in the last wave; an SM with free slots is less efficient
     filled = _IDLE_SM_RATE + (1 - _IDLE_SM_RATE) * (last / tile.resident)
     seconds = (full * tile.resident + last / filled) * work / rate
     seconds = max(seconds, (full + (rest > 0)) * -(-stack.depth // splits) * tile.loads * LOAD)
@@ -136,15 +136,15 @@ def _seconds(stack: Stack, device: DeviceSpec, tile: Tile, splits: int, size: in
 
 @dataclass(frozen=True, slots=True)
 class _Operand:
-    """How one operand comes into shared memory."""
+    """The loads of one operand into shared memory."""
 
     width: int
     k_major: bool
-    prologue: str  # text of the function; "" when elements are loaded as they are
+    prologue: str  # text of the function; "" without a prologue
 
 
 def _operand(op: FusedOp, parameters: Parameters, name: str, side: Side, staged: str) -> _Operand:
-    """Fields of an operand, and its prologue: the chain that computes it, or the loads of a layout of its own."""
+    """The parameters of an operand, and its prologue: pointwise operations, or loads from a layout without strides."""
     spec, space = side.spec, whole(side.spec.extents)
     chain = op.leading_to(spec)
     has_prologue = bool(chain) or not is_addressable(spec)
@@ -256,7 +256,7 @@ def _no_prologue(name: str, rank: int, staged: str) -> str:
 
 
 def _staged(operands: Sequence[TensorSpec], compute: str) -> str:
-    """What the shared tiles hold: the arithmetic's type, or 32-bit integers where both operands fit."""
+    """The element type of tiles in shared memory: the compute type, or 32-bit integers where both operands fit."""
     wide = any(t.data_type is DataType.INT64 for t in operands)
     return "int" if compute == "long long" and not wide else compute
 
@@ -266,7 +266,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     shape = choose(stack, task.device, knobs)
     side_a, side_b = stack.operands
     rows, columns = -(-stack.rows // shape.tile.bm), -(-stack.columns // shape.tile.bn)
-    rereads = ((rows - 1) * side_b.spec.bytes + (columns - 1) * side_a.spec.bytes) / 16  # most of them hit the cache
+    rereads = ((rows - 1) * side_b.spec.bytes + (columns - 1) * side_a.spec.bytes) / 16  # most of them hit L2
     are_halves = ELEMENTS[side_a.spec.data_type].bytes == 2
     cost = device_cost(task, shape.seconds * (_OF_HALVES if are_halves else 1.0) + other_seconds(task), rereads)
     return where_idle(cost, task.device, rows * columns * stack.batches * shape.splits, _IDLE)
@@ -278,7 +278,7 @@ def _least(task: Task) -> float:
 
 
 def _parts(stack: Stack, shape: Shape) -> tuple[int, int]:
-    """The length of a part of the sum, and how many parts are computed."""
+    """The k elements of a split, and the number of splits."""
     per_block = -(-stack.depth // shape.splits)
     per_block = -(-per_block // shape.tile.bk) * shape.tile.bk
     return per_block, -(-stack.depth // per_block)

@@ -1,4 +1,11 @@
-// Split-K reduction of matmul: the sum of the partial results, in the order of the splits, and the epilogue.
+// matmul_splits computes the split-K reduction of matmul.cu: the sum of the partial sums, in the order of the splits, and the
+// epilogue.
+//
+// Tile:    VEC_WIDTH contiguous results for a thread.
+// Memory:  partial sums are [split][batch][row][column].
+// Threads: threads are independent; the grid strides over all results.
+//
+// Required constants (from the generator): THREADS: threads of a CTA; VEC_WIDTH: elements of a vector store.
 extern "C" __global__ void __launch_bounds__(THREADS) matmul_splits(const __grid_constant__ Params p) {
     const long long all = p.batches * p.rows * p.columns;
     for (long long i = ((long long)blockIdx.x * THREADS + threadIdx.x) * VEC_WIDTH; i < all;

@@ -1,4 +1,4 @@
-"""A padded copy of a tensor in scratch memory: what reads it needs no bounds."""
+"""A zero-padded copy of a tensor in the workspace, whose readers need no bounds checks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_padded_copy(
     data_type: DataType,
     arithmetic: str,
 ) -> TensorSpec:
-    """A launch that fills the copy, in a type that holds the source's numbers; returns what it is."""
+    """Add a launch that fills the copy, in a type that represents the source's numbers; returns the copy."""
     copy = padded_spec(spec, before, after, steps.new_uid(), data_type)
     steps.workspace_offsets[copy.uid] = steps.allocate(copy.bytes)
     order = stride_order(spec.dims, spec.strides)

@@ -1,8 +1,8 @@
-"""Engine ``cuda_mma_gemm``: convolutions as products of gathered operands on the tensor cores of Ampere and later.
+"""Engine ``cuda_mma_gemm``: convolutions by implicit GEMM on the tensor cores of Ampere and later (mma.sync).
 
-The product is that of ``implicit_gemm``: the same rows, columns, residues and coordinates. Operands of 16 bits with
-fp32 sums, bytes with exact int32 sums. Channels that are neighbours in memory arrive 16 bytes at once; whatever lies
-otherwise comes element by element through registers, or is copied first where that is faster.
+The GEMM is that of ``cuda_implicit_gemm``, with the same rows, columns, residues and coordinates. Operands have 16 bits
+with fp32 accumulators, or are bytes with exact int32 accumulators. Contiguous channels are loaded 16 bytes at a time by
+cp.async. Other layouts are loaded element by element through registers, or are copied first if that is faster.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 
-_PIXEL, _FILTER = 0, 2  # as in the kernel's text
+_PIXEL, _FILTER = 0, 2  # the values of implicit_coordinates.cuh
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 
 def _add(steps: LaunchSequence, plan: _Plan, residues: Sequence[Residue]) -> None:
-    """The launches for some of the residues."""
+    """Add the launches of some of the residues."""
     op, product, shape = plan.op, plan.product, plan.shape
     roles, tile = product.roles, shape.tile
     p, out_space = roles.problem, roles.space(roles.output)
@@ -99,7 +99,7 @@ def _add(steps: LaunchSequence, plan: _Plan, residues: Sequence[Residue]) -> Non
         parameters.nothing("partial", plan.compute)
 
     vecs = -(-p.groups * max(results) // width)
-    reduce_threads = 32 if vecs < 512 * steps.device.sm_count else 256  # few go to every SM
+    reduce_threads = 32 if vecs < 512 * steps.device.sm_count else 256  # few vectors: small CTAs occupy all SMs
     a, b = (plan.dense, plan.im2col) if product.swapped else (plan.im2col, plan.dense)
     text = kernel_text(
         plan.name,
@@ -139,7 +139,7 @@ def _add(steps: LaunchSequence, plan: _Plan, residues: Sequence[Residue]) -> Non
 
 
 def _epilogue(body: Program, compute: str, is_split: bool) -> list[str]:
-    """The functions ``epilogue`` and ``keep``: the sum of parts keeps nothing."""
+    """The functions ``epilogue`` and ``load_column_operands``; the split-K reduction needs only the former."""
     acc = f"const {compute} (&acc)[{body.width}]"
     if not is_split:
         return [body.keeping(), body.function("epilogue", f"const ColumnOperands& kept, {acc}")]
@@ -153,10 +153,11 @@ def _epilogue(body: Program, compute: str, is_split: bool) -> list[str]:
     return [body.function("epilogue", acc), nothing]
 
 
-# The tiles' model ranks tiles; beside other engines it was too fast: results leave while nothing is multiplied.
+# The model of tiles ranks tiles. Against other engines it predicted too short times: stores do not overlap with MMAs.
 _RATE_CORRECTION, _EPILOGUE_SHARE = 1.88, 0.5
-_IDLE = 0.4  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
-_WARPGROUPS = (9, 0)  # from here on a data sheet's rate is that of warpgroups' products, which these do not reach
+_IDLE = 0.4  # the part of a launch's time that a grid saves if it leaves nearly all SMs idle
+# From this compute capability on, the data sheet's rate is that of wgmma, which mma.sync does not reach.
+_WARPGROUPS = (9, 0)
 
 
 def _rate_correction(device: DeviceSpec) -> float:
@@ -170,7 +171,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     shape = way.shape
     rows = sum(-(-product.rows(r) // shape.tile.bm) for r in product.residues if all(r.taps))
     columns = max(-(-product.columns(r) // shape.tile.bn) for r in product.residues)
-    rereads = (max(0, rows - 1) * dense.bytes + (columns - 1) * im2col.bytes) / 16  # nearly all of them hit the cache
+    rereads = (max(0, rows - 1) * dense.bytes + (columns - 1) * im2col.bytes) / 16  # nearly all of them hit L2
     cost = device_cost(task, _rate_correction(task.device) * way.seconds + other_seconds(task), rereads)
     cost = cost.plus({"tiles": _EPILOGUE_SHARE * cost.parts["memory"]})
     blocks = rows * columns * product.roles.problem.groups * shape.splits
@@ -179,7 +180,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 @memoize_for_images
 def _element(op: FusedOp) -> int:
-    """Bytes of an operand's."""
+    """Bytes of an operand's element."""
     return ELEMENTS[next(iter(op.main.inputs().values())).data_type].bytes
 
 
@@ -197,7 +198,7 @@ def _effective(task: Task, knobs: Knobs) -> Knobs:
     way = operand_layout(product, task.device, knobs)
     split = split_value(product, way.shape.bk, way.shape.splits)
     if split == 1 and way.copies != operand_layout(product, task.device, {**knobs, SPLIT.type: 1}).copies:
-        split = 0  # the value 1 leaves workspace
+        split = 0  # the value 1 needs no workspace
     return {**effective_knobs(way.shape, element), SPLIT.type: split}
 
 

@@ -1,4 +1,4 @@
-"""How operands of the implicit GEMM on tensor cores lie: in memory, in a copy where that is faster, and in tiles."""
+"""Operand layouts of the implicit GEMM with mma.sync: in memory, in a faster copy, and in shared memory."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from graphdnn.engines.cuda.sm80.mma_tiles import SPLIT, Loads, Shape, choose
 from graphdnn.engines.engine import Knobs
 from graphdnn.tensors import TensorSpec
 
-_COPY_BYTES = 4  # the least that arrives behind the threads' backs
+_COPY_BYTES = 4  # the smallest cp.async copy
 _POSITIONS = (3, 4, 5)
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """How one operand lies in memory and in its tile."""
+    """The layout of one operand in memory and in its tile."""
 
     spec: TensorSpec
     space: IndexSpace
-    width: int  # neighbours that are read at once
-    k_major: bool  # neighbours are indices of the sum, not of the outer index
+    width: int  # elements of a vector load
+    k_major: bool  # K-major: the contiguous index is the summed one
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -39,7 +39,9 @@ class Side:
 
     @property
     def is_mn_major(self) -> bool:
-        """In the tile. Bytes always lie along the sum there: only 16-bit elements are turned on their way out of it."""
+        """Whether the tile in shared memory is MN-major. Tiles of bytes are always K-major, as ldmatrix transposes
+        16-bit elements only.
+        """
         return not self.k_major and ELEMENTS[self.spec.data_type].bytes == 2
 
     @property
@@ -51,8 +53,8 @@ class Side:
 def _side(
     space: IndexSpace, spec: TensorSpec, channel: int, is_summed: bool, summed: Sequence[int], outer: Sequence[int]
 ) -> Side:
-    """``channel``: the coordinate whose neighbours are read at once. ``summed``, ``outer``: those that threads can go
-    along with single elements.
+    """One operand and its access. ``channel``: the coordinate of vector loads. ``summed``, ``outer``: the coordinates
+    along which threads can load single elements; the GEMM sums over the former.
     """
     width = width_for(space, [spec], channel)
     if width > 1:
@@ -81,16 +83,16 @@ def sides_of(product: GemmProblem, im2col: TensorSpec, dense: TensorSpec) -> tup
 
 @dataclass(frozen=True, slots=True)
 class OperandLayout:
-    """Strides of the copies of both operands, None where there is none; and the tile for what they leave."""
+    """The strides of the operands' copies, None for an operand without one; and the tile for these layouts."""
 
     copies: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
     sides: tuple[Side, Side]
     shape: Shape
-    seconds: float  # of copies and products
+    seconds: float  # time of the copies and of the GEMM
 
 
 def operand_layout(product: GemmProblem, device: DeviceSpec, knobs: Knobs) -> OperandLayout:
-    """The fastest way: operands as they are, or copied so that channels are neighbours."""
+    """The fastest layouts: operands unchanged, or copied with contiguous channels."""
     return min(_layouts(product, device, knobs), key=lambda way: way.seconds)
 
 
@@ -101,14 +103,14 @@ def _layouts(product: GemmProblem, device: DeviceSpec, knobs: Knobs) -> Iterator
     first = _layout(product, device, knobs, operands, needed)
     yield first
     if knobs[SPLIT.type] == 1:
-        return  # workspace is limited
+        return  # the workspace is limited
     scattered = tuple(copy or (contiguous[i] if first.sides[i].is_scattered else None) for i, copy in enumerate(needed))
     if scattered != needed:
         yield _layout(product, device, knobs, operands, scattered)
 
 
 def _channels_contiguous(product: GemmProblem, spec: TensorSpec, which: int) -> tuple[int, ...]:
-    """Strides with neighbouring channels: of images, and of filters those that are summed."""
+    """Strides with contiguous channels. A filter has input and output channels; the summed ones are contiguous."""
     if which == 0 or product.is_wgrad:
         return channels_last(spec, product.roles)
     return summed_first(product, spec)
@@ -137,11 +139,11 @@ def _layout(
 
 
 def _copy(spec: TensorSpec, strides: tuple[int, ...]) -> TensorSpec:
-    """What ``LaunchSequence.relayout`` makes of an operand, as far as its geometry goes."""
+    """The tensor that ``LaunchSequence.relayout`` would create."""
     changed = {"strides": strides, "dims": spec.extents, "vector_count": 1, "vectorized_dimension": -1}
     return spec.model_copy(update={**changed, "byte_alignment": 16, "is_virtual": False})
 
 
 def offset_type(sides: Sequence[Side]) -> str:
-    """The type of elements from an operand's start."""
+    """The integer type of element offsets."""
     return "int" if max(side.spec.span for side in sides) < 2**31 else "long long"

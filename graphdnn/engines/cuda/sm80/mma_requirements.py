@@ -1,4 +1,4 @@
-"""What the implicit GEMM on tensor cores needs of a convolution."""
+"""The requirements of the implicit GEMM with mma.sync."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _sums(task: Task) -> OneOf:
 
 
 def mma_needs(prefix: str, pairs: Pairs, types_fix: str = "cast both to one of them") -> tuple[Constraint, ...]:
-    """Ids begin with ``prefix``. ``types_fix``: what to do about operands of other types."""
+    """The requirements; rule ids begin with ``prefix``. ``types_fix``: the fix for operands of other types."""
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         ROOM,

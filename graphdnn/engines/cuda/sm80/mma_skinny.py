@@ -1,8 +1,8 @@
-"""Engine ``cuda_matmul_skinny``: matrix products of which one side has few lines, on tensor cores of warps.
+"""Engine ``cuda_matmul_skinny``: matrix products with few rows or few columns, by mma.sync.
 
-What counts is one pass over the large operand, the weights of a linear layer as a rule. It goes from memory to
-registers and to the tensor cores, without shared memory in between (mma_skinny.cu); the sum over k is divided among a
-block's warps, so that many blocks share few lines. Both operands have neighbours along k.
+The time is that of one pass over the large operand, usually the weights of a linear layer. The operand goes from global
+memory to registers and to the tensor cores, without shared memory (mma_skinny.cu). The warps of a CTA split k, so that
+a matrix with few rows still occupies many CTAs. Both operands are K-major.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from graphdnn.enums import DataType, KnobType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Matmul
 
-_FEW = 16  # lines
-_VECTOR = 8  # elements that a thread loads at once
-_TENSOR_LINES, _COLUMNS = 16, 8  # of a product
-_REGISTERS, _OTHERS = 65536, 56  # of a multiprocessor, and of a thread beside operands and sums
+_FEW = 16  # the largest extent of the skinny operand
+_VECTOR = 8  # elements of a vector load
+_TENSOR_LINES, _COLUMNS = 16, 8  # M and N of an MMA
+_REGISTERS, _OTHERS = 65536, 56  # registers of an SM, and of a thread beside operands and accumulators
 
 LINES = Knob(KnobType.TILE_M, 1, 2, 1, 1, "times 16 lines of the large operand in a block")
 THREADS = Knob(KnobType.BLOCK_SIZE, 128, 512, 128, 256, "threads of a block")
@@ -40,7 +40,7 @@ TIMES = Knob(KnobType.LOAD_SIZE, 1, 4, 1, 2, "times 64 steps of k that a warp as
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """The operand with few lines and the other one. ``few_are_rows``: of the result."""
+    """The skinny operand and the large one. ``few_are_rows``: the skinny operand has the rows of the result."""
 
     op: Matmul
     few: Side
@@ -49,7 +49,7 @@ class _Sides:
 
     @property
     def lines(self) -> tuple[int, int]:
-        """Few, and many."""
+        """The extents of the skinny operand and of the large one."""
         return self.few.spec.extents[self.few.outer], self.many.spec.extents[self.many.outer]
 
     @property
@@ -68,14 +68,14 @@ def _sides(op: FusedOp) -> _Sides:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    lines: int  # times 16
+    lines: int  # MMA tiles along M, 16 rows of the large operand each
     threads: int
     times: int
-    columns: int  # of products
+    columns: int  # MMA tiles along N
 
     @property
     def resident(self) -> int:
-        """Blocks of a multiprocessor, for the registers of operands on their way."""
+        """Resident CTAs of an SM, by the registers of operands in flight."""
         operands = 8 * self.times * (2 * self.lines + self.columns)
         return max(1, _REGISTERS // (self.threads * (_OTHERS + operands + 4 * self.lines * self.columns)))
 
@@ -93,11 +93,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     space, compute = whole(sides.op.c.extents), COMPUTE_TYPE[sides.op.compute_type]
     body = Program(op, parameters, space, "t", width=1)
     steps.finish(body, "acc", compute)
-    parameters.tensor("few", sides.few.spec)
-    parameters.tensor("many", sides.many.spec)
+    parameters.tensor("skinny", sides.few.spec)
+    parameters.tensor("large", sides.many.spec)
     parameters.table({
-        "few_pitch": _strides(sides.few)[sides.few.outer], "many_pitch": _strides(sides.many)[sides.many.outer],
-        "lines": many, "depth": sides.depth,
+        "skinny_pitch": _strides(sides.few)[sides.few.outer], "large_pitch": _strides(sides.many)[sides.many.outer],
+        "large_extent": many, "depth": sides.depth,
     })  # fmt: skip
     name = f"matmul__few_{few}x{16 * block.lines}t{block.threads}x{block.times}__{op.name}"
     text = kernel_text(
@@ -106,8 +106,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={
-            "RANK": space.rank, "FEW": few, "FEW_ARE_ROWS": sides.few_are_rows,
-            "LINES": block.lines, "THREADS": block.threads, "TIMES": block.times, "BLOCKS": block.resident,
+            "RANK": space.rank, "SKINNY_EXTENT": few, "SKINNY_IS_A": sides.few_are_rows,
+            "MMA_TILES_M": block.lines, "THREADS": block.threads, "LOADS_IN_FLIGHT": block.times,
+            "CTAS_PER_SM": block.resident,
             "Element": STORAGE[sides.many.spec.data_type],
         },
     )  # fmt: skip
@@ -134,7 +135,7 @@ def _is_multiplied(task: Task) -> bool:
 
 
 def _misplaced(task: Task) -> str:
-    """Operands that a thread cannot read eight steps of k at a time from."""
+    """The operands whose layout does not allow loads of eight elements along k."""
     sides = _sides(task.op)
     named = (("a", sides.few), ("b", sides.many)) if sides.few_are_rows else (("a", sides.many), ("b", sides.few))
     return ", ".join(f"{name} {side.spec.strides}" for name, side in named if not _lies_along_k(side))
@@ -148,7 +149,8 @@ def _lies_along_k(side: Side) -> bool:
     return spec.extents[side.k] % _VECTOR == 0 and strides[side.k] == 1 and strides[side.outer] % _VECTOR == 0
 
 
-# Of seconds: the start, less than others take; and what the lines of a second product take, of memory's time.
+# A launch's start in seconds, shorter than of other engines; and the time of a second MMA tile along M over memory's
+# time.
 _START, _SECOND = 1.9e-6, 0.11
 
 

@@ -1,4 +1,4 @@
-"""Tiles of the implicit GEMM on tensor cores (mma.sync), and the choice of one: a model of waves of blocks."""
+"""Tiles of the implicit GEMM with mma.sync, and the choice of a tile by a model of waves of CTAs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from graphdnn.engines.cuda.simt.implicit_tiles import SPLITS
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import DataType, KnobType
 
-_ROW = 16  # bytes of a table's entry, at least
-_BATCH = 8  # tiles of the sum that are described at once, at most
-_UNASKED = 48 * 1024  # bytes of shared memory
+_ROW = 16  # the fewest bytes of a table entry
+_BATCH = 8  # the most K tiles whose index tables are filled at a time
+_UNASKED = 48 * 1024  # bytes of shared memory that a kernel may use without opt-in
 _REGISTERS = 65_536
 _MOST_BLOCKS = 4
-_OF_SCATTERED_BYTES = 2  # blocks that share an SM: a byte takes a register, as does where it goes
-_OF_RESIDUES = 24  # registers that many products in one launch take
-_OF_PLACES = 60  # those of single elements
+_OF_SCATTERED_BYTES = 2  # resident CTAs of an SM: a byte and its address take a register each
+_OF_RESIDUES = 24  # registers of the residues' tables
+_OF_PLACES = 60  # registers of addresses of single elements
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A block's tile of the product and each warp's part of it."""
+    """The tile of a CTA and of a warp."""
 
     bm: int
     bn: int
@@ -42,16 +42,16 @@ class Tile:
         return f"{self.bm}x{self.bn}"
 
     def registers(self, more: int) -> int:
-        """Of a thread: its sums, operands twice, places, and ``more``."""
+        """Estimated registers of a thread: accumulators, two sets of fragments, addresses, and ``more``."""
         sums, operands = self.wm * self.wn // 32, 2 * (self.wm + self.wn) // 4
         return -(-(sums + operands + 44 + more) // 8) * 8
 
     def resident(self, more: int) -> int:
-        """Blocks that share an SM, which bounds the registers of each."""
+        """Resident CTAs of an SM, which bound the registers of a thread."""
         return max(1, min(_MOST_BLOCKS, _REGISTERS // (min(255, self.registers(more)) * self.threads)))
 
 
-# Largest first, of two of a size the faster one; the last are for problems with few rows and columns per group.
+# Largest first, and the faster one first of two equal sizes; the last tiles are for few rows and columns per group.
 TILES: tuple[Tile, ...] = (
     Tile(128, 256, 64, 64),
     Tile(256, 128, 64, 64),
@@ -81,30 +81,30 @@ SPLIT = Knob(
 )
 STAY = Knob(KnobType.CTA_COUNT, 0, 2, 1, 0, "0, 1: a block for each tile; 2: blocks stay, if they can")
 KNOBS = (TILE, DEPTH, STAGES, OCCUPANCY, STAY, SPLIT)
-_MOST_SPLITS = 128  # chosen by the shape
-_LEAST_DEPTH = 4  # tiles of the sum that a part has at least
-_MANY = 16  # blocks for each SM: more parts would only add sums
-_IDLE_SM_RATE = 0.4  # of an SM's pace that is left when it is all but empty
-# Seconds that a warp's access to operands takes of an SM, whether 4, 8 or 16 bytes for each lane: twelve layers of odd
-# channels measured on an H200 come to 5 to 7.
+_MOST_SPLITS = 128  # the most splits that the model chooses
+_LEAST_DEPTH = 4  # the fewest K tiles of a split
+_MANY = 16  # CTAs for each SM above which further splits only add partial sums
+_IDLE_SM_RATE = 0.4  # throughput of an SM with few warps over its full throughput
+# Nanoseconds of an SM for a warp's load of operands, for 4, 8 and 16 bytes of a lane alike: twelve layers with odd
+# channels took 5 to 7 on an H200.
 _ACCESS = 5.2e-9
-# Of the pace that is left where elements go through registers one by one, by their bytes.
+# The throughput with loads of single elements through registers over the full one, by the bytes of an element.
 _SCATTERED = {1: 0.14, 2: 0.24, 4: 0.21}
-_ROUNDING = 1 + 1e-9  # a bound may be as high as what it bounds
+_ROUNDING = 1 + 1e-9  # a bound may equal the value that it bounds
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A tile with its stages, a number of parts, and the time that the model gives them."""
+    """A tile with its stages, the number of splits, and the predicted time."""
 
     tile: Tile
-    bk: int  # elements
+    bk: int  # elements of a K tile
     stages: int
     resident: int
     splits: int
     seconds: float
-    tables: int  # bytes of shared memory, at most
-    persistent: bool  # a block computes several tiles of the results
+    tables: int  # the most bytes of the index tables
+    persistent: bool  # whether a CTA computes several work tiles
 
     @property
     def name(self) -> str:
@@ -115,19 +115,19 @@ class Shape:
         return _batch(self.bk, self.stages)
 
     def shared(self, element: int) -> int:
-        """Bytes of dynamic shared memory: the stages, and the sums on their way out, there or beside them."""
+        """Bytes of dynamic shared memory: the stages, and the epilogue buffer, which may share their memory."""
         tile = self.tile
         stages = self.stages * (tile.bm + tile.bn) * self.bk * element
         epilogue_seconds = tile.threads // 32 * 16 * (tile.wn + 8) * 4
         needed = stages + epilogue_seconds if self.persistent else max(stages, epilogue_seconds)
-        # Up to 48 KB are granted unasked, tables included; who asks, asks for more than that.
+        # Up to 48 KB, including the tables, need no opt-in.
         return max(needed, _UNASKED + 16) if needed > _UNASKED - self.tables else needed
 
 
 def choose(product: GemmProblem, device: DeviceSpec, element: int, loads: Loads, knobs: Knobs) -> Shape:
-    """The fastest of the allowed tiles and parts by a model of waves. ``element``: bytes.
+    """The fastest of the allowed tiles and splits by a model of waves of CTAs.  ``element``: bytes.
 
-    What does not fit gives way to what is chosen by the shape: first the depth, then the tile.
+    Knob values that do not fit are dropped: first the K tile, then the tile.
     """
     sizes = tuple((product.rows(r), product.columns(r), product.depth(r)) for r in product.residues)
     rate = product_rate(device, element)
@@ -140,7 +140,7 @@ def choose(product: GemmProblem, device: DeviceSpec, element: int, loads: Loads,
         if shape is not None:
             break
     assert shape is not None, "the smallest tiles fit every device"
-    tiles = -(-sizes[0][2] // shape.bk)  # of the sum: stages hold those of two places at most
+    tiles = -(-sizes[0][2] // shape.bk)  # K tiles
     blocks = blocks_of(product, shape.tile)
     whole = shape.splits == 1 and not (loads.are_residues or loads.are_scattered)
     if knobs[STAY.type] != 2 or not whole or tiles < 2 or blocks <= shape.resident * machine.sms:
@@ -154,7 +154,7 @@ def choose(product: GemmProblem, device: DeviceSpec, element: int, loads: Loads,
 
 
 def effective_knobs(shape: Shape, element: int) -> dict[KnobType, int]:
-    """The knob values that a shape has, without the parts of the sum. ``element``: bytes."""
+    """The knob values of a shape, without split-K. ``element``: bytes of an element."""
     return {
         TILE.type: TILES.index(shape.tile) + 1,
         DEPTH.type: shape.bk * element // 64,
@@ -165,7 +165,7 @@ def effective_knobs(shape: Shape, element: int) -> dict[KnobType, int]:
 
 
 def product_rate(device: DeviceSpec, element: int) -> float:
-    """Operations per second of the tensor cores, with elements of 1, 2 or 4 bytes."""
+    """Operations per second of the tensor cores, for elements of 1, 2 or 4 bytes."""
     if element == 4:
         return device.rates.get("TF32", device.rate(DataType.FLOAT))
     return device.rate(DataType.HALF if element == 2 else DataType.INT8)
@@ -173,42 +173,42 @@ def product_rate(device: DeviceSpec, element: int) -> float:
 
 class _Machine(NamedTuple):
     sms: int
-    rate: float  # of one SM
+    rate: float  # operations per second of one SM
     bandwidth: float
     launch: float
-    shared: int  # bytes of one SM
+    shared: int  # bytes of shared memory of an SM
 
 
 class Loads(NamedTuple):
-    """How operands come into shared memory, and results out of it."""
+    """The loads of operands into shared memory, and the stores of results."""
 
-    are_scattered: bool  # some through registers, element by element
-    widths: tuple[int, int]  # elements of an access, of the rows' operand and of the columns'
-    described: int  # the indices of the sum that one description serves
-    entry: int  # bytes of a description
+    are_scattered: bool  # whether some elements are loaded one by one through registers
+    widths: tuple[int, int]  # elements of a load of A and of B
+    described: int  # k indices of an entry of the index table
+    entry: int  # bytes of an entry of the index table
     are_residues: bool = False
-    persistent: bool = False  # blocks compute several tiles of the results
+    persistent: bool = False  # whether CTAs compute several work tiles
 
     def accesses(self, tile: Tile) -> float:
-        """Of a warp, for each index of the sum."""
+        """Load instructions of a warp for each k index."""
         return (tile.bm / self.widths[0] + tile.bn / self.widths[1]) / 32
 
     def tables(self, tile: Tile, bk: int, stages: int) -> int:
-        """Bytes: where operands' rows and results' coordinates are, and two batches of the sum's indices."""
+        """Bytes of the index tables: outer indices, coordinates of results, and two batches of k indices."""
         indices = 2 * _batch(bk, stages) * (bk // self.described)
         places = (tile.bm + tile.bn) * _ROW + max(tile.bm, tile.bn) * self.entry
         return places * (2 if self.persistent else 1) + indices * self.entry
 
 
 def _batch(bk: int, stages: int) -> int:
-    """Tiles of the sum whose indices are described at once: no fewer than stages."""
+    """K tiles whose index tables are filled at a time: at least as many as stages."""
     return _BATCH // 2 if bk > 32 and stages <= _BATCH // 2 else _BATCH
 
 
 def _staged(
     tile: Tile, machine: _Machine, element: int, loads: Loads, bytes_deep: int, wanted: int, resident: int
 ) -> Shape | None:
-    """The tile with as many stages as fit beside other blocks; None where two do not."""
+    """The tile with the most stages that fit beside the other CTAs of an SM, or None if two stages do not fit."""
     bk = bytes_deep // element
     for blocks in range(resident, 0, -1):
         for stages in range(wanted if wanted > 1 else 5, 1, -1):
@@ -218,7 +218,7 @@ def _staged(
     return None
 
 
-@lru_cache(maxsize=256)  # it does not depend on the sizes
+@lru_cache(maxsize=256)  # the result does not depend on the sizes
 def _arranged(
     tile: Tile,
     machine: _Machine,
@@ -233,8 +233,9 @@ def _arranged(
     more = _OF_RESIDUES if loads.are_residues else 0
     if loads.are_scattered:
         if tile.threads < max(tile.bm, tile.bn):
-            return None  # threads go along a whole row of single elements
-        more += (tile.bm + tile.bn) * (64 // element) // tile.threads + _OF_PLACES  # what waits there, and where
+            return None  # too few threads for a row of single elements
+        # Staged elements and their addresses.
+        more += (tile.bm + tile.bn) * (64 // element) // tile.threads + _OF_PLACES
     if tile.registers(more) > 255 and not is_asked:
         return None
     resident = occupancy or tile.resident(more)
@@ -249,7 +250,7 @@ def _arranged(
     return _staged(tile, machine, element, loads, 64, stages, resident)
 
 
-@lru_cache(maxsize=1024)  # asked for the prediction, and again for the kernel
+@lru_cache(maxsize=1024)  # called for the prediction and again for the kernel
 def _fastest(
     machine: _Machine,
     sizes: tuple[tuple[int, int, int], ...],
@@ -263,7 +264,7 @@ def _fastest(
     occupancy: int,
     power: int,
 ) -> Shape | None:
-    """``sizes``: rows, columns and depth of each product. ``results``: bytes of all of them, in fp32."""
+    """The fastest tile and splits. ``sizes``: M, N and K of each GEMM. ``results``: bytes of all results in fp32."""
     sms = machine.sms
     deepest = max(depth for *_, depth in sizes)
     waiting = []
@@ -276,21 +277,22 @@ def _fastest(
         rate = machine.rate * _share(tile) * (_SCATTERED[element] if loads.are_scattered else 1.0)
         least = area * sum([count * (depth + 3 * arranged.bk) for count, depth in counted]) / (sms * rate)
         waiting.append((least, place, arranged, counted, area, rate))
-    best: tuple[float, int, int, Shape, int] | None = None  # seconds, place, which parts; of equals the first is taken
+    # Seconds, place, splits; the first one of equal times is taken.
+    best: tuple[float, int, int, Shape, int] | None = None
     for least, place, arranged, counted, area, rate in sorted(waiting, key=itemgetter(0)):
         if best is not None and least > best[0] * _ROUNDING:
-            break  # slower even if they filled the device all the time
+            break  # slower even at full occupancy
         bk, resident, blocks = arranged.bk, arranged.resident, sum([count for count, _ in counted])
         for i, splits in enumerate((SPLITS[power - 1],) if power else _candidates(resident * sms, blocks)):
             if not power and splits > 1 and (splits * _LEAST_DEPTH * bk > deepest or splits * blocks > _MANY * sms):
                 break
-            # Of a block, in the mean: its tiles of the sum, and as long again as one or two for start and end.
+            # Mean time of a CTA: its K tiles, and one or two more for prologue and epilogue.
             tiles = sum([count * (-(-depth // (splits * bk)) + 3) for count, depth in counted]) / max(1, blocks)
-            # Of a block's index of the sum: products, or the accesses that bring it.
+            # Time of a CTA for a k index: the longer of MMAs and loads.
             seconds_each = max(area / rate, _ACCESS * loads.accesses(arranged.tile))
             work = seconds_each * tiles * bk
             full, rest = divmod(blocks * splits, resident * sms)
-            last = -(-rest // sms)  # blocks that share an SM at the end; fewer than it holds leave gaps
+            last = -(-rest // sms)  # CTAs of an SM in the last wave; an SM with free slots is less efficient
             filled = _IDLE_SM_RATE + (1 - _IDLE_SM_RATE) * (last / resident)
             seconds = (full * resident + last / filled) * work
             if splits > 1:  # partial sums are written, read and added
@@ -301,7 +303,9 @@ def _fastest(
 
 
 def _share(tile: Tile) -> float:
-    """Of the device's peak: an operand is read from shared memory once for each 16 rows (columns) of a warp."""
+    """The part of the device's peak that a tile reaches: for each 16 rows (columns) of its tile, a warp reads the other
+    operand once from shared memory.
+    """
     return 0.72 / (1 + 8 / tile.wm + 8 / tile.wn)
 
 
@@ -309,12 +313,12 @@ LARGEST_SHARE = max(map(_share, TILES))
 
 
 def _candidates(places: int, blocks: int) -> list[int]:
-    """Numbers of parts: powers of two, and those that fill the device once or twice."""
+    """Numbers of splits: powers of two, and the numbers that fill the device with one or two waves of CTAs."""
     full = (waves * places // max(1, blocks) for waves in (1, 2))
     return sorted({*SPLITS, *(splits for splits in full if 1 < splits <= _MOST_SPLITS)})
 
 
 def blocks_of(product: GemmProblem, tile: Tile) -> int:
-    """Of the product with the most tiles."""
+    """The CTAs of the residue that has the most tiles."""
     groups = product.roles.problem.groups
     return max(-(-product.rows(r) // tile.bm) * -(-product.columns(r) // tile.bn) for r in product.residues) * groups

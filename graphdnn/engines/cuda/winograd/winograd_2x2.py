@@ -10,8 +10,15 @@ from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
-from graphdnn.engines.cuda.winograd.launch_times import COPY_SHARE, SHARE, filter_bytes, in_turn, least_sizes, waves
-from graphdnn.engines.cuda.winograd.winograd_epilogue import finishing
+from graphdnn.engines.cuda.winograd.launch_times import (
+    COPY_SHARE,
+    SHARE,
+    filter_bytes,
+    least_sizes,
+    sequence_cost,
+    waves,
+)
+from graphdnn.engines.cuda.winograd.winograd_epilogue import output_epilogue
 from graphdnn.engines.cuda.winograd.winograd_layout import FLOAT_BYTES, Algorithm, Panels, Winograd
 from graphdnn.engines.cuda.winograd.winograd_requirements import winograd_needs
 from graphdnn.engines.cuda.winograd.winograd_transforms import image_fields, transform_filter, transform_image
@@ -23,12 +30,12 @@ from graphdnn.fusion.fused_graph import FusedOp
 
 F2 = Algorithm(2, 8)
 
-_TILES, _OUTER, _THREADS = 32, 64, 256  # of a block of products
+_TILES, _OUTER, _THREADS = 32, 64, 256  # image tiles, output channels and threads of a CTA
 _PAD = 4  # elements after the tiles of a channel, and after a row of the exchange
 _STAGES_SIZE = 2 * F2.step * (F2.components * (_TILES + _OUTER) + _PAD)  # elements of shared memory
 _EXCHANGE_SIZE = F2.components * 32 * (32 + _PAD)
-_FEWER = 2.25  # products that the transforms save
-_TRANSFORM = 0.1  # of the products' time, where one kernel does both
+_SAVING = 2.25  # multiplications of a direct convolution over those of F(2x2, 3x3)
+_TRANSFORM = 0.1  # time that a fused input transform adds, relative to the GEMMs
 
 _IMAGE = Knob(
     KnobType.LDGA,
@@ -43,16 +50,16 @@ _IMAGE = Knob(
 def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     w, steps = Winograd.of(F2, op), LaunchSequence(op, device)
     v, u = Panels.interleaved(w, w.tiles, _TILES), Panels.interleaved(w, w.outer, _OUTER)
-    from_image = _is_from_image(op, knobs)
+    fused_transform = _fuses_input_transform(op, knobs)
     at_u = steps.allocate(u.bytes)
-    at_v = 0 if from_image else steps.allocate(v.bytes)
-    if not from_image:
+    at_v = 0 if fused_transform else steps.allocate(v.bytes)
+    if not fused_transform:
         transform_image(op, w, v, steps, at_v)
     transform_filter(w, u, steps, at_u)
     parameters = Parameters(steps.workspace_offsets)
-    epilogue, width = finishing(op, w, steps, parameters, 4)
+    epilogue, width = output_epilogue(op, w, steps, parameters, 4)
     stored = "float"
-    if from_image:
+    if fused_transform:
         stored = STORAGE[w.image.data_type]
         parameters.tensor("image", w.image)
         parameters.nothing("v", "const float")
@@ -64,11 +71,11 @@ def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters.scratch("u", "const float", at_u)
     parameters.integer("v_block", v.block)
     parameters.integer("u_block", u.block)
-    turns = v.blocks * u.blocks
-    parameters.integer("turns", turns)
-    apart = device.shared_memory - RESERVED >= (_STAGES_SIZE + _EXCHANGE_SIZE) * FLOAT_BYTES
-    shared = _STAGES_SIZE + (_EXCHANGE_SIZE if apart else 0)
-    name = f"conv_{w.roles.direction}__winograd_2x2{'' if from_image else '_v'}__{op.name}"
+    work_tiles = v.blocks * u.blocks
+    parameters.integer("work_tiles", work_tiles)
+    overlaps_epilogue = device.shared_memory - RESERVED >= (_STAGES_SIZE + _EXCHANGE_SIZE) * FLOAT_BYTES
+    shared = _STAGES_SIZE + (_EXCHANGE_SIZE if overlaps_epilogue else 0)
+    name = f"conv_{w.roles.direction}__winograd_2x2{'' if fused_transform else '_v'}__{op.name}"
     text = kernel_text(
         name,
         ["winograd_product.cu"],
@@ -81,19 +88,19 @@ def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "BLOCK_OUTER": _OUTER,
             "CHANNELS_LAST": w.channels_last,
             "IMAGE_CHANNELS_LAST": w.image_channels_last,
-            "FROM_IMAGE": from_image,
-            "APART": apart,
-            "WIDTH": width,
+            "FUSED_INPUT_TRANSFORM": fused_transform,
+            "OVERLAP_EPILOGUE": overlaps_epilogue,
+            "VEC_WIDTH": width,
             "Image": stored,
         },
     )
-    grid = (min(turns, device.sm_count) if apart else turns, 1, 1)
+    grid = (min(work_tiles, device.sm_count) if overlaps_epilogue else work_tiles, 1, 1)
     steps.add(Launch(text, "winograd_product", grid, _THREADS, parameters.pack(), shared * FLOAT_BYTES))
     return steps.kernel(name)
 
 
-def _is_from_image(op: FusedOp, knobs: Knobs) -> bool:
-    """The kernel of the products transforms the image itself: once for each block of the result's channels."""
+def _fuses_input_transform(op: FusedOp, knobs: Knobs) -> bool:
+    """Whether winograd_product transforms the image; each CTA along the result's channels repeats the transform."""
     return not op.prologue and not knobs[_IMAGE.type]
 
 
@@ -107,13 +114,13 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     v, u = Panels.interleaved(w, w.tiles, _TILES), Panels.interleaved(w, w.outer, _OUTER)
     product = waves(v.blocks * u.blocks, 1, _block_work(w.padded_inner), device)
     results = bytes_moved(task.op) - w.image.bytes
-    if _is_from_image(task.op, knobs):
-        return in_turn(task, {
+    if _fuses_input_transform(task.op, knobs):
+        return sequence_cost(task, {
             "transform": filter_bytes(w, u) / bandwidth,
             "product": max(product * (1 + _TRANSFORM), bytes_moved(task.op) / bandwidth),
             "launch": 2 * device.launch,
         })  # fmt: skip
-    return in_turn(task, {
+    return sequence_cost(task, {
         "transform": (w.image.bytes + v.bytes + filter_bytes(w, u)) / bandwidth,
         "product": max(product, (v.bytes + results) / bandwidth),
         "launch": 3 * device.launch,
@@ -121,7 +128,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 def _closer(task: Task) -> float:
-    """Products in whole waves, with whichever way to transform the image takes less."""
+    """A closer bound: GEMMs in whole waves of CTAs, and the faster of the two ways to transform the image."""
     tiles, outer, inner = least_sizes(task, F2)
     device, blocks = task.device, -(-tiles // _TILES) * -(-outer // _OUTER)
     product = waves(blocks, 1, _block_work(inner), device)
@@ -130,7 +137,7 @@ def _closer(task: Task) -> float:
 
 def _effective(task: Task, knobs: Knobs) -> Knobs:
     """The knob values of the kernel that is launched."""
-    return {_IMAGE.type: int(not _is_from_image(task.op, knobs))}
+    return {_IMAGE.type: int(not _fuses_input_transform(task.op, knobs))}
 
 
 ENGINE = cuda_engine(
@@ -139,7 +146,7 @@ ENGINE = cuda_engine(
     summary="3x3 convolutions and their data gradients by F(2x2,3x3) in fp32: 2.25 times fewer products",
     needs=winograd_needs("cuda_winograd"),
     cost=_cost,
-    least=lambda task: least_seconds_in_sequence(task, 2, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
+    least=lambda task: least_seconds_in_sequence(task, 2, _SAVING * SHARE * task.device.rate(DataType.FLOAT)),
     closer=_closer,
     generate=_generate,
     knobs=(_IMAGE,),

@@ -9,8 +9,15 @@ from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
-from graphdnn.engines.cuda.winograd.launch_times import COPY_SHARE, SHARE, filter_bytes, in_turn, least_sizes, waves
-from graphdnn.engines.cuda.winograd.winograd_epilogue import finishing
+from graphdnn.engines.cuda.winograd.launch_times import (
+    COPY_SHARE,
+    SHARE,
+    filter_bytes,
+    least_sizes,
+    sequence_cost,
+    waves,
+)
+from graphdnn.engines.cuda.winograd.winograd_epilogue import output_epilogue
 from graphdnn.engines.cuda.winograd.winograd_layout import FLOAT_BYTES, Algorithm, Panels, Winograd
 from graphdnn.engines.cuda.winograd.winograd_requirements import winograd_needs
 from graphdnn.engines.cuda.winograd.winograd_transforms import transform_filter, transform_image
@@ -22,25 +29,25 @@ from graphdnn.fusion.fused_graph import FusedOp
 
 F4 = Algorithm(4, 8)
 
-_THREADS = 256  # of a block that transforms sums back
-_TILES = 128  # of a block of products
-_FEWER = 4.0  # products that the transforms save
-_GROWTH = 6.0  # of the largest error, beside that of F(2x2) and of a direct sum
-_HANDICAP = 1.25  # strict fp32 goes first unless this one saves a fifth of its time
+_THREADS = 256  # threads of a CTA of the output transform
+_TILES = 128  # image tiles of a CTA of the GEMMs
+_SAVING = 4.0  # multiplications of a direct convolution over those of F(4x4, 3x3)
+_GROWTH = 6.0  # the largest error, relative to that of F(2x2) and of a direct sum
+_HANDICAP = 1.25  # an engine with smaller errors goes first unless this one saves a fifth of its time
 
 
 def _panels(w: Winograd) -> tuple[Panels, Panels]:
-    """Of tiles and of channels."""
+    """The packed image and the packed filter."""
     return Panels.separate(w, w.tiles, _TILES), Panels.separate(w, w.outer, _width(w.outer))
 
 
 def _width(channels: int) -> int:
-    """Channels come in narrow blocks where few are left for a wide one."""
+    """Output channels of a CTA: 128, or 64 where the last 128 would be half empty."""
     return 64 if channels % 128 and channels % 128 <= 64 else 128
 
 
 def _resident(width: int) -> int:
-    """Blocks of products that share a multiprocessor."""
+    """CTAs of the GEMMs on an SM."""
     return 2 if width == 128 else 3
 
 
@@ -55,7 +62,7 @@ def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps.add(_batched(steps, rows, columns, at_rows, at_columns, at_sums, w.padded_inner))
 
     parameters = Parameters(steps.workspace_offsets)
-    epilogue, width = finishing(op, w, steps, parameters, 2)
+    epilogue, width = output_epilogue(op, w, steps, parameters, 2)
     parameters.scratch("sums", "const float", at_sums)
     parameters.integer("pitch", columns.padded)
     parameters.integer("component", rows.padded * columns.padded)
@@ -66,7 +73,7 @@ def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         variants=F4.variants,
         parameters=parameters.text,
         functions=[epilogue],
-        constants={"THREADS": _THREADS, "CHANNELS_LAST": w.channels_last, "WIDTH": width},
+        constants={"THREADS": _THREADS, "CHANNELS_LAST": w.channels_last, "VEC_WIDTH": width},
     )
     blocks = -(-w.tiles * w.outer // (_THREADS * (width if w.channels_last else 1)))
     grid = (min(blocks, 64 * device.sm_count), 1, 1)
@@ -112,7 +119,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     work = 2 * v.width * u.width * w.padded_inner
     results = bytes_moved(task.op) - w.image.bytes
     blocks = v.blocks * u.blocks * F4.components
-    return in_turn(task, {
+    return sequence_cost(task, {
         "transform": (w.image.bytes + v.bytes + filter_bytes(w, u) + sums + results) / bandwidth,
         "product": max(waves(blocks, _resident(u.width), work, device), (v.bytes + sums) / bandwidth),
         "launch": 4 * device.launch,
@@ -120,7 +127,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 def _closer(task: Task) -> float:
-    """Products in whole waves; each operand once through memory, tiles and sums besides."""
+    """A closer bound: GEMMs in whole waves of CTAs, and the memory traffic of operands, transformed tiles and sums."""
     tiles, outer, inner = least_sizes(task, F4)
     device, width = task.device, _width(outer)
     rows, columns = -(-tiles // _TILES), -(-outer // width)
@@ -135,12 +142,12 @@ ENGINE = cuda_engine(
     summary="3x3 convolutions and their data gradients by F(4x4,3x3) in fp32: 4 times fewer products, larger errors",
     needs=winograd_needs("cuda_winograd_4x4"),
     cost=_cost,
-    least=lambda task: least_seconds_in_sequence(task, 4, _FEWER * SHARE * task.device.rate(DataType.FLOAT)),
+    least=lambda task: least_seconds_in_sequence(task, 4, _SAVING * SHARE * task.device.rate(DataType.FLOAT)),
     closer=_closer,
     generate=_generate,
     numerical_notes=(NumericalNote.WINOGRAD, NumericalNote.WINOGRAD_TILE_6x6),
-    # The matrices of an axis come to 29.6 |x| |w| at most, those of two to 97 times the nine products of a channel, and
-    # each passes through n / 9 + 22 roundings.
+    # The transforms of one axis grow |x| |w| by at most 29.6, the transforms of two axes by 97 relative to the nine
+    # products of a channel; each value passes through n / 9 + 22 roundings.
     sum_error=SumError(2_300, 11, of_largest=True, headroom=2.0**15, spreads=True),
     error_growth=_GROWTH,
     handicap=_HANDICAP,

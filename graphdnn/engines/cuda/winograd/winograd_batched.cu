@@ -20,9 +20,9 @@ constexpr int STAGE_A = TILE_K * TILE_M, STAGE_B = TILE_K * TILE_N;
 
 extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) winograd_batched(const __grid_constant__ Params p) {
     __shared__ __align__(16) float memory[STAGES * (STAGE_A + STAGE_B)];
-    const long long in_one = p.blocks_m * p.blocks_n;
-    const long long xi = blockIdx.x / in_one, rest = blockIdx.x - xi * in_one;
-    const long long block_m = rest / p.blocks_n, block_n = rest - block_m * p.blocks_n;
+    const long long tiles_per_component = p.blocks_m * p.blocks_n;
+    const long long xi = blockIdx.x / tiles_per_component, rem = blockIdx.x - xi * tiles_per_component;
+    const long long block_m = rem / p.blocks_n, block_n = rem - block_m * p.blocks_n;
     const float* from_a = p.a + block_m * p.a_block + xi * p.a_xi + threadIdx.x * 4;
     const float* from_b = p.b + block_n * p.b_block + xi * p.b_xi + threadIdx.x * 4;
     auto load_global = [&](int stage) {
@@ -44,17 +44,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) winograd_batc
         #pragma unroll
         for (int j = 0; j < TN; ++j) accum[i][j] = 0.0f;
 
-    const int steps = (int)p.padded_channels / TILE_K;
+    const int k_tiles = (int)p.padded_channels / TILE_K;
     #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) {
-        if (i < steps) load_global(i);
+        if (i < k_tiles) load_global(i);
         cp_async_commit();
     }
     int stage = 0;
-    for (int s = 0; s < steps; ++s) {
+    for (int s = 0; s < k_tiles; ++s) {
         cp_async_wait<STAGES - 2>();
         __syncthreads();
-        if (s + STAGES - 1 < steps) load_global((stage + STAGES - 1) % STAGES);
+        if (s + STAGES - 1 < k_tiles) load_global((stage + STAGES - 1) % STAGES);
         cp_async_commit();
         const float* const at = memory + stage * (STAGE_A + STAGE_B);
         fma_tile(at, at + STAGE_A, thread, accum);
@@ -67,9 +67,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) winograd_batc
     for (int i = 0; i < TM; ++i)
         #pragma unroll
         for (int j = 0; j < TN; j += GN) {
-            Vec<float, GN> pack;
+            Vec<float, GN> vec;
             #pragma unroll
-            for (int e = 0; e < GN; ++e) pack.data[e] = accum[i][j + e];
-            store_vec<GN>(to + row_of(thread, i) * pitch + column_of(thread, j), pack);
+            for (int e = 0; e < GN; ++e) vec.data[e] = accum[i][j + e];
+            store_vec<GN>(to + row_of(thread, i) * pitch + column_of(thread, j), vec);
         }
 }

@@ -1,4 +1,4 @@
-"""The epilogue of a kernel that transforms tiles of sums back."""
+"""The epilogue of a kernel with a Winograd output transform."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from graphdnn.engines.cuda.winograd.winograd_layout import Winograd
 from graphdnn.fusion.fused_graph import FusedOp
 
 
-def finishing(op: FusedOp, w: Winograd, steps: LaunchSequence, parameters: Parameters, most: int) -> tuple[str, int]:
-    """The epilogue's text and its width: ``most`` channels, or a tile's columns."""
+def output_epilogue(
+    op: FusedOp, w: Winograd, steps: LaunchSequence, parameters: Parameters, most: int
+) -> tuple[str, int]:
+    """The epilogue's text and its vector width: at most ``most`` channels, or the columns of a tile."""
     space = w.roles.space(w.roles.output)
     axis = 2 if w.channels_last else 5
     width = min(width_for(space, steps.epilogue_tensors(), axis), most if w.channels_last else w.algorithm.m)

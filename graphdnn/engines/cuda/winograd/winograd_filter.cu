@@ -27,21 +27,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) winograd_filter(const __gr
                 g[r][s] = widen<float>(load_vec_read_only<1>(from).data[0]);
             }
     }
-    float half_way[ALPHA][3];
+    float columns_done[ALPHA][3];
     #pragma unroll
     for (int s = 0; s < 3; ++s) {
         float in[3], out[ALPHA];
         #pragma unroll
         for (int r = 0; r < 3; ++r) in[r] = g[r][s];
-        to_filter(in, out);
+        filter_transform_1d(in, out);
         #pragma unroll
-        for (int i = 0; i < ALPHA; ++i) half_way[i][s] = out[i];
+        for (int i = 0; i < ALPHA; ++i) columns_done[i][s] = out[i];
     }
     float* const to = p.u + (outer / BLOCK_OUTER * p.u_block + outer % BLOCK_OUTER + inner * p.u_c);
     #pragma unroll
     for (int i = 0; i < ALPHA; ++i) {
         float out[ALPHA];
-        to_filter(half_way[i], out);
+        filter_transform_1d(columns_done[i], out);
         #pragma unroll
         for (int j = 0; j < ALPHA; ++j) to[(i * ALPHA + j) * p.u_xi] = out[j];
     }

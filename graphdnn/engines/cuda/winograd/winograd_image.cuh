@@ -7,34 +7,34 @@ constexpr int XI = ALPHA * ALPHA;
 
 template <bool IS_LONG> struct Bits { typedef unsigned int type; };
 template <> struct Bits<true> { typedef unsigned long long type; };
-using Inside = typename Bits<(XI > 32)>::type;  // a bit for each element of a tile
+using InsideMask = typename Bits<(XI > 32)>::type;  // a bit for each element of a tile
 
-// Where a tile lies in the image, and which of its elements are no padding.
-struct Source {
+// The address of a tile's first element, and a mask of its elements that lie inside the image.
+struct TileSource {
     const char* from;
-    Inside inside;
+    InsideMask inside;
     int channel;
 };
 
-__device__ __forceinline__ Source source_of(const Params& p, long long index, int channel) {
-    Source found = {(const char*)p.image, 0, channel};
-    if (index >= p.tiles) return found;
+__device__ __forceinline__ TileSource tile_source(const Params& p, long long index, int channel) {
+    TileSource result = {(const char*)p.image, 0, channel};
+    if (index >= p.tiles) return result;
     const Tile tile = tile_of(p, index);
     const int h0 = tile.p * M - (int)p.pre[0], w0 = tile.q * M - (int)p.pre[1];
     #pragma unroll
     for (int i = 0; i < XI; ++i) {
         const bool is_inside = (unsigned int)(h0 + i / ALPHA) < (unsigned int)p.image_size[0] &&
                                (unsigned int)(w0 + i % ALPHA) < (unsigned int)p.image_size[1];
-        found.inside |= (Inside)is_inside << i;
+        result.inside |= (InsideMask)is_inside << i;
     }
     const long long offset = tile.n * p.image_n + channel * p.image_c + h0 * p.image_h + w0 * p.image_w;
-    found.from += offset * (int)sizeof(Image);
-    return found;
+    result.from += offset * (int)sizeof(Image);
+    return result;
 }
 
-// Addresses by sums alone: this is work beside other work.
-__device__ __forceinline__ void read(const Params& p, const Source& source, Image (&d)[XI]) {
-    const Inside inside = source.channel < p.channels ? source.inside : (Inside)0;
+// Load a tile. Addresses are computed by additions only, as the load runs beside the multiply-adds of winograd_product.
+__device__ __forceinline__ void load_tile(const Params& p, const TileSource& source, Image (&d)[XI]) {
+    const InsideMask inside = source.channel < p.channels ? source.inside : (InsideMask)0;
     const char* row = source.from;
     #pragma unroll
     for (int i = 0; i < ALPHA; ++i) {
@@ -49,15 +49,15 @@ __device__ __forceinline__ void read(const Params& p, const Source& source, Imag
     }
 }
 
-// element(i) gives element i of the tile; put(i, value) takes component i.
-template <class Element, class Put> __device__ __forceinline__ void transform(Element element, Put put) {
+// v = B^T d B: element(i) returns element i of the tile d; put(i, value) stores component i of v.
+template <class Element, class Put> __device__ __forceinline__ void input_transform(Element element, Put put) {
     float v[XI];
     #pragma unroll
     for (int j = 0; j < ALPHA; ++j) {
         float in[ALPHA], out[ALPHA];
         #pragma unroll
         for (int i = 0; i < ALPHA; ++i) in[i] = element(i * ALPHA + j);
-        to_image(in, out);
+        input_transform_1d(in, out);
         #pragma unroll
         for (int i = 0; i < ALPHA; ++i) v[i * ALPHA + j] = out[i];
     }
@@ -66,7 +66,7 @@ template <class Element, class Put> __device__ __forceinline__ void transform(El
         float in[ALPHA], out[ALPHA];
         #pragma unroll
         for (int j = 0; j < ALPHA; ++j) in[j] = v[i * ALPHA + j];
-        to_image(in, out);
+        input_transform_1d(in, out);
         #pragma unroll
         for (int j = 0; j < ALPHA; ++j) put(i * ALPHA + j, out[j]);
     }

@@ -1,7 +1,7 @@
-"""What Winograd's kernels agree on: the roles of a convolution's tensors, and how transformed data lies in memory.
+"""What the Winograd kernels share: the roles of a convolution's tensors, and the layouts of transformed data.
 
-dgrad of a convolution with stride 1 is a convolution of dy with the filter turned by half
-a turn, channels exchanged, and the padding ``2 - pad``; so one set of kernels serves both.
+A dgrad with stride 1 is a convolution of dy with the filter rotated by 180 degrees, input and output channels
+exchanged, and padding ``2 - pad``. So one set of kernels serves fprop and dgrad.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """F(m x m, 3 x 3) and the tiles of its products."""
+    """F(m x m, 3 x 3) and the K tile of its GEMMs."""
 
     m: int
-    step: int  # summed channels come in multiples of this
+    step: int  # channels of a K tile; summed channels are padded to a multiple
 
     @property
     def variants(self) -> dict[str, int]:
@@ -41,7 +41,7 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True)
 class Winograd:
-    """One convolution: image -> result, with ``inner`` channels that are summed and ``outer`` ones of the result."""
+    """A convolution of ``image``, which has ``inner`` channels, to ``result``, which has ``outer`` channels."""
 
     algorithm: Algorithm
     roles: Roles
@@ -54,7 +54,7 @@ class Winograd:
     result_size: tuple[int, ...]
     pre: tuple[int, ...]
     flip: bool
-    channels_last: bool  # the result's
+    channels_last: bool  # the result's layout
 
     @classmethod
     def of(cls, algorithm: Algorithm, op: FusedOp) -> Winograd:
@@ -93,30 +93,32 @@ class Winograd:
 
     @property
     def image_channels_last(self) -> bool:
-        """Channels are nearer to each other in memory than columns are."""
+        """Whether the image's channels have a smaller stride than its columns."""
         strides = self.roles.space(self.image).strides(self.image)
         return 0 < strides[2] < (strides[5] or 2**62)
 
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """Transformed data in blocks of ``width`` tiles or channels of the result, neighbours next to each other."""
+    """Packed GEMM operands: panels of ``width`` image tiles, or of ``width`` channels of the result, which are
+    contiguous.
+    """
 
-    count: int  # tiles, or channels
-    width: int  # of a block
-    block: int  # elements from one block to the next
-    channel: int  # from one summed channel to the next
-    component: int
+    count: int  # image tiles, or channels of the result
+    width: int  # tiles or channels of a panel
+    block: int  # elements from one panel to the next
+    channel: int  # elements from one summed channel to the next
+    component: int  # elements from one component to the next
 
     @classmethod
     def interleaved(cls, w: Winograd, count: int, width: int) -> Panels:
-        """All components of a channel together: what a block needs that works on all of them."""
+        """Panels as [channel][component][width], for CTAs that compute all components."""
         one = w.algorithm.components * width
         return cls(count, width, one * w.padded_inner, one, width)
 
     @classmethod
     def separate(cls, w: Winograd, count: int, width: int) -> Panels:
-        """One component of all channels together."""
+        """Panels as [component][channel][width], for CTAs that compute one component."""
         one = w.padded_inner * width
         return cls(count, width, one * w.algorithm.components, width, one)
 

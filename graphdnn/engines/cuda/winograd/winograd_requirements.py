@@ -1,4 +1,4 @@
-"""What the engines by Winograd's transforms ask of a convolution."""
+"""The requirements of the Winograd engines."""
 
 from __future__ import annotations
 

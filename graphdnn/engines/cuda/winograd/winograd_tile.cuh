@@ -1,4 +1,4 @@
-// Tiles are counted along q first, then p, then n.
+// Coordinates of an image tile. The tile index counts along q first, then p, then n.
 struct Tile { int n, p, q; };
 
 __device__ __forceinline__ Tile tile_of(const Params& p, long long index) {

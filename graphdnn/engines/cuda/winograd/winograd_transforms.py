@@ -1,4 +1,4 @@
-"""The launches that transform a convolution's image and filter for Winograd's products."""
+"""The launches of the input transform and of the filter transform."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from graphdnn.engines.cuda.winograd.winograd_layout import Panels, Winograd
 from graphdnn.fusion.fused_graph import FusedOp
 
 _THREADS = 256
-_TILES = 32  # of a block of threads
-_OUTER = 64
-_TURNED_CHANNELS = {2: 16, 4: 8}  # by m: as many as fit into 48 KiB of shared memory
+_TILES = 32  # image tiles of a CTA
+_OUTER = 64  # output channels of a CTA
+_TRANSPOSED_CHANNELS = {2: 16, 4: 8}  # by m: the most channels that fit into 48 KiB of shared memory
 
 
 def image_fields(w: Winograd, parameters: Parameters) -> None:
-    """Where the image lies, and which of it a tile sees."""
+    """Add the strides, the padding and the channels of the image."""
     strides = w.roles.space(w.image).strides(w.image)
     for name, stride in zip("nchw", (strides[0], strides[2], strides[4], strides[5]), strict=True):
         parameters.integer(f"image_{name}", stride)
@@ -27,7 +27,7 @@ def image_fields(w: Winograd, parameters: Parameters) -> None:
 
 
 def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: LaunchSequence, offset: int) -> None:
-    """``offset``: of the result in scratch memory."""
+    """Add the launch of the input transform; ``offset``: bytes from the workspace's start to its result."""
     parameters = Parameters(steps.workspace_offsets)
     space = w.roles.space(w.image)
     if op.prologue:
@@ -49,7 +49,7 @@ def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: LaunchSeque
     parameters.integer("v_c", panels.channel)
     parameters.integer("v_xi", panels.component)
     turned = w.image_channels_last
-    channels = _TURNED_CHANNELS[w.algorithm.m] if turned else _THREADS // _TILES
+    channels = _TRANSPOSED_CHANNELS[w.algorithm.m] if turned else _THREADS // _TILES
     chain = "".join(f"__{step.label().split(' ')[0]}" for step in op.prologue)
     name = f"winograd_input__m{w.algorithm.m}{'_turned' if turned else ''}{chain}"
     text = kernel_text(
@@ -61,7 +61,7 @@ def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: LaunchSeque
         constants={
             "THREADS": _THREADS,
             "CHANNELS": channels,
-            "TURNED": turned,
+            "TRANSPOSE_IN_SMEM": turned,
             "PROLOGUE": bool(op.prologue),
             "BLOCK_TILES": panels.width,
             "Image": STORAGE[w.image.data_type],

@@ -17,8 +17,8 @@ __device__ __forceinline__ long long wrapping_sum(long long a, long long b) {
     return (long long)((unsigned long long)a + (unsigned long long)b);
 }
 
-// ReLU with bounds: values below `lower` continue with `slope`, unless it is 0. NaN propagates. The usual bounds take one
-// instruction each.
+// ReLU with bounds. Below `lower` the function continues with `slope`, or is constant if the slope is 0. NaN propagates. With
+// slope 0 each bound takes one instruction.
 __device__ __forceinline__ double rectified(double x, double lower, double upper, double slope) {
     return x < lower ? (slope == 0.0 ? lower : lower + slope * (x - lower)) : x > upper ? upper : x;
 }

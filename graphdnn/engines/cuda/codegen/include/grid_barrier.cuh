@@ -4,27 +4,27 @@
 #include "pdl.cuh"
 
 // Signal the arrival of this CTA, without waiting. Every thread of the CTA calls it.
-__device__ __forceinline__ void arrive(unsigned int* arrived) {
+__device__ __forceinline__ void arrive(unsigned int* arrivals) {
     __syncthreads();
     if (threadIdx.x == 0) {
         pdl_wait();
 #ifdef __CUDA_ARCH__
-        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrived) : "memory");
+        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(arrivals) : "memory");
 #else
-        atomicAdd(arrived, 1u);
+        atomicAdd(arrivals, 1u);
 #endif
     }
 }
 
 // Wait until `blocks` CTAs have arrived. Every thread of the CTA calls it.
-__device__ __forceinline__ void wait_for(const unsigned int* arrived, unsigned int blocks) {
+__device__ __forceinline__ void wait_for(const unsigned int* arrivals, unsigned int ctas) {
     if (threadIdx.x == 0) {
 #ifdef __CUDA_ARCH__
-        unsigned int seen;
-        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(seen) : "l"(arrived) : "memory");
-        while (seen < blocks);
+        unsigned int count;
+        do asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(arrivals) : "memory");
+        while (count < ctas);
 #else
-        while (*(const volatile unsigned int*)arrived < blocks) __nanosleep(0);
+        while (*(const volatile unsigned int*)arrivals < ctas) __nanosleep(0);
 #endif
     }
     __syncthreads();

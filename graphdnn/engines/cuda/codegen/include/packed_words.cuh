@@ -1,30 +1,30 @@
-// Vectors that stay in registers during other work: narrow elements are packed into 32-bit words, as they lie in memory. As
-// fields of a struct each element would take a register of its own.
+// Vectors that stay in registers during other work. Narrow elements are packed into 32-bit words in their memory order; as
+// separate fields of a struct, each element would take a register.
 
-template <class T, int N> struct __align__(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Words {
-    static constexpr int OF_WORD = 4 / (int)sizeof(T);
-    unsigned int word[N / OF_WORD];
+template <class T, int N> struct __align__(N * sizeof(T) < 16 ? N * sizeof(T) : 16) PackedWords {
+    static constexpr int ELEMS_PER_WORD = 4 / (int)sizeof(T);
+    unsigned int word[N / ELEMS_PER_WORD];
 };
 
-template <class T, int N> __device__ __forceinline__ void keep_pack(const Vec<T, N>& from, Vec<T, N>& to) { to = from; }
-template <class T, int N> __device__ __forceinline__ void keep_pack(const Vec<T, N>& from, Words<T, N>& to) {
-    constexpr int of_word = Words<T, N>::OF_WORD;
+template <class T, int N> __device__ __forceinline__ void pack_words(const Vec<T, N>& from, Vec<T, N>& to) { to = from; }
+template <class T, int N> __device__ __forceinline__ void pack_words(const Vec<T, N>& from, PackedWords<T, N>& to) {
+    constexpr int elems_per_word = PackedWords<T, N>::ELEMS_PER_WORD;
     #pragma unroll
-    for (int i = 0; i < N / of_word; ++i) {
+    for (int i = 0; i < N / elems_per_word; ++i) {
         unsigned int word = 0;
         #pragma unroll
-        for (int k = 0; k < of_word; ++k) word |= (unsigned int)from.data[i * of_word + k].bits << 8 * (int)sizeof(T) * k;
+        for (int k = 0; k < elems_per_word; ++k) word |= (unsigned int)from.data[i * elems_per_word + k].bits << 8 * (int)sizeof(T) * k;
         to.word[i] = word;
     }
 }
 
 // Convert the elements to the compute type.
-template <class T, int N> __device__ __forceinline__ void widen_pack(const Vec<T, N>& from, Compute (&to)[N]) {
+template <class T, int N> __device__ __forceinline__ void unpack_words(const Vec<T, N>& from, Compute (&to)[N]) {
     #pragma unroll
     for (int e = 0; e < N; ++e) to[e] = widen<Compute>(from.data[e]);
 }
-template <class T, int N> __device__ __forceinline__ void widen_pack(const Words<T, N>& from, Compute (&to)[N]) {
-    constexpr int of_word = Words<T, N>::OF_WORD;
+template <class T, int N> __device__ __forceinline__ void unpack_words(const PackedWords<T, N>& from, Compute (&to)[N]) {
+    constexpr int elems_per_word = PackedWords<T, N>::ELEMS_PER_WORD;
     #pragma unroll
     for (int e = 0; e < N; ++e) {
 #ifdef __CUDA_ARCH__
@@ -36,7 +36,7 @@ template <class T, int N> __device__ __forceinline__ void widen_pack(const Words
         }
 #endif
         T element;
-        element.bits = from.word[e / of_word] >> 8 * (int)sizeof(T) * (e % of_word);
+        element.bits = from.word[e / elems_per_word] >> 8 * (int)sizeof(T) * (e % elems_per_word);
         to[e] = widen<Compute>(element);
     }
 }

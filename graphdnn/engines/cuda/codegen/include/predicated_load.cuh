@@ -6,7 +6,7 @@
 
 // Load V elements, or zeros. One asm block writes the zeros before the load, so that nothing waits for the load.
 template <int V, class T> __device__ __forceinline__ void load_if(bool valid, const T* from, T (&to)[V]) {
-    Vec<T, V> pack;
+    Vec<T, V> vec;
     constexpr int BYTES = V * (int)sizeof(T);
     static_assert(BYTES <= 16, "one access");
 #ifdef __CUDA_ARCH__
@@ -15,18 +15,18 @@ template <int V, class T> __device__ __forceinline__ void load_if(bool valid, co
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; mov.b32 %0, 0; mov.b32 %1, 0; mov.b32 %2, 0; mov.b32 %3, 0; "
                      "@p ld.global.nc" LOAD_IF_HINT ".v4.u32 {%0, %1, %2, %3}, [%4]; }"
                      : "=r"(w.x), "=r"(w.y), "=r"(w.z), "=r"(w.w) : "l"(from), "r"((int)valid));
-        *(uint4*)&pack = w;
+        *(uint4*)&vec = w;
     } else if constexpr (BYTES == 8) {
         uint2 w;
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; mov.b32 %0, 0; mov.b32 %1, 0; "
                      "@p ld.global.nc" LOAD_IF_HINT ".v2.u32 {%0, %1}, [%2]; }"
                      : "=r"(w.x), "=r"(w.y) : "l"(from), "r"((int)valid));
-        *(uint2*)&pack = w;
+        *(uint2*)&vec = w;
     } else if constexpr (BYTES == 4) {
         unsigned int w;
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b32 %0, 0; @p ld.global.nc" LOAD_IF_HINT ".u32 %0, [%1]; }"
                      : "=r"(w) : "l"(from), "r"((int)valid));
-        *(unsigned int*)&pack = w;
+        *(unsigned int*)&vec = w;
     } else {
         unsigned short w;
         if constexpr (BYTES == 2)
@@ -35,14 +35,14 @@ template <int V, class T> __device__ __forceinline__ void load_if(bool valid, co
         else
             asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; mov.b16 %0, 0; @p ld.global.nc" LOAD_IF_HINT ".u8 %0, [%1]; }"
                          : "=h"(w) : "l"(from), "r"((int)valid));
-        *(typename Word<BYTES>::type*)&pack = (typename Word<BYTES>::type)w;
+        *(typename Word<BYTES>::type*)&vec = (typename Word<BYTES>::type)w;
     }
 #else
-    for (int i = 0; i < BYTES; ++i) ((unsigned char*)&pack)[i] = 0;
-    if (valid) pack = load_vec_read_only<V>(from);
+    for (int i = 0; i < BYTES; ++i) ((unsigned char*)&vec)[i] = 0;
+    if (valid) vec = load_vec_read_only<V>(from);
 #endif
     #pragma unroll
-    for (int e = 0; e < V; ++e) to[e] = pack.data[e];
+    for (int e = 0; e < V; ++e) to[e] = vec.data[e];
 }
 
 // Load V elements, or keep the old contents of `to`, which the caller has cleared once.

@@ -1,4 +1,13 @@
-// Split-K reduction of an implicit GEMM: the sum of the partial results, in the order of the splits, and the epilogue.
+// reduce_splits computes the split-K reduction of an implicit GEMM: the sum of the partial sums, in the order of the splits, and
+// the epilogue.
+//
+// Tile:    VEC_WIDTH contiguous results for a thread.
+// Memory:  partial sums are [residue][split][group][row][column]; residues are counted by the grid's z.
+// Threads: threads are independent; the grid strides over all results of a residue.
+//
+// Required constants (from the generator), besides those of implicit_coordinates.cuh:
+//   REDUCE_THREADS: threads of a CTA; VEC_WIDTH: elements of a vector store.
+//   A_IS_DENSE: whether A is the dense operand; K_KIND: what k counts.
 
 #include "implicit_coordinates.cuh"
 

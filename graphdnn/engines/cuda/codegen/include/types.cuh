@@ -40,7 +40,7 @@ __device__ __forceinline__ float half_to_float(unsigned short bits) {
 #else
     const unsigned sign = (bits & 0x8000u) << 16, magnitude = bits & 0x7fffu;
     if (magnitude >= 0x7c00u) return __uint_as_float(sign | 0x7f800000u | magnitude << 13);
-    // Exponent and fraction in place with the exponent too small by 112: the product also normalises subnormals.
+    // The bits as a float have an exponent that is too small by 112. The multiplication corrects it and normalizes subnormals.
     return __uint_as_float(sign | magnitude << 13) * 0x1p112f;
 #endif
 }
@@ -58,13 +58,13 @@ __device__ __forceinline__ float value_of(e4m3_t x) {
 #else
     const unsigned magnitude = x.bits & 0x7fu;
     if (magnitude == 0x7fu) return NAN;
-    // As a half the exponent is too small by 8.
+    // The bits as a half have an exponent that is too small by 8.
     return half_to_float((unsigned short)((x.bits & 0x80u) << 8 | magnitude << 7)) * 256.0f;
 #endif
 }
 __device__ __forceinline__ bool value_of(bool_t x) { return x.bits != 0; }
 
-// A float cut off at the point; what does not fit is the lowest integer, as x86 and with it NumPy have it.
+// A float truncated toward zero. A value out of range becomes the smallest integer, as on x86 and in NumPy.
 template <class Integer, class Float> __device__ __forceinline__ Integer truncated(Float x) {
     constexpr Float limit = sizeof(Integer) == 8 ? (Float)0x1p63 : (Float)0x1p31;
     return x >= -limit && x < limit ? (Integer)x : (Integer)(1ull << (sizeof(Integer) * 8 - 1));
@@ -80,11 +80,11 @@ template <class Compute, class Storage> __device__ __forceinline__ Compute widen
 
 // ---- arithmetic to memory
 
-// The float whose rounding to 16 bits or fewer is the right rounding of x: a float that is not exactly x is one of
-// its two neighbours, the one with an odd last bit. Two roundings to nearest would not be one.
-__device__ __forceinline__ float odd(float x) { return x; }
-__device__ __forceinline__ float odd(bool x) { return x ? 1.0f : 0.0f; }
-__device__ __forceinline__ float odd(double x) {
+// Round to odd: x if it is a float, otherwise the one of the two adjacent floats whose last bit is 1. Its rounding to 16 bits or
+// fewer is the correct rounding of x, while rounding to nearest twice may differ.
+__device__ __forceinline__ float round_to_odd(float x) { return x; }
+__device__ __forceinline__ float round_to_odd(bool x) { return x ? 1.0f : 0.0f; }
+__device__ __forceinline__ float round_to_odd(double x) {
 #ifdef __CUDA_ARCH__
     const float cut = __double2float_rz(x);
     return x == x && (double)cut != x ? __uint_as_float(__float_as_uint(cut) | 1u) : cut;
@@ -95,8 +95,8 @@ __device__ __forceinline__ float odd(double x) {
     return __uint_as_float((__float_as_uint(near) - beyond) | 1u);
 #endif
 }
-__device__ __forceinline__ float odd(long long x) {
-    // 24 leading bits are kept; a bit that is cut off leaves its trace in the last one.
+__device__ __forceinline__ float round_to_odd(long long x) {
+    // The 24 leading bits are kept; the last one is set if any other bit is set.
     const unsigned long long magnitude = x < 0 ? 0ull - (unsigned long long)x : (unsigned long long)x;
     const int cut = 40 - __clzll((long long)magnitude);
     if (cut <= 0) return (float)x;
@@ -104,7 +104,7 @@ __device__ __forceinline__ float odd(long long x) {
     const float exact = (float)(kept | (unsigned long long)(kept != magnitude) << cut);
     return x < 0 ? -exact : exact;
 }
-__device__ __forceinline__ float odd(int x) {
+__device__ __forceinline__ float round_to_odd(int x) {
     const unsigned magnitude = x < 0 ? 0u - (unsigned)x : (unsigned)x;
     const int cut = 8 - __clz((int)magnitude);
     if (cut <= 0) return (float)x;
@@ -213,7 +213,7 @@ template <class Storage, class Compute> __device__ __forceinline__ Storage narro
     else if constexpr (same<Storage, half_t> || same<Storage, bfloat_t> || same<Storage, e4m3_t> ||
                        same<Storage, e5m2_t>) {
         Storage to;
-        narrow_float(odd(x), to);
+        narrow_float(round_to_odd(x), to);
         return to;
     } else if constexpr (same<Compute, bool>) return (Storage)x;
     else if constexpr (sizeof(Storage) == 8) {

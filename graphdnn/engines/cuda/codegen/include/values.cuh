@@ -1,23 +1,23 @@
-// Elements in memory and in registers: how the generated functions load, store and test them.
+// Loads, stores and tests of elements in the generated functions.
 //
-// Inputs go through the read-only path: a plan refuses outputs that share memory with
-// inputs, so a load may pass a store and the compiler can have several in flight.
+// Inputs are loaded through the read-only path. A plan refuses outputs that share memory with inputs, so the compiler may move
+// loads above stores and have several loads in flight.
 
-// How neighbouring elements of an operand lie along the vector axis.
-struct Same {};                       // one element for all
-struct Packed {};                     // next to each other, rows aligned
-struct Strided { long long step; };
+// The layout of an operand along the vector axis.
+struct Broadcast {};                  // one element for the whole vector
+struct Packed {};                     // contiguous elements, in aligned rows
+struct Strided { long long step; };   // elements with a stride
 
-template <int V, class T> __device__ __forceinline__ void load(const T* from, Same, T (&to)[V]) {
+template <int V, class T> __device__ __forceinline__ void load(const T* from, Broadcast, T (&to)[V]) {
     const T one = load_vec_read_only<1>(from).data[0];
     #pragma unroll
     for (int e = 0; e < V; ++e) to[e] = one;
 }
 
 template <int V, class T> __device__ __forceinline__ void load(const T* from, Packed, T (&to)[V]) {
-    const Vec<T, V> pack = load_vec_read_only<V>(from);
+    const Vec<T, V> vec = load_vec_read_only<V>(from);
     #pragma unroll
-    for (int e = 0; e < V; ++e) to[e] = pack.data[e];
+    for (int e = 0; e < V; ++e) to[e] = vec.data[e];
 }
 
 template <int V, class T> __device__ __forceinline__ void load(const T* from, Strided by, T (&to)[V]) {
@@ -25,7 +25,7 @@ template <int V, class T> __device__ __forceinline__ void load(const T* from, St
     for (int e = 0; e < V; ++e) to[e] = load_vec_read_only<1>(from + e * by.step).data[0];
 }
 
-// Coordinates of V elements that follow each other, past the end of the last axes.
+// Coordinates of V elements in row-major order from `at` on; they may cross the end of the last axes.
 template <int V, int R>
 __device__ __forceinline__ void spread(const int (&at)[R], const long long (&size)[R], int (&each)[V][R]) {
     #pragma unroll
@@ -42,7 +42,7 @@ __device__ __forceinline__ void spread(const int (&at)[R], const long long (&siz
     }
 }
 
-// Signed bytes of floats or integers, as `narrow` makes them: rounded, saturated and packed two at a time.
+// Convert floats or integers to signed bytes as `narrow` does, with rounding and saturation, by instructions that pack two bytes.
 __device__ __forceinline__ int nearest_int(int x) { return x; }
 template <class Byte, class Wide, int V> __device__ __forceinline__ void narrow_bytes(const Wide (&x)[V], Byte (&to)[V]) {
     static_assert(V % 4 == 0 && same<Byte, int8_t>, "whole words of signed bytes");
@@ -64,10 +64,10 @@ template <class Byte, class Wide, int V> __device__ __forceinline__ void narrow_
 }
 
 template <int V, class T> __device__ __forceinline__ void store(T* to, Packed, const T (&from)[V]) {
-    Vec<T, V> pack;
+    Vec<T, V> vec;
     #pragma unroll
-    for (int e = 0; e < V; ++e) pack.data[e] = from[e];
-    store_vec<V>(to, pack);
+    for (int e = 0; e < V; ++e) vec.data[e] = from[e];
+    store_vec<V>(to, vec);
 }
 
 template <int V, class T> __device__ __forceinline__ void store(T* to, Strided by, const T (&from)[V]) {
@@ -75,11 +75,12 @@ template <int V, class T> __device__ __forceinline__ void store(T* to, Strided b
     for (int e = 0; e < V; ++e) to[e * by.step] = from[e];
 }
 
-template <int V, class T> __device__ __forceinline__ void store(T* to, Same, const T (&from)[V]) {
+template <int V, class T> __device__ __forceinline__ void store(T* to, Broadcast, const T (&from)[V]) {
     *to = from[0];  // every axis with a stride of 0 has one element
 }
 
-// Where a condition holds. Packs go without a branch, so that what is made for them is made together, whether it leaves or not.
+// Store where `valid` holds. Vector stores are predicated instead of branched around, so that the compiler can schedule the
+// computations of several stores together.
 template <int V, class T, class How>
 __device__ __forceinline__ void store_if(bool valid, T* to, How how, const T (&from)[V]) {
     if (valid) store<V>(to, how, from);
@@ -87,33 +88,33 @@ __device__ __forceinline__ void store_if(bool valid, T* to, How how, const T (&f
 template <int V, class T> __device__ __forceinline__ void store_if(bool valid, T* to, Packed how, const T (&from)[V]) {
 #ifdef __CUDA_ARCH__
     constexpr int BYTES = V * (int)sizeof(T);
-    Vec<T, V> pack;
+    Vec<T, V> vec;
     #pragma unroll
-    for (int e = 0; e < V; ++e) pack.data[e] = from[e];
+    for (int e = 0; e < V; ++e) vec.data[e] = from[e];
     if constexpr (BYTES == 16) {
-        const uint4 w = *(const uint4*)&pack;
+        const uint4 w = *(const uint4*)&vec;
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %5, 0; @p st.global.v4.b32 [%4], {%0, %1, %2, %3}; }"
                      ::"r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w), "l"(to), "r"((int)valid) : "memory");
     } else if constexpr (BYTES == 8) {
-        const uint2 w = *(const uint2*)&pack;
+        const uint2 w = *(const uint2*)&vec;
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0; @p st.global.v2.b32 [%2], {%0, %1}; }"
                      ::"r"(w.x), "r"(w.y), "l"(to), "r"((int)valid) : "memory");
     } else if constexpr (BYTES == 4) {
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p st.global.b32 [%1], %0; }"
-                     ::"r"(*(const unsigned int*)&pack), "l"(to), "r"((int)valid) : "memory");
+                     ::"r"(*(const unsigned int*)&vec), "l"(to), "r"((int)valid) : "memory");
     } else
 #endif
     if (valid) store<V>(to, how, from);
 }
 
-// By-value tensors: the element's bytes, lowest first, in a word of the struct.
+// The value of a by-value tensor from the low bytes of a parameter word.
 template <class T> __device__ __forceinline__ T from_bits(unsigned long long word) {
     union { unsigned long long word; T value; } both;
     both.word = word;
     return both.value;
 }
 
-// Brings the line of an address to the device's cache.
+// Prefetch the cache line of an address into L2.
 __device__ __forceinline__ void fetch_line(const void* address) {
 #ifdef __CUDA_ARCH__
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
@@ -128,7 +129,7 @@ __device__ __forceinline__ bool_t load_bit(const unsigned char* from, long long 
 }
 
 __device__ __forceinline__ void store_bit(unsigned char* to, long long i, bool_t value) {
-    // Neighbours in one byte belong to other threads: change the one bit, in the aligned word around it.
+    // Other threads own the other bits of the byte, so one bit of the aligned word is changed atomically.
     const unsigned long long address = (unsigned long long)(to + (i >> 3));
     unsigned int* word = (unsigned int*)(address & ~3ull);
     const unsigned int bit = 1u << ((address & 3) * 8 + (i & 7));
@@ -136,7 +137,7 @@ __device__ __forceinline__ void store_bit(unsigned char* to, long long i, bool_t
     else atomicAnd(word, ~bit);
 }
 
-// Neighbours that begin at a multiple of their number.
+// V bits from bit i on, a multiple of V.
 template <int V> __device__ __forceinline__ void load_bits(const unsigned char* from, long long i, bool_t (&to)[V]) {
     #pragma unroll
     for (int start = 0; start < V; start += 8) {
@@ -156,7 +157,7 @@ template <int V> __device__ __forceinline__ void store_bits(unsigned char* to, l
     }
 }
 
-// Any number but 0 is true, NaN included.
+// Every number except 0 is true, also NaN.
 template <class T> __device__ __forceinline__ bool is_true(T value) { return widen<float>(value) != 0.0f; }
 template <> __device__ __forceinline__ bool is_true<double>(double value) { return value != 0.0; }
 template <> __device__ __forceinline__ bool is_true<int64_t>(int64_t value) { return value != 0; }

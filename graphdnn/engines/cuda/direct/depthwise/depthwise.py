@@ -33,17 +33,17 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation
 from graphdnn.tensors import TensorSpec
 
-_PIECE = 8  # bytes of channels that one access reads
-_AGAIN = 0.5  # of the bytes that move: what is read by several multiprocessors
+_PIECE = 8  # bytes of a vector of channels
+_AGAIN = 0.5  # the part of the memory traffic that several SMs read
 _COLUMNS = Knob(KnobType.TILE_COLS, 0, 16, 1, 0, "columns of a thread; 0: chosen by the shape")
 
 
 @dataclass(frozen=True)
 class _Sides:
-    """The convolution as the kernel sees it: an image that is gathered, one that is written."""
+    """The operands in their roles: the image that the filter slides over (x, or dy in dgrad), and the output."""
 
     roles: Roles
-    gathered: TensorSpec
+    image: TensorSpec
     filter: TensorSpec
     output: TensorSpec
 
@@ -55,48 +55,50 @@ class _Sides:
 
     @cached_property
     def space(self) -> IndexSpace:
-        return self.roles.space(self.gathered)
+        return self.roles.space(self.image)
 
     @cached_property
     def shape(self) -> Shape:
-        strides = self.space.strides(self.gathered)
+        strides = self.space.strides(self.image)
         along_columns = strides[CHANNEL] != 1 and strides[COLUMN] == 1
         axis, limit = (COLUMN, 16) if along_columns else (CHANNEL, _PIECE)
-        widest = width_for(self.space, [self.gathered], axis, limit)
-        copied = width_for(self.space, [self.gathered], axis)
+        widest = width_for(self.space, [self.image], axis, limit)
+        copied = width_for(self.space, [self.image], axis)
         return Shape(
             self.roles.problem,
             self.roles.direction == "dgrad",
             along_columns,
             widest,
             copied,
-            element_bytes(self.gathered),
+            element_bytes(self.image),
         )
 
 
 def _filter(sides: _Sides, tile: Tile, steps: LaunchSequence) -> tuple[TensorSpec, tuple[int, ...]]:
-    """The filter, and its strides along channels, planes, rows and columns; copied where the kernel cannot read it."""
+    """The filter and its strides along channels, planes, rows and columns. A layout that the kernel cannot read is
+    copied.
+    """
     w, p = sides.filter, sides.roles.problem
     strides = sides.roles.space(w).strides(w)
     if is_addressable(w) and (tile.in_table or (sides.shape.along_columns and _is_linear(strides[3:], p.filter))):
         return w, (strides[0], *strides[3:])
     if tile.in_table or sides.shape.along_columns:
         spec, channel, tap = steps.relayout(w), p.taps, 1
-    else:  # neighbouring channels are read at once
+    else:  # vectors along the channels
         spec, channel, tap = steps.relayout(w, _channels_inside(w, p.groups, p.spatial)), 1, p.groups
     _, rows, columns = padded(p.filter, 1)
     return spec, (channel, rows * columns * tap, columns * tap, tap)
 
 
 def _is_linear(strides: tuple[int, ...], filter: tuple[int, ...]) -> bool:
-    """Whether the taps of a channel follow each other at one distance."""
+    """Whether one stride leads from each tap of a channel to the next tap."""
     _, rows, columns = padded(filter, 1)
     steps = (rows * columns * strides[2], columns * strides[2], strides[2])
     return all(size == 1 or a == b for a, b, size in zip(strides, steps, padded(filter, 1), strict=True))
 
 
 def _channels_inside(w: TensorSpec, groups: int, spatial: int) -> tuple[int, ...]:
-    """Strides of a filter whose channels are its innermost axis."""
+    """The strides of a filter whose channels are contiguous."""
     extents = w.extents
     strides, pace = [groups] * len(extents), groups
     for axis in reversed(range(len(extents) - spatial, len(extents))):
@@ -132,13 +134,13 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     image_in, image_out = (p.output, p.input) if shape.is_dgrad else (p.input, p.output)
     in_d, in_h, in_w = padded(image_in, 1)
     out_d, out_h, out_w = padded(image_out, 1)
-    strides = sides.space.strides(sides.gathered)
+    strides = sides.space.strides(sides.image)
     planes, filter_rows, s = padded(p.filter, 1)
     pad, stride, dilation = padded(p.pre_padding, 0), padded(p.stride, 1), padded(p.dilation, 1)
-    parameters.tensor("gathered", sides.gathered)
+    parameters.tensor("image", sides.image)
     parameters.tensor("filter", filter)
     parameters.table({
-        **volume_fields("gathered", strides),
+        **volume_fields("image", strides),
         "filter_c": filter_strides[0], "filter_d": filter_strides[1], "filter_h": filter_strides[2],
         "filter_w": filter_strides[3], "filter_tap": filter_strides[3],
         "in_d": in_d, "in_h": in_h, "in_w": in_w, "out_d": out_d, "out_h": out_h, "out_w": out_w,
@@ -156,13 +158,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[{width}]")],
         constants={
-            "ALONG_COLUMNS": shape.along_columns, "DGRAD": shape.is_dgrad, "FLIP": p.flip,
-            "S": s, "UNIT": tile.unit, "STRIDE": stride[2], "DILATION": dilation[2], "PAD": pad[2],
-            "V": tile.v, "TW": tile.tw, "VEC": tile.vec, "LANES": tile.lanes, "TILES": tile.tiles, "ROWS": tile.rows,
-            "THREADS": tile.threads, "IN_TABLE": tile.in_table, "STAGED": tile.band > 0, "CHUNK": chunk(shape, tile),
-            "WIDTH": width,
-            "Offset": "int" if max(sides.gathered.span, filter.span) < 2**31 else "long long",
-            "Gathered": STORAGE[sides.gathered.data_type],
+            "COLUMNS_CONTIGUOUS": shape.along_columns, "DGRAD": shape.is_dgrad, "FLIP": p.flip,
+            "S": s, "TAP_UNROLL": tile.unit, "STRIDE": stride[2], "DILATION": dilation[2], "PAD": pad[2],
+            "V": tile.v, "TW": tile.tw, "COLUMN_VEC": tile.vec, "CHANNEL_THREADS": tile.lanes, "TILES": tile.tiles,
+            "ROWS": tile.rows,
+            "THREADS": tile.threads, "FILTER_IN_SMEM": tile.in_table, "HALO_IN_SMEM": tile.band > 0,
+            "COPY_ELEMS": chunk(shape, tile),
+            "VEC_WIDTH": width,
+            "Offset": "int" if max(sides.image.span, filter.span) < 2**31 else "long long",
+            "ImageElement": STORAGE[sides.image.data_type],
             "Filter": STORAGE[filter.data_type],
             "Accum": compute,
         },

@@ -21,13 +21,13 @@ from graphdnn.engines.cuda.direct.direct_access import apart, image_space
 from graphdnn.engines.cuda.direct.direct_operands import PackedFilter, Sides, safe_places
 from graphdnn.fusion.fused_graph import FusedOp
 
-COUNTED = 2**31  # threads, and places
+COUNTED = 2**31  # the most threads, and elements, that a kernel counts
 _LONGEST = 7  # taps along an axis
-_ACROSS = 3  # the columns' axis: from one to the next it is as far in all images with as many channels
+_ACROSS = 3  # the columns' axis; its stride depends on the number of channels only
 
 
 class Tile(Protocol):
-    """A division of the work."""
+    """A work partition, which the engine's cost model ranks."""
 
     @property
     def v(self) -> int: ...  # channels of a thread
@@ -36,9 +36,9 @@ class Tile(Protocol):
     @property
     def rows(self) -> int: ...
     @property
-    def threads(self) -> int: ...  # of a block
+    def threads(self) -> int: ...  # threads of a CTA
     @property
-    def blocks(self) -> int: ...  # of a multiprocessor, which registers are limited for
+    def blocks(self) -> int: ...  # CTAs of an SM that the register limit allows
 
 
 def serves(sides: Sides) -> bool:
@@ -53,8 +53,8 @@ def serves(sides: Sides) -> bool:
 
 
 def pitch(sides: Sides) -> int:
-    """From a gathered column to the next."""
-    return image_space(sides.roles, sides.gathered).strides(sides.gathered)[_ACROSS]
+    """The stride of the image's columns in elements."""
+    return image_space(sides.roles, sides.image).strides(sides.image)[_ACROSS]
 
 
 def generate(
@@ -66,7 +66,7 @@ def generate(
     constants: Mapping[str, Any],
     fields: Mapping[str, int],
 ) -> DeviceKernel:
-    """The kernel direct_KIND.cu; ``constants`` and ``fields``: what it is told beside the tile."""
+    """The kernel depthwise_KIND.cu; ``constants`` and ``fields`` are its constants and parameters beside the tile's."""
     roles, shape, p = sides.roles, sides.shape, sides.roles.problem
     dgrad, distances = shape.is_dgrad, apart(p)
     filter = PackedFilter.of(sides, steps)
@@ -81,10 +81,10 @@ def generate(
 
     image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
     lanes, tiles, row_blocks = p.groups // tile.v, -(-shape.columns // tile.tw), -(-shape.rows // tile.rows)
-    strides = image_space(roles, sides.gathered).strides(sides.gathered)
-    parameters.tensor("gathered", sides.gathered)
+    strides = image_space(roles, sides.image).strides(sides.image)
+    parameters.tensor("image", sides.image)
     parameters.tensor("filter", filter.spec)
-    parameters.table({"gathered_n": strides[0], "gathered_h": strides[2]})
+    parameters.table({"image_n": strides[0], "image_h": strides[2]})
     sign = 1 if dgrad else -1
     parameters.table({
         "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
@@ -97,7 +97,7 @@ def generate(
     how = f"{kind}_r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}"
     tall = f"{how}h{tile.rows}"
     text = kernel_text(
-        # One text, one kernel on disk: rows that are an argument are not in its name.
+        # Rows that are a run-time parameter are not part of the name, as all of them share one kernel text.
         f"conv_{roles.direction}__{tall if 'ROWS' in constants else how}__{op.name}",
         [f"depthwise_{kind}.cu"],
         parameters=parameters.text,
@@ -108,12 +108,12 @@ def generate(
         constants={
             "R": p.filter[0], "S": p.filter[1], "DILATION_H": distances[0], "DILATION_W": distances[1],
             "DGRAD": dgrad, "FLIP": p.flip, "FILTER_R": filter.strides[2], "FILTER_S": filter.strides[3],
-            "FILTER_CHUNK": filter.chunk(tile.v * p.taps),
-            "V": tile.v, "TW": tile.tw, "THREADS": tile.threads, "BLOCKS": tile.blocks, "WIDTH": width,
-            "EXACT": image_out[1] % (tile.tw * distances[1]) == 0,
+            "FILTER_COPY_ELEMS": filter.chunk(tile.v * p.taps),
+            "V": tile.v, "TW": tile.tw, "THREADS": tile.threads, "CTAS_PER_SM": tile.blocks, "VEC_WIDTH": width,
+            "WHOLE_COLUMNS": image_out[1] % (tile.tw * distances[1]) == 0,
             "PITCH": strides[_ACROSS], "SAFE_FROM": safe[0], "SAFE_TO": safe[1],
-            "Offset": "int" if sides.gathered.span < COUNTED // 2 else "long long",
-            "Gathered": STORAGE[sides.gathered.data_type],
+            "Offset": "int" if sides.image.span < COUNTED // 2 else "long long",
+            "ImageElement": STORAGE[sides.image.data_type],
             "Filter": STORAGE[filter.spec.data_type],
             "Accum": compute,
             **constants,

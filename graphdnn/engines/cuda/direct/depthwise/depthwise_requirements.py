@@ -22,7 +22,7 @@ CHANNEL, COLUMN = 1, 5  # coordinates of an image
 
 
 def _is_forward(task: Task) -> bool:
-    """fprop or dgrad."""
+    """Whether the operation is fprop or dgrad."""
     return is_convolution(task) and not isinstance(task.op.anchor, ConvBackwardFilter)
 
 
@@ -31,14 +31,14 @@ def is_filter_gradient(task: Task) -> bool:
 
 
 def _read(task: Task) -> tuple[TensorSpec, ...]:
-    """The images that are read."""
+    """The image operands that the kernel reads."""
     op = convolution_of(task)
     written = {t.uid for t in op.outputs().values()}
     return tuple(t for t in (op.roles[0], op.roles[2]) if t.uid not in written)
 
 
 def _apart(task: Task) -> str:
-    """The strides of what is read, where not all of it has neighbouring channels, or all of it neighbouring columns."""
+    """The strides of the images, if neither all of them have contiguous channels nor all of them contiguous columns."""
     roles, images = roles_of(task), _read(task)
     if all(map(is_addressable, images)):
         for axis in (CHANNEL, COLUMN):

@@ -6,8 +6,8 @@
 //             CTAs prefetch into L2 while the previous launch still runs (programmatic dependent launch).
 //
 // Required constants (from the generator), besides those of depthwise_thread.cuh: ROWS, PREFETCH_ROWS: see above.
-// SAFE_ROW_FROM, SAFE_ROW_TO: rows inside the image in every tile. WHOLE: tiles divide the rows. PREFETCHES_L2: the first CTAs
-// prefetch. SPAN: columns that they prefetch. BLOCKS: CTAs of a multiprocessor.
+// SAFE_ROW_FROM, SAFE_ROW_TO: rows inside the image in every tile. WHOLE_ROWS: tiles divide the rows. PREFETCHES_L2: the first
+// CTAs prefetch. L2_PREFETCH_COLUMNS: columns that they prefetch. CTAS_PER_SM: CTAs that fit on an SM.
 
 #include "pdl.cuh"
 #include "whole_lines.cuh"
@@ -21,10 +21,10 @@ constexpr int IH = ROWS + R - 1;
 // more rows would take bandwidth from the previous launch.
 __device__ __forceinline__ void prefetch_row(const Params& p, Offset line, int row, int first_column) {
     if (threadIdx.x != 0 || (unsigned int)row >= (unsigned int)p.in_h) return;
-    const int first = first_column > 0 ? first_column : 0, left = (int)p.in_w - first, columns = left < SPAN ? left : SPAN;
-    const Gathered* const start = p.gathered + (line + (first - first_column) * (Offset)PITCH);
+    const int first = first_column > 0 ? first_column : 0, left = (int)p.in_w - first, columns = left < L2_PREFETCH_COLUMNS ? left : L2_PREFETCH_COLUMNS;
+    const ImageElement* const start = p.image + (line + (first - first_column) * (Offset)PITCH);
     if (columns <= 0) return;
-    const int bytes = columns * PITCH * (int)sizeof(Gathered);
+    const int bytes = columns * PITCH * (int)sizeof(ImageElement);
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(start), "r"(bytes) : "memory");
 #else
@@ -32,17 +32,17 @@ __device__ __forceinline__ void prefetch_row(const Params& p, Offset line, int r
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_rows(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) depthwise_rows(const __grid_constant__ Params p) {
     pdl_trigger();
     const ThreadTile tile(p, ROWS);
     if (!tile.is_valid(p)) return;
 
     // Offset is 32 bits wide where the image allows it, which saves registers.
-    Offset line = tile.n * (Offset)p.gathered_n +
-        (tile.first_row * DILATION_H + tile.phase_h.gathered_phase) * (Offset)p.gathered_h +
-        (tile.first_column * DILATION_W + tile.phase_w.gathered_phase) * (Offset)PITCH + tile.channel;
+    Offset line = tile.n * (Offset)p.image_n +
+        (tile.first_row * DILATION_H + tile.phase_h.image_phase) * (Offset)p.image_h +
+        (tile.first_column * DILATION_W + tile.phase_w.image_phase) * (Offset)PITCH + tile.channel;
     // The column stride is a compile-time constant, so the loads of a row share one address register.
-    const Offset next_row = (Offset)p.gathered_h * DILATION_H;
+    const Offset next_row = (Offset)p.image_h * DILATION_H;
     constexpr Offset next_column = (Offset)PITCH * DILATION_W;
     // Rows and columns that lie inside the image in every tile need no test.
     const unsigned int inside = tile.inside();
@@ -53,14 +53,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_rows(con
     // Never true. The compiler may hoist read-only loads above pdl_wait, but not above a point where threads may exit.
     if (p.zero != 0) return;
 
-    Gathered x_rows[PREFETCH_ROWS + 1][IW][V];  // rows in flight
+    ImageElement x_rows[PREFETCH_ROWS + 1][IW][V];  // rows in flight
     auto load_row = [&](int i) {
         const bool is_row =
             (SAFE_ROW_FROM <= i && i < SAFE_ROW_TO) || (unsigned int)(tile.first_row + i) < (unsigned int)tile.in_h;
         #pragma unroll
         for (int c = 0; c < IW; ++c) {
             const bool is_column = (SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0;
-            load_if<V>(is_row && is_column, p.gathered + (line + c * next_column), x_rows[i % (PREFETCH_ROWS + 1)][c]);
+            load_if<V>(is_row && is_column, p.image + (line + c * next_column), x_rows[i % (PREFETCH_ROWS + 1)][c]);
         }
         line += next_row;
     };
@@ -69,7 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_rows(con
 
     Accum weight[R][S][V];
     load_filters(p, tile.channel, weight);
-    ColumnOperands column_operands[V / WIDTH];
+    ColumnOperands column_operands[V / VEC_WIDTH];
     load_operands(p, tile, column_operands);
 
     Accum accum[R][TW][V];
@@ -95,7 +95,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_rows(con
                 }
         }
         const int out = i - (R - 1), row = tile.row0 + out;
-        if (out < 0 || (!WHOLE && row >= tile.out_h)) continue;  // no branch where all rows exist, so that the compiler can reorder loads
+        // No branch where all rows exist, so that the compiler can reorder loads.
+        if (out < 0 || (!WHOLE_ROWS && row >= tile.out_h)) continue;
         store_row(p, tile, column_operands, row, accum[out % R]);
     }
 }

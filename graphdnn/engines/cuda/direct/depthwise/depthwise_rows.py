@@ -22,52 +22,53 @@ from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import overlapped
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 
-_PIECE = 8  # bytes of channels that one access reads
+_PIECE = 8  # bytes of a vector of channels
 _WEIGHTS = 100  # filter elements of a thread
-_MOST = 232  # registers of a thread, by the estimate
-_PRODUCTS = 3000  # of a thread, each an instruction of the text
+_MOST = 232  # the most estimated registers of a thread
+_PRODUCTS = 3000  # the most multiply-adds of a thread, as the loops are fully unrolled
 _WIDTHS = (4, 7)  # columns of a thread
 _MOST_ROWS = 7
-_THREADS = 256  # of a block
-_FEWER = 128  # of wide tiles of several rows: their registers leave room for an odd number of blocks of so many
+_THREADS = 256  # threads of a CTA
+# Threads of a CTA with wide tiles of several rows: their registers allow an odd number of such CTAs on an SM.
+_FEWER = 128
 _AROUND = 130  # instructions of a thread beside its filters, loads and sums
-_FREE_TAPS, _CROWDED = 9, 50.0  # taps whose filters crowd out no other register, and taps that double the instructions
-_STARTING = 0.5e-6  # seconds until the first loads are there
-_ALONE = 3.0  # times the issue slots that a thread's instructions take where nothing else hides their waits
-_THREADS_BUSY = 768  # of a multiprocessor that keep memory busy
-_COPY_SHARE = 0.85  # of the data sheet's bandwidth that a copy reaches
-_MEASURED = 0.9  # of the model's time: fitted with the constants above to 27 times of 14 layers on an H200
-START = 1.5e-6  # seconds of that, which are the launch's: short blocks end soon, and the next launch is there
+_FREE_TAPS, _CROWDED = 9, 50.0  # taps that cause no register spills, and further taps that double the instructions
+_STARTING = 0.5e-6  # seconds until the first loads complete
+_ALONE = 3.0  # time over issue slots of a warp that runs alone, so that nothing hides its latency
+_THREADS_BUSY = 768  # threads of an SM that saturate memory bandwidth
+_COPY_SHARE = 0.85  # the part of the data sheet's bandwidth that a copy reaches
+_MEASURED = 0.9  # measured time over the model's; fitted with the constants above to 27 times of 14 layers on an H200
+START = 1.5e-6  # seconds of a launch; short CTAs end soon, so the next launch overlaps the last ones
 _LEAST = 0.5e-6
-_RESIDENT = 65536  # registers of a multiprocessor
-_WHOLE_PIECE = 16  # bytes, of which the copy unit asks for whole ones
+_RESIDENT = 65536  # registers of an SM
+_WHOLE_PIECE = 16  # bytes; the box of a TMA copy is a multiple of them
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A division of the work."""
+    """A work partition, which the engine's cost model ranks."""
 
     v: int  # channels of a thread
-    tw: int  # columns
+    tw: int  # columns of a thread
     rows: int
     threads: int
-    blocks: int  # of a multiprocessor, which registers are limited for
-    ahead: int  # rows under way while one is added
+    blocks: int  # CTAs of an SM that the register limit allows
+    ahead: int  # rows in flight during the multiply-adds of a row
 
 
 def _registers(shape: Shape, v: int, tw: int) -> int:
-    """Of a thread, about."""
+    """Estimated registers of a thread."""
     r = shape.problem.filter[0]
     return v * shape.problem.taps + r * tw * v + shape.wide(tw) * max(1, v * shape.in_bytes // 4) + 32
 
 
 def _widths(shape: Shape) -> list[int]:
-    """Columns of a thread that divide the image's."""
+    """Numbers of columns of a thread that divide the image's columns."""
     return [tw for tw in _WIDTHS if shape.columns % tw == 0]
 
 
 def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Rows:
-    """The division, as far as knobs leave it open. Of those, NUM_C_PER_BLOCK has no part in it."""
+    """The work partition with the least predicted time; knobs fix the values that they set, except NUM_C_PER_BLOCK."""
     p = shape.problem
     widest = max(1, min(_PIECE, shape.in_piece) // shape.in_bytes)
     fitting = [v for v in (8, 4, 2, 1) if p.groups % v == 0 and v * shape.in_bytes <= shape.in_piece]
@@ -81,7 +82,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Rows:
 
 
 def _heights(shape: Shape, wishes: Wishes) -> list[int]:
-    """Rows of a thread: those that divide the image's, as the others branch."""
+    """Numbers of rows of a thread. They divide the image's rows, as any other number needs a branch."""
     if wishes.rows:
         return [min(wishes.rows, shape.rows)]
     return [rows for rows in range(1, _MOST_ROWS + 1) if shape.rows % rows == 0]
@@ -99,7 +100,9 @@ def _tile(shape: Shape, device: DeviceSpec, wishes: Wishes, v: int, tw: int, row
 
 
 def seconds(shape: Shape, tile: Rows, device: DeviceSpec) -> float:
-    """Without the launch: a thread's instructions, alone and beside others in rounds of blocks, or memory's time."""
+    """Predicted seconds without the launch: the longer of the waves of CTAs, by their instructions, and the memory
+    traffic.
+    """
     p, v = shape.problem, tile.v
     wide = shape.wide(tile.tw)
     loads = (tile.rows + p.filter[0] - 1) * wide * (v + 5)
@@ -109,10 +112,12 @@ def seconds(shape: Shape, tile: Rows, device: DeviceSpec) -> float:
     count = p.n * -(-shape.rows // tile.rows) * -(-shape.columns // tile.tw) * (p.groups // v)
     rounds = count / (device.sm_count * resident)
     together = rounds + 0.3 * (ceil(rounds) - rounds) if rounds > 1 else rounds
-    issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of a multiprocessor
+    issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of an SM
     arithmetic = _STARTING + _ALONE * instructions / issue * 4 + together * resident / 32 * instructions / issue
     elements = float(p.n * p.groups * shape.rows * shape.columns)
-    again = 1 + 0.16 * (p.filter[0] - 1) / tile.rows / 2  # rows that neighbouring blocks read as well
+    again = (
+        1 + 0.16 * (p.filter[0] - 1) / tile.rows / 2
+    )  # traffic over the image's bytes: neighbouring CTAs read some rows twice
     moved = elements * (shape.in_bytes * again + shape.out_bytes) + shape.others
     few = float(max(1.0, _THREADS_BUSY / resident) ** 0.1)
     memory = moved / (device.bandwidth * _COPY_SHARE) * few
@@ -127,9 +132,9 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Rows) -> De
     out_h = (p.input if shape.is_dgrad else p.output)[0]
     constants = {
         "ROWS": tile.rows, "PREFETCH_ROWS": tile.ahead, "SAFE_ROW_FROM": safe[0], "SAFE_ROW_TO": safe[1],
-        "WHOLE": out_h % (tile.rows * distances[0]) == 0,
+        "WHOLE_ROWS": out_h % (tile.rows * distances[0]) == 0,
         "PREFETCHES_L2": set(distances) == {1} and shape.in_piece == _WHOLE_PIECE and pitch(sides) == p.groups,
-        "SPAN": -(-tile.threads // lanes) * tile.tw + p.filter[1] - 1,
+        "L2_PREFETCH_COLUMNS": -(-tile.threads // lanes) * tile.tw + p.filter[1] - 1,
     }  # fmt: skip
     fields = {"first_blocks": steps.device.sm_count * tile.blocks}
     return depthwise_registers.generate(op, sides, steps, tile, "rows", constants, fields)

@@ -1,12 +1,12 @@
 // Depthwise convolution with unit stride, channels last, fprop and dgrad: sliding window in registers, no shared memory.
 //
-// Tile:       a thread (depthwise_thread.cuh) slides down a segment of rows with V channels and TW columns. It keeps R output rows as
-//             accumulators, adds all products of each row, and stores an output row after its last contribution.
+// Tile:       a thread (depthwise_thread.cuh) slides down a segment of rows with V channels and TW columns. It keeps R output
+//             rows as accumulators, adds all products of each row, and stores an output row after its last contribution.
 // Pipeline:   PREFETCH_ROWS rows are in flight to registers, and L2_PREFETCH_ROWS rows ahead are prefetched into L2. Threads
 //             never synchronize.
 //
 // Required constants (from the generator), besides those of depthwise_thread.cuh: PREFETCH_ROWS, L2_PREFETCH_ROWS: see
-// above. BLOCKS: CTAs of a multiprocessor.
+// above. CTAS_PER_SM: CTAs that fit on an SM.
 
 #include "pdl.cuh"
 #include "whole_lines.cuh"
@@ -16,13 +16,13 @@
 constexpr int WARMUP_STEPS = R - 1;  // steps before the first output row is complete
 
 // Prefetches the line at `source` into L2.
-__device__ __forceinline__ void prefetch_l2(const Gathered* source) {
+__device__ __forceinline__ void prefetch_l2(const ImageElement* source) {
 #ifdef __CUDA_ARCH__
     asm volatile("prefetch.global.L2 [%0];" :: "l"(source));
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_strips(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) depthwise_strips(const __grid_constant__ Params p) {
     pdl_trigger();
     const ThreadTile tile(p, (int)p.segment_rows);
     if (!tile.is_valid(p)) return;
@@ -35,25 +35,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_strips(c
     const unsigned int inside = tile.inside();
     // The column stride is a compile-time constant, so the loads of a row share one address register.
     constexpr int next_column = PITCH * DILATION_W;
-    const Gathered* const row = p.gathered + tile.n * p.gathered_n +
-        ((tile.first_row + start) * DILATION_H + tile.phase_h.gathered_phase) * p.gathered_h + tile.phase_w.gathered_phase * (long long)PITCH;
-    const Gathered* source = row + tile.first_column * (long long)next_column + tile.channel;
+    const ImageElement* const row = p.image + tile.n * p.image_n +
+        ((tile.first_row + start) * DILATION_H + tile.phase_h.image_phase) * p.image_h + tile.phase_w.image_phase * (long long)PITCH;
+    const ImageElement* source = row + tile.first_column * (long long)next_column + tile.channel;
     // Neighbouring threads prefetch as many bytes of the tile's own columns as they store.
     const int lane = tile.channel / V, column = tile.column0 + lane % TW;
-    const Gathered* prefetch_source = row + (column < tile.in_w ? column : tile.in_w - 1) * (long long)next_column + lane / TW * (V * TW);
-    const long long next_row = p.gathered_h * DILATION_H;
+    const ImageElement* prefetch_source = row + (column < tile.in_w ? column : tile.in_w - 1) * (long long)next_column + lane / TW * (V * TW);
+    const long long next_row = p.image_h * DILATION_H;
 
     pdl_wait();
     // Never true. The compiler may hoist read-only loads above pdl_wait, but not above a point where threads may exit.
     if (p.zero != 0) return;
 
-    Vec<Gathered, V> x_rows[PREFETCH_ROWS][IW];  // rows in flight; columns outside the image stay zero
+    Vec<ImageElement, V> x_rows[PREFETCH_ROWS][IW];  // rows in flight; columns outside the image stay zero
     #pragma unroll
     for (int i = 0; i < PREFETCH_ROWS; ++i)
         #pragma unroll
         for (int c = 0; c < IW; ++c)
             #pragma unroll
-            for (int v = 0; v < V; ++v) x_rows[i][c].data[v] = Gathered();
+            for (int v = 0; v < V; ++v) x_rows[i][c].data[v] = ImageElement();
     auto load_column = [&](int buffer, int c) {
         load_over_if<V>((SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0, source + c * next_column, x_rows[buffer][c]);
     };
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) depthwise_strips(c
 
     Accum weight[R][S][V];
     load_filters(p, tile.channel, weight);
-    ColumnOperands column_operands[V / WIDTH];
+    ColumnOperands column_operands[V / VEC_WIDTH];
     load_operands(p, tile, column_operands);
 
     Accum accum[R][TW][V];

@@ -2,17 +2,18 @@
 // thread owns V channels of TW columns. Elements that neighbouring threads also read come from the L1 cache.
 //
 // Required constants: R, S, DILATION_H, DILATION_W, DGRAD, FLIP: the filter and the direction. V, TW, THREADS: see above.
-// FILTER_R, FILTER_S, FILTER_CHUNK: strides of a filter and elements of a load. WIDTH: channels of an epilogue call.
-// EXACT: tiles divide the columns. PITCH: elements between pixels. SAFE_FROM, SAFE_TO: columns inside the image in every tile.
+// FILTER_R, FILTER_S, FILTER_COPY_ELEMS: strides of a filter and elements of a load. VEC_WIDTH: channels of an epilogue call.
+// WHOLE_COLUMNS: tiles divide the columns. PITCH: elements between pixels. SAFE_FROM, SAFE_TO: columns inside the image in
+// every tile.
 
 #include "fast_division.cuh"
 #include "dilation_phase.cuh"
 
-constexpr int IW = TW + S - 1;            // gathered columns that a thread reads
+constexpr int IW = TW + S - 1;            // image columns that a thread reads
 constexpr bool BACKWARD = DGRAD != FLIP;  // the filter is flipped
-static_assert(V % WIDTH == 0 && V * R * S % FILTER_CHUNK == 0, "whole vectors");
+static_assert(V % VEC_WIDTH == 0 && V * R * S % FILTER_COPY_ELEMS == 0, "whole vectors");
 
-// The thread's output and gathered origin, as indices within a dilation phase. Threads enumerate channel lanes, then column
+// The thread's output and image origin, as indices within a dilation phase. Threads enumerate channel lanes, then column
 // tiles, blocks of `rows` rows, dilation phases, and images.
 struct ThreadTile {
     int n, channel, row0, column0, first_row, first_column;
@@ -31,7 +32,7 @@ struct ThreadTile {
         rem /= DILATION_H;
         phase_w = dilation_phase((int)(rem % DILATION_W), (int)p.in_column, DILATION_W);
         n = (int)(rem / DILATION_W);
-        in_h = phase_extent((int)p.in_h, phase_h.gathered_phase, DILATION_H), in_w = phase_extent((int)p.in_w, phase_w.gathered_phase, DILATION_W);
+        in_h = phase_extent((int)p.in_h, phase_h.image_phase, DILATION_H), in_w = phase_extent((int)p.in_w, phase_w.image_phase, DILATION_W);
         out_h = phase_extent((int)p.out_h, phase_h.out_phase, DILATION_H), out_w = phase_extent((int)p.out_w, phase_w.out_phase, DILATION_W);
         first_row = row0 + phase_h.shift - (DGRAD ? R - 1 : 0);
         first_column = column0 + phase_w.shift - (DGRAD ? S - 1 : 0);
@@ -40,7 +41,7 @@ struct ThreadTile {
     // False for spare threads of the last CTA.
     __device__ __forceinline__ bool is_valid(const Params& p) const { return n < (int)p.images; }
 
-    // Bit c: gathered column c lies inside the image.
+    // Bit c: image column c lies inside the image.
     __device__ __forceinline__ unsigned int inside() const {
         unsigned int mask = 0;
         #pragma unroll
@@ -58,9 +59,9 @@ struct ThreadTile {
 // Loads the filters of the thread's channels.
 __device__ __forceinline__ void load_filters(const Params& p, int channel, Accum (&weight)[R][S][V]) {
     const Filter* const source = p.filter + channel * (R * S);
-    Vec<Filter, FILTER_CHUNK> vecs[V * R * S / FILTER_CHUNK];
+    Vec<Filter, FILTER_COPY_ELEMS> vecs[V * R * S / FILTER_COPY_ELEMS];
     #pragma unroll
-    for (int i = 0; i < V * R * S / FILTER_CHUNK; ++i) vecs[i] = load_vec_read_only<FILTER_CHUNK>(source + i * FILTER_CHUNK);
+    for (int i = 0; i < V * R * S / FILTER_COPY_ELEMS; ++i) vecs[i] = load_vec_read_only<FILTER_COPY_ELEMS>(source + i * FILTER_COPY_ELEMS);
     #pragma unroll
     for (int r = 0; r < R; ++r)
         #pragma unroll
@@ -68,34 +69,34 @@ __device__ __forceinline__ void load_filters(const Params& p, int channel, Accum
             #pragma unroll
             for (int v = 0; v < V; ++v) {
                 const int at = v * (R * S) + (BACKWARD ? R - 1 - r : r) * FILTER_R + (BACKWARD ? S - 1 - s : s) * FILTER_S;
-                weight[r][s][v] = widen<Accum>(vecs[at / FILTER_CHUNK].data[at % FILTER_CHUNK]);
+                weight[r][s][v] = widen<Accum>(vecs[at / FILTER_COPY_ELEMS].data[at % FILTER_COPY_ELEMS]);
             }
 }
 
 // Loads the epilogue's column operands before the main loop.
-__device__ __forceinline__ void load_operands(const Params& p, const ThreadTile& tile, ColumnOperands (&column_operands)[V / WIDTH]) {
+__device__ __forceinline__ void load_operands(const Params& p, const ThreadTile& tile, ColumnOperands (&column_operands)[V / VEC_WIDTH]) {
     #pragma unroll
-    for (int v = 0; v < V; v += WIDTH) {
+    for (int v = 0; v < V; v += VEC_WIDTH) {
         const int coord[4] = {tile.n, tile.channel + v, 0, tile.column0 * DILATION_W + tile.phase_w.out_phase};
-        load_column_operands(p, coord, column_operands[v / WIDTH]);
+        load_column_operands(p, coord, column_operands[v / VEC_WIDTH]);
     }
 }
 
 // Stores a finished row through the epilogue.
 __device__ __forceinline__ void store_row(
-    const Params& p, const ThreadTile& tile, const ColumnOperands (&column_operands)[V / WIDTH], int row, const Accum (&accum)[TW][V]
+    const Params& p, const ThreadTile& tile, const ColumnOperands (&column_operands)[V / VEC_WIDTH], int row, const Accum (&accum)[TW][V]
 ) {
     #pragma unroll
     for (int t = 0; t < TW; ++t) {
-        if (!EXACT && tile.column0 + t >= tile.out_w) continue;
+        if (!WHOLE_COLUMNS && tile.column0 + t >= tile.out_w) continue;
         #pragma unroll
-        for (int v = 0; v < V; v += WIDTH) {
+        for (int v = 0; v < V; v += VEC_WIDTH) {
             int coord[4];
             tile.coord(v, row, t, coord);
-            Accum acc[WIDTH];
+            Accum acc[VEC_WIDTH];
             #pragma unroll
-            for (int e = 0; e < WIDTH; ++e) acc[e] = accum[t][v + e];
-            epilogue(p, coord, column_operands[v / WIDTH], acc);
+            for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = accum[t][v + e];
+            epilogue(p, coord, column_operands[v / VEC_WIDTH], acc);
         }
     }
 }

@@ -11,37 +11,38 @@ from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import DeviceOf
 from graphdnn.operations.conv_problem import ConvProblem
 
-_THREADS = 256  # of a block, about
-_TABLE = 40 * 1024  # bytes of filters that a block keeps in shared memory at most
-_SUMS = 32  # of a thread at most
-_WINDOW = 80  # elements of a row that a thread holds at most
-_BAND = 48 * 1024  # bytes of rows that a block copies at most
-_FEW_TAPS = 25  # that threads read from the cache where neighbours have one channel
-_TAPS = 8  # of a row at a time, where a row has more than MOST_TAPS
+_THREADS = 256  # threads of a CTA, approximately
+_TABLE = 40 * 1024  # the most bytes of filters that a CTA keeps in shared memory
+_SUMS = 32  # the most accumulators of a thread
+_WINDOW = 80  # the most elements of a row in a thread's registers
+_BAND = 48 * 1024  # the most bytes of a CTA's halo tile
+_FEW_TAPS = 25  # taps up to which threads of one channel read the filter through the L1 cache
+_TAPS = 8  # taps of a row that are unrolled, where a row has more than MOST_TAPS
 MOST_TAPS = 11
-_AROUND = 40  # instructions of a thread beside its taps' rows: addresses, the end
-_ACCESS = 6.0  # instructions that an access is worth
-_ROW = 14  # instructions for each row that a thread reads
-_SHARE = 0.5  # of the data sheet's multiply-adds that such a kernel reaches
-_CACHE_SHARE = 1.25  # of what a copy through memory reaches: what the second level of cache gives
-_WARPS = 24  # that keep a multiprocessor busy
-_BRANCHES = 2.1  # a strided data gradient's instructions over those that count: 3 layers on an H200, 1.9 to 2.6
-_TAP, _FEW_TAPS = 0.16e-6, 9  # seconds of a tap beyond so many, no less: a thread waits for what it reads
-_MOST_BLOCKS = 16  # of a multiprocessor, that others do not wait for
-_SHARED = 0.7  # of a multiprocessor's memory, which blocks share; the rest is cache
-_WAITING = 1.7  # times as long where reads are not under way all at once
+_AROUND = 40  # instructions of a thread beside its rows of taps: addresses and epilogue
+_ACCESS = 6.0  # time of a load, in instructions
+_ROW = 14  # instructions of a thread for each row that it reads
+_SHARE = 0.5  # the part of the peak rate of multiply-adds that such a kernel reaches
+_CACHE_SHARE = 1.25  # L2 bandwidth over the bandwidth of a copy through memory
+_WARPS = 24  # warps that keep an SM busy
+_BRANCHES = 2.1  # all instructions of a strided data gradient over its useful ones: 1.9 to 2.6 for 3 layers on an H200
+# Seconds of a thread for each tap beyond the second number; load latency bounds them from below.
+_TAP, _FEW_TAPS = 0.16e-6, 9
+_MOST_BLOCKS = 16  # CTAs of an SM up to which no CTA waits
+_SHARED = 0.7  # the part of an SM's memory for shared memory; the L1 cache has the other part
+_WAITING = 1.7  # factor of time where the loads of a thread are not all in flight at once
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A depthwise convolution without its addresses. ``gathered`` is the image that is read."""
+    """A depthwise convolution without its addresses. The image is the tensor that the kernel reads."""
 
     problem: ConvProblem
     is_dgrad: bool
-    along_columns: bool  # columns lie next to each other, not channels
-    widest: int  # neighbours that one access may read
-    copied: int  # and one copy to shared memory
-    element: int  # bytes
+    along_columns: bool  # columns are contiguous, instead of channels
+    widest: int  # elements of the widest load
+    copied: int  # elements of the widest copy to shared memory
+    element: int  # bytes of an element
 
     @property
     def stride(self) -> int:
@@ -49,23 +50,23 @@ class Shape:
 
     @property
     def out(self) -> tuple[int, ...]:
-        """Of the image that is written, outermost first."""
+        """Extents of the output, outermost first."""
         return self.problem.input if self.is_dgrad else self.problem.output
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """``v`` channels and ``tw`` columns of a thread; threads of a block along channels, columns and rows."""
+    """``v`` channels and ``tw`` columns of a thread, and the threads of a CTA along channels, columns and rows."""
 
     v: int
     tw: int
-    unit: int  # taps of a row that are known at a time
-    vec: int  # columns of one access
+    unit: int  # taps of a row that are unrolled
+    vec: int  # columns of a load
     lanes: int
     tiles: int
     rows: int
-    in_table: bool  # the block's filters are in shared memory
-    band: int  # rows that a block copies to shared memory first; 0: it does not
+    in_table: bool  # whether the CTA's filters are in shared memory
+    band: int  # rows of the halo tile in shared memory; 0: there is none
 
     @property
     def threads(self) -> int:
@@ -77,7 +78,7 @@ class Tile:
 
 
 def whole(count: int, most: int) -> int:
-    """As many parts of equal size, at most ``most`` items each, as cover ``count``: the items of one."""
+    """The size of equal parts of ``count`` items, with the fewest parts of at most ``most`` items."""
     return -(-count // -(-count // most))
 
 
@@ -86,7 +87,7 @@ def _unit(shape: Shape) -> int:
     s, dilation = p.filter[-1], p.dilation[-1]
     if s == 1:
         return 1
-    # The elements between dilated taps are registers that nobody reads, or accesses of their own.
+    # The elements between dilated taps occupy registers without use, or each tap needs a load of its own.
     unit = s if s <= MOST_TAPS and (s - 1) * dilation <= 24 else _TAPS if dilation == 1 else 1
     if shape.is_dgrad and unit < s:
         period = shape.stride // gcd(shape.stride, dilation)  # every group of taps begins at the same residue
@@ -95,7 +96,7 @@ def _unit(shape: Shape) -> int:
 
 
 def _vec(shape: Shape, tw: int, unit: int) -> int:
-    """Columns of one access: every tile and every group of taps begins at a multiple of them."""
+    """Columns of a load; every tile and every group of taps begins at a multiple of them."""
     if not shape.along_columns:
         return 1
     p = shape.problem
@@ -117,7 +118,7 @@ def _tiles(shape: Shape) -> Iterator[Tile]:
         if tw > group and (v * tw > _SUMS or v * min(reach, tw * unit) > _WINDOW):
             continue
         count, height = -(-columns // tw), shape.out[-2] if p.spatial > 1 else 1
-        is_read_directly = shape.along_columns and p.taps <= _FEW_TAPS  # the filter, as the cache has it
+        is_read_directly = shape.along_columns and p.taps <= _FEW_TAPS  # the filter is read through the L1 cache
         for lanes, tiles, rows in _blocks(shape, v, count, height):
             in_table = lanes * v * p.taps * 4 <= _TABLE and not is_read_directly
             tile = Tile(v, tw, unit, _vec(shape, tw, unit), lanes, tiles, rows, in_table, 0)
@@ -130,12 +131,12 @@ def _tiles(shape: Shape) -> Iterator[Tile]:
 
 
 def _blocks(shape: Shape, v: int, count: int, height: int) -> Iterator[tuple[int, int, int]]:
-    """Threads along channels, tiles and rows."""
+    """Threads of a CTA along channels, tiles and rows."""
     groups = shape.problem.groups
     if shape.along_columns:
         tiles = whole(count, 32)
         rows = whole(height, max(1, _THREADS // tiles))
-        most = max(1, _TABLE // (4 * shape.problem.taps))  # channels whose filters fit
+        most = max(1, _TABLE // (4 * shape.problem.taps))  # channels whose filters fit into shared memory
         yield min(groups, most, max(1, _THREADS // (tiles * rows))), tiles, rows
         return
     for most in (8, 16, 32):
@@ -146,12 +147,12 @@ def _blocks(shape: Shape, v: int, count: int, height: int) -> Iterator[tuple[int
 
 
 def chunk(shape: Shape, tile: Tile) -> int:
-    """Neighbours that are copied at once."""
+    """Elements of one copy to shared memory."""
     return tile.vec if shape.along_columns else gcd(shape.copied, tile.lanes * tile.v)
 
 
 def band_columns(shape: Shape, tile: Tile) -> int:
-    """Columns that a block's tiles read, as the kernel's text counts them."""
+    """Columns of a CTA's halo tile: HALO_COLUMNS of direct_depthwise.cu."""
     p = shape.problem
     reach, pad, stride = (p.filter[-1] - 1) * p.dilation[-1], p.pre_padding[-1], p.stride[-1]
     if shape.is_dgrad:
@@ -166,7 +167,7 @@ def band_bytes(shape: Shape, tile: Tile) -> int:
 
 
 def _band(shape: Shape, rows: int) -> int:
-    """Rows of the gathered image that ``rows`` rows of the other one read."""
+    """Rows of the image that ``rows`` rows of the output read."""
     p = shape.problem
     if p.spatial < 2:
         return 1
@@ -177,7 +178,7 @@ def _band(shape: Shape, rows: int) -> int:
 
 
 def _instructions(shape: Shape, tile: Tile) -> float:
-    """Of all threads, those that have nothing to do included."""
+    """Instructions of all threads; idle threads are counted as well."""
     p = shape.problem
     s, lines = p.filter[-1], p.taps // p.filter[-1]
     reach = (tile.tw - 1) * (1 if shape.is_dgrad else shape.stride) + (tile.unit - 1) * p.dilation[-1] + 1
@@ -185,7 +186,7 @@ def _instructions(shape: Shape, tile: Tile) -> float:
     groups = -(-s // tile.unit)
     products = tile.tw * s * tile.v / (shape.stride if shape.is_dgrad else 1)
     loads = groups * window * (_ACCESS / tile.vec + tile.v) + s * (1 + (0 if tile.in_table else tile.v))
-    skipped = 1.0  # rows between those that a strided data gradient reads
+    skipped = 1.0  # the part of the rows that a strided data gradient reads; it skips the rows between them
     for stride in p.stride[:-1] if shape.is_dgrad else ():
         skipped /= stride
     if skipped < 1.0:
@@ -195,7 +196,7 @@ def _instructions(shape: Shape, tile: Tile) -> float:
 
 
 def blocks_of(shape: Shape, tile: Tile) -> tuple[int, int, int]:
-    """Along columns, rows and channels."""
+    """CTAs along columns, rows and channels."""
     out = shape.out
     height = out[-2] if len(out) > 1 else 1
     channels = -(-shape.problem.groups // (tile.lanes * tile.v))
@@ -209,7 +210,7 @@ def threads_of(shape: Shape, tile: Tile) -> float:
 
 
 def _read(shape: Shape, tile: Tile) -> float:
-    """Bytes that multiprocessors read, from the second level of cache or from memory."""
+    """Bytes that all SMs read from L2 or memory."""
     columns, rows, channels = blocks_of(shape, tile)
     p, band = shape.problem, tile.band or _band(shape, tile.rows)
     depth = (shape.out[-3] if len(shape.out) > 2 else 1) * (p.filter[-3] if p.spatial > 2 else 1)
@@ -217,7 +218,7 @@ def _read(shape: Shape, tile: Tile) -> float:
 
 
 def _warps(shape: Shape, tile: Tile, device: DeviceOf) -> float:
-    """That a multiprocessor holds at a time."""
+    """Resident warps of an SM."""
     shared = RESERVED + band_bytes(shape, tile) + 4 * tile.in_table * tile.lanes * tile.v * shape.problem.taps
     return min(device.warps, min(_MOST_BLOCKS, int(_SHARED * device.shared_memory) // shared) * tile.threads / 32)
 
@@ -232,9 +233,9 @@ def _seconds(shape: Shape, tile: Tile, device: DeviceOf) -> float:
 
 @lru_cache(maxsize=256)
 def choose(shape: Shape, device: DeviceOf, columns: int = 0) -> tuple[Tile, float]:
-    """The tile of the least predicted time, and that: seconds of arithmetic, and of what is read beside it.
+    """The tile with the least predicted time, and that time as seconds of arithmetic and of loads.
 
-    ``columns``: of a thread, where they are asked for.
+    ``columns``: columns of a thread, where a knob sets them.
     """
     tiles = list(_tiles(shape))
     asked = [tile for tile in tiles if tile.tw == columns]

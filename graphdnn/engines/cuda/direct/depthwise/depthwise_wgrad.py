@@ -39,18 +39,18 @@ from graphdnn.operations import ConvBackwardFilter
 from graphdnn.operations.conv_problem import ConvProblem
 from graphdnn.tensors import TensorSpec
 
-_THREADS, _THREADS_OF_ONE = 256, 128  # of a block, and of one that has one channel
-_SHARED = 48 * 1024  # bytes in which a block's threads add their sums of a row of taps
-_SUMS = 72  # of a thread at most
-_WINDOW = 48  # elements of a row of x that a thread holds at most, where it has several columns
+_THREADS, _THREADS_OF_ONE = 256, 128  # threads of a CTA, and of a CTA with one channel
+_SHARED = 48 * 1024  # bytes of shared memory in which the threads of a CTA add the sums of a row of taps
+_SUMS = 72  # the most accumulators of a thread
+_WINDOW = 48  # the most elements of a row of x in a thread's registers, where it has several columns
 _LONGEST = 64  # taps along columns
-_PIECE = 8  # bytes of channels that one access reads
-_RESIDENT = 4  # blocks of a multiprocessor
-_SHARE = 0.3  # of the data sheet's multiply-adds that such a kernel reaches
-_WAITING = 1.8  # times as long where channels are neighbours: rows are read one after the other
-_WARPS, _AROUND = 16, 40  # warps that keep a multiprocessor busy; registers beside sums and operands
-_ACCESS, _ITEM = 6.0, 60.0  # instructions that an access, and an item, is worth
-_AGAIN = 0.3  # of the bytes that move: what is read by several multiprocessors
+_PIECE = 8  # bytes of a vector of channels
+_RESIDENT = 4  # CTAs of an SM
+_SHARE = 0.3  # the part of the peak rate of multiply-adds that such a kernel reaches
+_WAITING = 1.8  # factor of time where channels are contiguous: rows are loaded one after the other
+_WARPS, _AROUND = 16, 40  # warps that keep an SM busy; registers beside accumulators and operands
+_ACCESS, _ITEM = 6.0, 60.0  # times of a load and of a work item, in instructions
+_AGAIN = 0.3  # the part of the memory traffic that several SMs read
 _COLUMNS = Knob(KnobType.TILE_COLS, 0, 16, 1, 0, "columns of dy of a thread; 0: chosen by the shape")
 
 
@@ -58,18 +58,18 @@ _COLUMNS = Knob(KnobType.TILE_COLS, 0, 16, 1, 0, "columns of dy of a thread; 0: 
 class _Shape:
     problem: ConvProblem
     along_columns: bool
-    widest: int  # neighbours of x that one access may read
+    widest: int  # elements of the widest load of x
     widest_dy: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    v: int  # channels and columns of dy of a thread
+    v: int  # channels of a thread, and columns of dy
     tw: int
-    vec: int  # columns of one access to x, and to dy
+    vec: int  # columns of a load of x, and of dy
     out_vec: int
-    lanes: int  # threads of a block along channels
-    row_taps: int  # rows of taps of a block
+    lanes: int  # threads of a CTA along the channels
+    row_taps: int  # rows of taps of a CTA
 
     @property
     def places(self) -> int:
@@ -97,7 +97,7 @@ def _strides(roles: Roles, spec: TensorSpec) -> tuple[int, ...]:
 
 
 def _lines(p: ConvProblem) -> int:
-    """Rows of taps."""
+    """The number of rows of taps."""
     return p.taps // p.filter[-1]
 
 
@@ -141,7 +141,7 @@ def _instructions(shape: _Shape, tile: _Tile) -> float:
 
 
 def _seconds(shape: _Shape, tile: _Tile, rate: float) -> float:
-    """At ``rate`` instructions of threads in a second; longer where registers leave room for few warps."""
+    """Predicted seconds at ``rate`` thread instructions per second; low occupancy lengthens them."""
     p = shape.problem
     window = min((tile.tw - 1) * p.stride[-1] + (p.filter[-1] - 1) * p.dilation[-1] + 1, tile.tw * p.filter[-1])
     registers = _AROUND + tile.v * (tile.row_taps * p.filter[-1] + window + tile.tw)
@@ -150,7 +150,7 @@ def _seconds(shape: _Shape, tile: _Tile, rate: float) -> float:
 
 
 def _parts(shape: _Shape, tile: _Tile, device: DeviceSpec) -> int:
-    """Blocks that share the items of some channels and taps."""
+    """Splits: CTAs that share the work items of the same channels and taps."""
     p = shape.problem
     beside = -(-p.groups // (tile.lanes * tile.v)) * -(-_lines(p) // tile.row_taps)
     return max(1, min(-(-_items(p, tile.tw) // tile.places), _RESIDENT * device.sm_count // beside))
@@ -174,10 +174,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     out_d, out_h, out_w = padded(p.output, 1)
     _, rows, s = padded(p.filter, 1)
     pad, stride, dilation = padded(p.pre_padding, 0), padded(p.stride, 1), padded(p.dilation, 1)
-    parameters.tensor("gathered", x)
-    parameters.tensor("plain", dy)
+    parameters.tensor("image", x)
+    parameters.tensor("dy", dy)
     parameters.table({
-        **volume_fields("gathered", _strides(roles, x)), **volume_fields("plain", _strides(roles, dy)),
+        **volume_fields("image", _strides(roles, x)), **volume_fields("dy", _strides(roles, dy)),
         "in_d": in_d, "in_h": in_h, "in_w": in_w, "out_d": out_d, "out_h": out_h, "out_w": out_w,
         "channels": p.groups, "filter_rows": rows, "row_taps": _lines(p), "taps": p.taps,
         "stride_d": stride[0], "stride_h": stride[1], "dilation_d": dilation[0], "dilation_h": dilation[1],
@@ -193,14 +193,15 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={
-            "ALONG_COLUMNS": shape.along_columns, "FLIP": p.flip,
+            "COLUMNS_CONTIGUOUS": shape.along_columns, "FLIP": p.flip,
             "S": s, "STRIDE": stride[2], "DILATION": dilation[2], "PAD": pad[2],
-            "V": tile.v, "TW": tile.tw, "VEC": tile.vec, "OUT_VEC": tile.out_vec, "ROW_TAPS": tile.row_taps,
-            "LANES": tile.lanes, "THREAD_SLOTS": tile.places,
-            "THREADS": tile.threads, "SLICES": SLICES, "EXACT": out_w % tile.tw == 0,
+            "V": tile.v, "TW": tile.tw, "COLUMN_VEC": tile.vec, "DY_COLUMN_VEC": tile.out_vec,
+            "ROW_TAPS": tile.row_taps,
+            "CHANNEL_THREADS": tile.lanes, "THREAD_SLOTS": tile.places,
+            "THREADS": tile.threads, "REDUCE_WARPS": SLICES, "WHOLE_COLUMNS": out_w % tile.tw == 0,
             "Offset": "int" if max(x.span, dy.span) < 2**31 else "long long",
-            "Gathered": STORAGE[x.data_type],
-            "Plain": STORAGE[dy.data_type],
+            "ImageElement": STORAGE[x.data_type],
+            "DyElement": STORAGE[dy.data_type],
             "Accum": compute,
         },
     )  # fmt: skip

@@ -30,7 +30,7 @@ __device__ __forceinline__ void arrive_splits() { cluster_arrive(); }
 // `shared` is [tile][tap][channel]. Vectors of four sums are dealt round-robin to the CTAs. After the sums, each CTA has a
 // buffer with the partial sums of all splits for its vectors.
 __device__ __forceinline__ void store_split(const Params& p, Accum* shared, int split, int channel_block) {
-    constexpr int CHANNELS = LANES * V, COUNT = R * S * CHANNELS;
+    constexpr int CHANNELS = CHANNEL_THREADS * V, COUNT = R * S * CHANNELS;
     static_assert(COUNT % 4 == 0 && sizeof(Accum) == 4, "whole vectors of four");
     Accum* const dsmem_buffer = shared + TILES * COUNT;
     cluster_wait();  // all CTAs of the cluster have started

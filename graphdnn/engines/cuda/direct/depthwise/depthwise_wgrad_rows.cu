@@ -8,10 +8,11 @@
 //             (depthwise_wgrad_workspace.cuh) adds the splits in a fixed order.
 // NaN:        pixels outside the image are zeros here, but 0 * inf is NaN. A CTA that finds NaN recomputes its sums.
 //
-// Required constants (from the generator): R, S, FLIP: the filter. V, TW, ROWS, LANES, TILES, THREADS, PREFETCH_ROWS: see
-// above; LANES is the threads along the channels. PITCH, PLAIN_PITCH: elements between pixels of x and of dy. SAFE_ROW_FROM,
-// SAFE_ROW_TO, SAFE_FROM, SAFE_TO: rows and columns of x inside the image in every tile. EXACT, WHOLE, WHOLE_CHANNELS: tiles
-// divide the columns, rows, channels. CLUSTER: splits, or SLICES: warps of a CTA of the second launch. BLOCKS.
+// Required constants (from the generator): R, S, FLIP: the filter. V, TW, ROWS, CHANNEL_THREADS, TILES, THREADS, PREFETCH_ROWS:
+// see above; CHANNEL_THREADS is the threads along the channels. PITCH, DY_PITCH: elements between pixels of x and of dy.
+// SAFE_ROW_FROM, SAFE_ROW_TO, SAFE_FROM, SAFE_TO: rows and columns of x inside the image in every tile. WHOLE_COLUMNS,
+// WHOLE_ROWS, WHOLE_CHANNELS: tiles divide the columns, rows, channels. CLUSTER: splits, or REDUCE_WARPS: warps of a CTA of the
+// second launch. CTAS_PER_SM.
 //
 // Variants (from the generator): SPLITS_IN_CLUSTER: 1: the CTAs of a cluster add their sums; 0: another launch does.
 
@@ -24,7 +25,7 @@
 #include "depthwise_wgrad_workspace.cuh"
 #endif
 
-constexpr int CHANNELS_OUT = LANES * V;      // channels of a CTA
+constexpr int CHANNELS_OUT = CHANNEL_THREADS * V;      // channels of a CTA
 constexpr int SUMS = R * S * CHANNELS_OUT;   // sums of a CTA: [r][s][channel]
 constexpr int IW = TW + S - 1;               // columns of x that a tile reads
 constexpr int IH = ROWS + R - 1;
@@ -56,24 +57,24 @@ __device__ __forceinline__ Accum exact_sum(const Params& p, int split, int chann
             if (tile.row + row >= (int)p.out_h || tile.column + column >= (int)p.out_w ||
                 (unsigned int)h >= (unsigned int)p.in_h || (unsigned int)w >= (unsigned int)p.in_w)
                 continue;
-            const long long at = tile.n * p.gathered_n + h * p.gathered_h + w * (long long)PITCH;
-            const long long plain_at =
-                tile.n * p.plain_n + (tile.row + row) * p.plain_h + (tile.column + column) * (long long)PLAIN_PITCH;
+            const long long at = tile.n * p.image_n + h * p.image_h + w * (long long)PITCH;
+            const long long dy_offset =
+                tile.n * p.dy_n + (tile.row + row) * p.dy_h + (tile.column + column) * (long long)DY_PITCH;
             multiply_add(
-                accum, widen<Accum>(p.gathered[at + channel]), widen<Accum>(p.plain[plain_at + channel])
+                accum, widen<Accum>(p.image[at + channel]), widen<Accum>(p.dy[dy_offset + channel])
             );
         }
     return accum;
 }
 
-extern "C" __global__ void SPLIT_CLUSTER __launch_bounds__(THREADS, BLOCKS)
+extern "C" __global__ void SPLIT_CLUSTER __launch_bounds__(THREADS, CTAS_PER_SM)
 depthwise_wgrad_rows(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     const int split = split_index(p), channel_block = channel_block_index(p);
     // Spare threads repeat the work of the first tile and discard it, so that all threads follow one path.
-    const int thread_slot = (int)threadIdx.x % (LANES * TILES), thread_tile = thread_slot / LANES;
-    const int local = (thread_slot - thread_tile * LANES) * V, channel = channel_block * CHANNELS_OUT + local;
-    const bool owns_tile = (int)threadIdx.x < LANES * TILES, is_channel = channel < (int)p.channels_out;
+    const int slot_index = (int)threadIdx.x % (CHANNEL_THREADS * TILES), thread_tile = slot_index / CHANNEL_THREADS;
+    const int local = (slot_index - thread_tile * CHANNEL_THREADS) * V, channel = channel_block * CHANNELS_OUT + local;
+    const bool owns_tile = (int)threadIdx.x < CHANNEL_THREADS * TILES, is_channel = channel < (int)p.channels_out;
     arrive_splits();
     pdl_wait();
     // Never true. The compiler may hoist read-only loads above pdl_wait, but not above a point where threads may exit.
@@ -90,19 +91,19 @@ depthwise_wgrad_rows(const __grid_constant__ Params p) {
     #pragma unroll 1
     for (int number = split * TILES + thread_tile; number < (int)p.tiles; number += (int)p.splits * TILES) {
         const Tile tile(p, number);
-        unsigned int inside = 0, plain_inside = 0;
+        unsigned int inside = 0, dy_inside = 0;
         #pragma unroll
         for (int c = 0; c < IW; ++c)
             if ((unsigned int)(tile.x_column + c) < (unsigned int)p.in_w) inside |= 1u << c;
         #pragma unroll
         for (int t = 0; t < TW; ++t)
-            if (tile.column + t < (int)p.out_w) plain_inside |= 1u << t;
-        const Gathered* from = p.gathered + tile.n * p.gathered_n + tile.x_row * p.gathered_h +
+            if (tile.column + t < (int)p.out_w) dy_inside |= 1u << t;
+        const ImageElement* from = p.image + tile.n * p.image_n + tile.x_row * p.image_h +
             tile.x_column * (long long)PITCH + channel;
-        const Plain* plain = p.plain + tile.n * p.plain_n + tile.row * p.plain_h + tile.column * (long long)PLAIN_PITCH + channel;
+        const DyElement* dy_source = p.dy + tile.n * p.dy_n + tile.row * p.dy_h + tile.column * (long long)DY_PITCH + channel;
 
-        Gathered x_rows[PREFETCH_ROWS + 1][IW][V];  // rows in flight
-        Plain dy_rows[PREFETCH_ROWS + 1][TW][V];
+        ImageElement x_rows[PREFETCH_ROWS + 1][IW][V];  // rows in flight
+        DyElement dy_rows[PREFETCH_ROWS + 1][TW][V];
         auto load_row = [&](int i) {
             const bool is_row = (WHOLE_CHANNELS || is_channel) &&
                 ((SAFE_ROW_FROM <= i && i < SAFE_ROW_TO) || (unsigned int)(tile.x_row + i) < (unsigned int)p.in_h);
@@ -111,15 +112,15 @@ depthwise_wgrad_rows(const __grid_constant__ Params p) {
                 const bool is_column = (SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0;
                 load_if<V>(is_row && is_column, from + c * PITCH, x_rows[i % (PREFETCH_ROWS + 1)][c]);
             }
-            from += p.gathered_h;
+            from += p.image_h;
             if (i >= ROWS) return;
-            const bool is_plain = (WHOLE_CHANNELS || is_channel) && (WHOLE || tile.row + i < (int)p.out_h);
+            const bool is_dy_row = (WHOLE_CHANNELS || is_channel) && (WHOLE_ROWS || tile.row + i < (int)p.out_h);
             #pragma unroll
             for (int t = 0; t < TW; ++t)
                 load_if<V>(
-                    is_plain && (EXACT || (plain_inside >> t & 1u) != 0), plain + t * PLAIN_PITCH, dy_rows[i % (PREFETCH_ROWS + 1)][t]
+                    is_dy_row && (WHOLE_COLUMNS || (dy_inside >> t & 1u) != 0), dy_source + t * DY_PITCH, dy_rows[i % (PREFETCH_ROWS + 1)][t]
                 );
-            plain += p.plain_h;
+            dy_source += p.dy_h;
         };
         #pragma unroll
         for (int i = 0; i < PREFETCH_ROWS && i < IH; ++i) load_row(i);

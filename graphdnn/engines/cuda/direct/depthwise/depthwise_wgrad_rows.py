@@ -26,49 +26,49 @@ from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter
 
-_ACROSS = 3  # the columns' axis: from one to the next it is as far in all images with as many channels
+_ACROSS = 3  # the columns' axis; its stride depends on the number of channels only
 _COUNTED = 2**31  # tiles
-_PIECE = 4  # bytes of channels that one access reads
+_PIECE = 4  # bytes of a vector of channels
 _LONGEST = 7  # taps along an axis
-_SUMS = 100  # of a thread
-_PRODUCTS = 5000  # of a thread and tile, each an instruction of the text
-_THREADS, _REGISTERS = 512, 128  # of a block, and of a thread, where these are enough
+_SUMS = 100  # the most accumulators of a thread
+_PRODUCTS = 5000  # the most multiply-adds of a thread for a tile, as the loops are fully unrolled
+_THREADS, _REGISTERS = 512, 128  # threads of a CTA, if a thread needs no more registers than the second number
 _FEWER, _MORE = 256, 255
-_AROUND = 60  # instructions of a tile beside its loads and products
-_WAITING = 1.6  # of the issue slots that its instructions take
-_RESIDENT = 65536  # registers of a multiprocessor
-_STARTING = 1.2e-6  # seconds until the first rows are there, and until blocks have met
-_LAUNCHED = 1.0e-6  # of the sum of parts
-_COPY_SHARE = 0.85  # of the data sheet's bandwidth that a copy reaches
-_IN_CLUSTER = 8  # blocks at most
-_TILES_IN_CLUSTER = 8  # of a block, and
-_LANES_IN_CLUSTER = 16  # threads along the channels
+_AROUND = 60  # instructions of a tile beside loads and multiply-adds
+_WAITING = 1.6  # time over the issue slots of its instructions
+_RESIDENT = 65536  # registers of an SM
+_STARTING = 1.2e-6  # seconds until the first rows arrive, and of the cluster's barriers
+_LAUNCHED = 1.0e-6  # seconds of the launch that adds the splits
+_COPY_SHARE = 0.85  # the part of the data sheet's bandwidth that a copy reaches
+_IN_CLUSTER = 8  # the most CTAs of a cluster
+_TILES_IN_CLUSTER = 8  # tiles of a CTA in a cluster
+_LANES_IN_CLUSTER = 16  # threads along the channels of a CTA in a cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """A division of the work."""
+    """A work partition, which the engine's cost model ranks."""
 
     v: int  # channels of a thread
     tw: int  # columns of a tile
     rows: int
-    lanes: int  # threads of a block along the channels
-    tiles: int  # of a block at a time
-    parts: int  # blocks that have the same channels
-    joined: bool  # they are a cluster
-    blocks: int  # of a multiprocessor, which registers are limited for
-    ahead: int  # rows under way while one is added
+    lanes: int  # threads of a CTA along the channels
+    tiles: int  # tiles of a CTA at a time
+    parts: int  # splits: CTAs with the same channels
+    joined: bool  # whether the splits are one cluster
+    blocks: int  # CTAs of an SM that the register limit allows
+    ahead: int  # rows in flight during the multiply-adds of a row
 
     @property
     def threads(self) -> int:
         return -(-self.lanes * self.tiles // 32) * 32
 
     def sums(self, shape: Shape) -> int:
-        """Bytes of a block's part."""
+        """Bytes of a CTA's partial sums."""
         return shape.problem.taps * self.lanes * self.v * 4
 
     def shared(self, shape: Shape) -> int:
-        """Bytes of a block's shared memory: its tiles' sums, and what the others of a cluster send."""
+        """Bytes of a CTA's shared memory: the sums of its tiles, and the DSMEM buffer in a cluster."""
         fours = -(-self.sums(shape) // 16 // self.parts) * self.parts if self.joined else 0
         return self.tiles * self.sums(shape) + 16 * fours
 
@@ -89,13 +89,15 @@ def serves(op: FusedOp, shape: Shape) -> bool:
 
 
 def _dividing(shape: Shape) -> tuple[int, int] | None:
-    """Columns and rows of a tile that divides the image."""
+    """Columns and rows of the tiles that divide the image."""
     tiles = MEASURED.register_wgrad.get(shape.problem.filter, ())
     return next(((w, h) for w, h in tiles if shape.columns % w == shape.rows % h == 0), None)
 
 
 def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Rows:
-    """The division, as far as knobs leave it open: LOAD_SIZE, TILE_COLS, TILE_ROWS, NUM_C_PER_BLOCK, BLOCK_SIZE."""
+    """The work partition with the least predicted time; the knobs LOAD_SIZE, TILE_COLS, TILE_ROWS, NUM_C_PER_BLOCK and
+    BLOCK_SIZE fix the values that they set.
+    """
     p = shape.problem
     fits = [v for v in (4, 2, 1) if p.groups % v == 0 and v * max(shape.in_bytes, shape.out_bytes) <= _pieces(shape)]
     widest = max(1, _PIECE // max(shape.in_bytes, shape.out_bytes))
@@ -113,7 +115,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Rows:
 
     tiles, lanes = min(_TILES_IN_CLUSTER, -(-count // 2)), wishes.lanes or _divisor(total, _LANES_IN_CLUSTER)
     parts = -(-count // tiles)
-    fours = p.taps * lanes * v % 4 == 0  # sums that are sent at once
+    fours = p.taps * lanes * v % 4 == 0  # vectors of four sums, as dsmem_store sends them
     joined = 1 < parts <= _IN_CLUSTER and lanes * tiles <= most and fours and device.compute_capability >= (9, 0)
     if not joined:
         lanes = min(wishes.lanes or _divisor(total, most // 7), most)
@@ -133,29 +135,32 @@ def _pieces(shape: Shape) -> int:
 
 
 def _divisor(total: int, most: int) -> int:
-    """The largest divisor of ``total`` up to ``most``; ``most`` itself where divisors are far below it."""
+    """The largest divisor of ``total`` up to ``most``, or ``most`` itself if that divisor is much smaller."""
     found = next(n for n in range(min(total, most), 0, -1) if total % n == 0)
     return found if 2 * found >= min(total, most) else min(total, most)
 
 
 def _registers(shape: Shape, v: int, tw: int) -> int:
-    """Of a thread, about."""
+    """Estimated registers of a thread."""
     p = shape.problem
     return v * p.taps + v * tw * p.filter[0] + v * shape.wide(tw) + 22
 
 
 def seconds(shape: Shape, tile: Rows, device: DeviceSpec) -> float:
-    """Without the launch: a block's tiles one after the other, or memory's time, and the sums' way."""
+    """Predicted seconds without the launch: the longer of a CTA's tiles and the memory traffic, and the split
+    reduction.
+    """
     p, v = shape.problem, tile.v
     count = p.n * -(-shape.columns // tile.tw) * -(-shape.rows // tile.rows)
     read = (tile.rows + p.filter[0] - 1) * shape.wide(tile.tw) + tile.rows * tile.tw
     instructions = v * p.taps * tile.tw * tile.rows + read * (v + 1.5) + _AROUND
     blocks = -(-p.groups // (tile.lanes * v)) * tile.parts
     warps = -(-blocks // device.sm_count) * tile.threads / 32
-    issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of a multiprocessor
+    issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of an SM
     arithmetic = ceil(count / (tile.parts * tile.tiles)) * warps * instructions * _WAITING / issue
     elements = float(p.n * p.groups * shape.rows * shape.columns)
-    again = 1 + 0.5 * (p.filter[0] - 1) / tile.rows / 2  # rows that neighbouring tiles read as well
+    # Traffic over x's bytes: neighbouring tiles read some rows twice.
+    again = 1 + 0.5 * (p.filter[0] - 1) / tile.rows / 2
     memory = elements * (shape.in_bytes * again + shape.out_bytes) / (device.bandwidth * _COPY_SHARE)
     both = overlapped(arithmetic, memory, 0.25)
     return _STARTING + both + (0.0 if tile.joined else _LAUNCHED)
@@ -175,10 +180,10 @@ def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: Rows) -> De
     parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
     steps.finish(body, "acc", compute)
-    parameters.tensor("gathered", x)
-    parameters.tensor("plain", dy)
+    parameters.tensor("image", x)
+    parameters.tensor("dy", dy)
     parameters.table({
-        "gathered_n": x_strides[0], "gathered_h": x_strides[2], "plain_n": dy_strides[0], "plain_h": dy_strides[2],
+        "image_n": x_strides[0], "image_h": x_strides[2], "dy_n": dy_strides[0], "dy_h": dy_strides[2],
     })  # fmt: skip
     parameters.table({
         "in_h": p.input[0], "in_w": p.input[1], "out_h": p.output[0], "out_w": p.output[1],
@@ -203,15 +208,15 @@ def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: Rows) -> De
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "FLIP": p.flip,
-            "V": tile.v, "TW": tile.tw, "ROWS": tile.rows, "LANES": tile.lanes, "TILES": tile.tiles,
-            "THREADS": tile.threads, "BLOCKS": tile.blocks, "PREFETCH_ROWS": tile.ahead,
-            **({"CLUSTER": tile.parts} if tile.joined else {"SLICES": SLICES, "GROUP_IN": 1, "GROUP_OUT": 1}),
-            "PITCH": x_strides[_ACROSS], "PLAIN_PITCH": dy_strides[_ACROSS],
+            "V": tile.v, "TW": tile.tw, "ROWS": tile.rows, "CHANNEL_THREADS": tile.lanes, "TILES": tile.tiles,
+            "THREADS": tile.threads, "CTAS_PER_SM": tile.blocks, "PREFETCH_ROWS": tile.ahead,
+            **({"CLUSTER": tile.parts} if tile.joined else {"REDUCE_WARPS": SLICES, "GROUP_IN": 1, "GROUP_OUT": 1}),
+            "PITCH": x_strides[_ACROSS], "DY_PITCH": dy_strides[_ACROSS],
             "SAFE_ROW_FROM": safe_rows[0], "SAFE_ROW_TO": safe_rows[1],
             "SAFE_FROM": safe_columns[0], "SAFE_TO": safe_columns[1],
-            "EXACT": p.output[1] % tile.tw == 0, "WHOLE": p.output[0] % tile.rows == 0,
+            "WHOLE_COLUMNS": p.output[1] % tile.tw == 0, "WHOLE_ROWS": p.output[0] % tile.rows == 0,
             "WHOLE_CHANNELS": p.groups % channels == 0,
-            "Gathered": STORAGE[x.data_type], "Plain": STORAGE[dy.data_type], "Accum": compute,
+            "ImageElement": STORAGE[x.data_type], "DyElement": STORAGE[dy.data_type], "Accum": compute,
         },
     )  # fmt: skip
     packed = parameters.pack()
@@ -224,6 +229,6 @@ def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: Rows) -> De
 
 
 def _safe(size: int, padding: int, taps: int, tiles: int, step: int) -> tuple[int, int]:
-    """Of the places of x along an axis that a tile reads, those that are inside the image for every tile."""
-    last = (tiles - 1) * step - padding  # the first place of the last tile
+    """The range of offsets in a tile of x, along one axis, that lie inside the image for every tile."""
+    last = (tiles - 1) * step - padding  # the first offset of the last tile
     return padding, max(0, min(step + taps - 1, size - last))

@@ -8,7 +8,7 @@ __device__ __forceinline__ void arrive_splits() {}
 
 // `shared` is [tile][tap][channel].
 __device__ __forceinline__ void store_split(const Params& p, const Accum* shared, int split, int channel_block) {
-    constexpr int CHANNELS = LANES * V, COUNT = R * S * CHANNELS;
+    constexpr int CHANNELS = CHANNEL_THREADS * V, COUNT = R * S * CHANNELS;
     #pragma unroll 1
     for (int i = threadIdx.x; i < COUNT; i += THREADS) {
         Accum total = shared[i];

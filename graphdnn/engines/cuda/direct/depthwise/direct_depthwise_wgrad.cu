@@ -5,17 +5,18 @@
 // Loads:      elements that neighbouring threads also read come from the L1 cache. There is no shared memory in the main loop.
 // Epilogue:   the threads of a CTA are added in a fixed order, and a second launch, direct_depthwise_sum, adds the splits.
 //
-// Required constants (from the generator): ALONG_COLUMNS, FLIP, S, STRIDE, DILATION, PAD as in direct_depthwise.cu. V, TW, VEC,
-// OUT_VEC: channels and columns of a thread, columns of a load of x and of dy. ROW_TAPS, LANES, THREAD_SLOTS (threads along the
-// work items), THREADS, SLICES (warps of the second launch), EXACT (tiles divide the columns).
+// Required constants (from the generator): COLUMNS_CONTIGUOUS, FLIP, S, STRIDE, DILATION, PAD as in direct_depthwise.cu. V, TW,
+// COLUMN_VEC, DY_COLUMN_VEC: channels and columns of a thread, columns of a load of x and of dy. ROW_TAPS, CHANNEL_THREADS,
+// THREAD_SLOTS (threads along the work items), THREADS, REDUCE_WARPS (warps of the second launch), WHOLE_COLUMNS (tiles divide
+// the columns).
 
 #include "pdl.cuh"
 
-constexpr int CHANNELS = LANES * V;
+constexpr int CHANNELS = CHANNEL_THREADS * V;
 constexpr int STEP = TW * STRIDE;
 constexpr int LOW = -PAD, HIGH = (TW - 1) * STRIDE + (S - 1) * DILATION - PAD;
 constexpr __host__ __device__ int floor_div(int a, int b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-constexpr int FIRST = floor_div(LOW, VEC) * VEC, ROW_VECS = (HIGH - FIRST + VEC) / VEC;
+constexpr int FIRST = floor_div(LOW, COLUMN_VEC) * COLUMN_VEC, ROW_VECS = (HIGH - FIRST + COLUMN_VEC) / COLUMN_VEC;
 
 constexpr __host__ __device__ bool is_read(int column) {
     for (int s = 0; s < S; ++s)
@@ -25,12 +26,12 @@ constexpr __host__ __device__ bool is_read(int column) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(const __grid_constant__ Params p) {
-    __shared__ Accum shared[ALONG_COLUMNS ? THREADS / 32 * ROW_TAPS * S : THREAD_SLOTS * S * CHANNELS];
+    __shared__ Accum shared[COLUMNS_CONTIGUOUS ? THREADS / 32 * ROW_TAPS * S : THREAD_SLOTS * S * CHANNELS];
     pdl_trigger();
     pdl_wait();
-    const int thread = (int)threadIdx.x, lane = thread % LANES, thread_slot = thread / LANES;
+    const int thread = (int)threadIdx.x, lane = thread % CHANNEL_THREADS, slot_index = thread / CHANNEL_THREADS;
     const int channel = (int)blockIdx.x * CHANNELS + lane * V, group = (int)blockIdx.y;
-    const bool is_active = thread_slot < THREAD_SLOTS && channel < (int)p.channels;
+    const bool is_active = slot_index < THREAD_SLOTS && channel < (int)p.channels;
 
     Accum accum[ROW_TAPS][S][V];
     #pragma unroll
@@ -40,11 +41,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
             #pragma unroll
             for (int v = 0; v < V; ++v) accum[r][s][v] = (Accum)0;
 
-    const Gathered* const gathered = p.gathered + channel * p.gathered_c;
-    const Plain* const plain = p.plain + channel * p.plain_c;
+    const ImageElement* const image = p.image + channel * p.image_c;
+    const DyElement* const dy_source = p.dy + channel * p.dy_c;
     if (is_active) {
         #pragma unroll 1
-        for (unsigned int work_item = blockIdx.z * THREAD_SLOTS + thread_slot; work_item < (unsigned int)p.items; work_item += gridDim.z * THREAD_SLOTS) {
+        for (unsigned int work_item = blockIdx.z * THREAD_SLOTS + slot_index; work_item < (unsigned int)p.items; work_item += gridDim.z * THREAD_SLOTS) {
             unsigned int rem = work_item;
             const int tile = (int)(rem % (unsigned int)p.tiles);
             rem /= (unsigned int)p.tiles;
@@ -53,16 +54,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
             const int plane = (int)(rem % (unsigned int)p.out_d), n = (int)(rem / (unsigned int)p.out_d);
             const int column0 = tile * TW;
 
-            constexpr int DY_LOAD_ELEMS = ALONG_COLUMNS ? OUT_VEC : V;  // elements of a load of dy
-            Vec<Plain, DY_LOAD_ELEMS> dy[TW / OUT_VEC];
-            const Plain* const source = plain + n * p.plain_n + plane * p.plain_d + row * p.plain_h;
+            constexpr int DY_LOAD_ELEMS = COLUMNS_CONTIGUOUS ? DY_COLUMN_VEC : V;  // elements of a load of dy
+            Vec<DyElement, DY_LOAD_ELEMS> dy[TW / DY_COLUMN_VEC];
+            const DyElement* const source = dy_source + n * p.dy_n + plane * p.dy_d + row * p.dy_h;
             #pragma unroll
-            for (int i = 0; i < TW / OUT_VEC; ++i) {
-                const int column = column0 + i * OUT_VEC;
+            for (int i = 0; i < TW / DY_COLUMN_VEC; ++i) {
+                const int column = column0 + i * DY_COLUMN_VEC;
                 #pragma unroll
-                for (int e = 0; e < DY_LOAD_ELEMS; ++e) dy[i].data[e] = Plain();
+                for (int e = 0; e < DY_LOAD_ELEMS; ++e) dy[i].data[e] = DyElement();
                 if (column < (int)p.out_w)
-                    dy[i] = load_vec_read_only<DY_LOAD_ELEMS>(source + (ALONG_COLUMNS ? (Offset)column : column * (Offset)p.plain_w));
+                    dy[i] = load_vec_read_only<DY_LOAD_ELEMS>(source + (COLUMNS_CONTIGUOUS ? (Offset)column : column * (Offset)p.dy_w));
             }
             #pragma unroll
             for (int r = 0; r < ROW_TAPS; ++r) {
@@ -71,34 +72,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
                 const int h = row * (int)p.stride_h + tap % rows * (int)p.dilation_h - (int)p.pad_h;
                 const bool inside = tap < (int)p.row_taps && (unsigned int)d < (unsigned int)p.in_d &&
                     (unsigned int)h < (unsigned int)p.in_h;
-                const Gathered* const line = gathered + n * p.gathered_n + d * p.gathered_d + h * p.gathered_h;
-                constexpr int LOAD_ELEMS = ALONG_COLUMNS ? VEC : V;
-                Vec<Gathered, LOAD_ELEMS> vec[ROW_VECS];
+                const ImageElement* const line = image + n * p.image_n + d * p.image_d + h * p.image_h;
+                constexpr int LOAD_ELEMS = COLUMNS_CONTIGUOUS ? COLUMN_VEC : V;
+                Vec<ImageElement, LOAD_ELEMS> vec[ROW_VECS];
                 #pragma unroll
                 for (int i = 0; i < ROW_VECS; ++i) {
-                    const int column = tile * STEP + FIRST + i * VEC;
+                    const int column = tile * STEP + FIRST + i * COLUMN_VEC;
                     bool is_used = false;
                     #pragma unroll
-                    for (int e = 0; e < VEC; ++e) is_used |= is_read(FIRST + i * VEC + e);
+                    for (int e = 0; e < COLUMN_VEC; ++e) is_used |= is_read(FIRST + i * COLUMN_VEC + e);
                     if (!is_used) continue;
                     #pragma unroll
-                    for (int e = 0; e < LOAD_ELEMS; ++e) vec[i].data[e] = Gathered();
+                    for (int e = 0; e < LOAD_ELEMS; ++e) vec[i].data[e] = ImageElement();
                     if (inside && (unsigned int)column < (unsigned int)p.in_w)
                         vec[i] = load_vec_read_only<LOAD_ELEMS>(
-                            line + (ALONG_COLUMNS ? (Offset)column : column * (Offset)p.gathered_w));
+                            line + (COLUMNS_CONTIGUOUS ? (Offset)column : column * (Offset)p.image_w));
                 }
                 // Columns outside dy are skipped: 0 * inf would be NaN.
                 #pragma unroll
                 for (int t = 0; t < TW; ++t) {
-                    if (!EXACT && column0 + t >= (int)p.out_w) continue;
+                    if (!WHOLE_COLUMNS && column0 + t >= (int)p.out_w) continue;
                     #pragma unroll
                     for (int s = 0; s < S; ++s) {
                         const int at = t * STRIDE + s * DILATION - PAD - FIRST;
                         #pragma unroll
                         for (int v = 0; v < V; ++v)
                             multiply_add(
-                                accum[r][s][v], widen<Accum>(vec[at / VEC].data[ALONG_COLUMNS ? at % VEC : v]),
-                                widen<Accum>(dy[t / OUT_VEC].data[ALONG_COLUMNS ? t % OUT_VEC : v])
+                                accum[r][s][v], widen<Accum>(vec[at / COLUMN_VEC].data[COLUMNS_CONTIGUOUS ? at % COLUMN_VEC : v]),
+                                widen<Accum>(dy[t / DY_COLUMN_VEC].data[COLUMNS_CONTIGUOUS ? t % DY_COLUMN_VEC : v])
                             );
                     }
                 }
@@ -107,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
     }
 
     Accum* const to = p.partial + (long long)blockIdx.z * p.taps * p.padded_channels + (int)blockIdx.x * CHANNELS;
-    if constexpr (ALONG_COLUMNS) {  // all threads of the CTA have the same channel
+    if constexpr (COLUMNS_CONTIGUOUS) {  // all threads of the CTA have the same channel
         constexpr int SUMS = ROW_TAPS * S, WARPS = THREADS / 32;
         #pragma unroll
         for (int r = 0; r < ROW_TAPS; ++r)
@@ -130,11 +131,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
         #pragma unroll
         for (int r = 0; r < ROW_TAPS; ++r) {
             __syncthreads();
-            if (thread_slot < THREAD_SLOTS)
+            if (slot_index < THREAD_SLOTS)
                 #pragma unroll
                 for (int s = 0; s < S; ++s)
                     #pragma unroll
-                    for (int v = 0; v < V; ++v) shared[(thread_slot * S + s) * CHANNELS + lane * V + v] = accum[r][s][v];
+                    for (int v = 0; v < V; ++v) shared[(slot_index * S + s) * CHANNELS + lane * V + v] = accum[r][s][v];
             __syncthreads();
             if (group * ROW_TAPS + r >= (int)p.row_taps) continue;
             for (int i = thread; i < S * CHANNELS; i += THREADS) {
@@ -147,9 +148,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
     }
 }
 
-// The lanes of a warp are channels. The warps of a CTA divide the splits of one tap: each adds every SLICES-th split.
-extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_depthwise_sum(const __grid_constant__ Params p) {
-    __shared__ Accum shared[SLICES][32];
+// The lanes of a warp are channels. The warps of a CTA divide the splits of one tap: each adds every REDUCE_WARPS-th split.
+extern "C" __global__ void __launch_bounds__(32 * REDUCE_WARPS) direct_depthwise_sum(const __grid_constant__ Params p) {
+    __shared__ Accum shared[REDUCE_WARPS][32];
     pdl_trigger();
     pdl_wait();
     const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32;
@@ -159,14 +160,14 @@ extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_depthwise_sum(c
     if (inside) {
         const Accum* source = p.partial + (long long)tap * p.padded_channels + channel;
         #pragma unroll 8
-        for (int i = slice; i < (int)p.splits; i += SLICES)
+        for (int i = slice; i < (int)p.splits; i += REDUCE_WARPS)
             accum = wrapping_sum(accum, source[i * p.taps * p.padded_channels]);
     }
     shared[slice][lane] = accum;
     __syncthreads();
     if (slice != 0 || !inside) return;
     #pragma unroll
-    for (int i = 1; i < SLICES; ++i) accum = wrapping_sum(accum, shared[i][lane]);
+    for (int i = 1; i < REDUCE_WARPS; ++i) accum = wrapping_sum(accum, shared[i][lane]);
     const int stored = FLIP ? (int)p.taps - 1 - tap : tap, rows = (int)p.filter_rows, line = stored / S;
     const int at[6] = {channel, 0, 0, line / rows, line % rows, stored % S};
     const Accum acc[1] = {accum};

@@ -1,15 +1,16 @@
 // Convolution with groups of 8 to 64 channels on tensor cores (mma.sync), fprop and, for unit stride, dgrad.
 //
-// Tile:       a CTA owns the channels of GROUPS groups and tiles of tile_h x tile_w pixels of tile_images images. A job of a
-//             warp is 16 * ROWS pixels and GROUPS_PER_JOB groups.
+// Tile:       a CTA owns the channels of GROUPS_PER_CTA groups and tiles of tile_h x tile_w pixels of tile_images images. The
+//             tile of a warp is 16 * ROWS pixels of GROUPS_PER_WARP_TILE groups.
 // MMA:        M is 16 pixels, N is 8 output channels, K is two chunks of 8 channels of one or two taps. A product never
 //             mixes groups, so inf and NaN do not leak between groups.
 // Pipeline:   filters stay in shared memory. cp.async loads the next halo tile during the MMAs (STAGES is 2).
 // Epilogue:   accumulators pass through shared memory, so that stores are contiguous along the channels.
 //
 // Required constants (from the generator): R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, DGRAD, FLIP: filter and
-// direction. IN, OUT: channels of a group in the gathered operand and in the result. GROUPS, ROWS, GROUPS_PER_JOB, STAGES, THREADS:
-// see above. WIDTH: channels of an epilogue call. BLOCKS: CTAs of a multiprocessor.
+// direction. GROUP_IN, GROUP_OUT: channels of a group in the image operand and in the result. GROUPS_PER_CTA, ROWS,
+// GROUPS_PER_WARP_TILE, STAGES, THREADS: see above. VEC_WIDTH: channels of an epilogue call. CTAS_PER_SM: CTAs that fit on an
+// SM.
 
 #include "pdl.cuh"
 #include "direct_copy.cuh"
@@ -17,19 +18,20 @@
 #include "direct_mma.cuh"
 #include "direct_grouped_patch.cuh"
 
-constexpr int IN_CHUNKS = IN / 8, OUT_CHUNKS = OUT / 8, CHUNKS = R * S * IN_CHUNKS;
+constexpr int IN_CHUNKS = GROUP_IN / 8, OUT_CHUNKS = GROUP_OUT / 8, CHUNKS = R * S * IN_CHUNKS;
 constexpr int K_PASSES = S * IN_CHUNKS % 2 == 0 ? R : 1;  // one row of taps in a pass, if it is whole K steps
 constexpr int PASS_CHUNKS = CHUNKS / K_PASSES, MMA_STEPS = (PASS_CHUNKS + 1) / 2;
-constexpr int PIXEL_CHUNKS = GROUPS * IN_CHUNKS;               // chunks of 8 channels of a pixel
-constexpr int PIXEL = PIXEL_BYTES<PIXEL_CHUNKS>;
+constexpr int PIXEL_CHUNKS = GROUPS_PER_CTA * IN_CHUNKS;               // chunks of 8 channels of a pixel
+constexpr int PIXEL_PITCH = PIXEL_BYTES<PIXEL_CHUNKS>;
 constexpr int FILTER_PITCH = (CHUNKS | 1) * 16;                // bytes of a row of filters
-constexpr int FILTER_BYTES = GROUPS * OUT * FILTER_PITCH + 16; // an unused chunk is read after the last row
-constexpr int JOB_CHANNELS = GROUPS_PER_JOB * OUT;                 // channels of a job; several groups make stores longer
-constexpr int EPILOGUE_PITCH = JOB_CHANNELS + (JOB_CHANNELS % 16 ? 0 : 8);
+constexpr int FILTER_BYTES = GROUPS_PER_CTA * GROUP_OUT * FILTER_PITCH + 16; // an unused chunk is read after the last row
+// Channels of a warp tile; several groups make stores longer.
+constexpr int WARP_TILE_CHANNELS = GROUPS_PER_WARP_TILE * GROUP_OUT;
+constexpr int EPILOGUE_PITCH = WARP_TILE_CHANNELS + (WARP_TILE_CHANNELS % 16 ? 0 : 8);
 constexpr int EPILOGUE_FLOATS = 16 * EPILOGUE_PITCH;                  // floats of a warp's staging buffer
-constexpr int JOB_VECS = JOB_CHANNELS / WIDTH;
+constexpr int WARP_TILE_VECS = WARP_TILE_CHANNELS / VEC_WIDTH;
 constexpr int WARPS = THREADS / 32;
-static_assert(PIXEL_CHUNKS <= 32 && GROUPS % GROUPS_PER_JOB == 0 && sizeof(Element) == 2, "whole jobs of 16-bit floats");
+static_assert(PIXEL_CHUNKS <= 32 && GROUPS_PER_CTA % GROUPS_PER_WARP_TILE == 0 && sizeof(Element) == 2, "whole warp tiles of 16-bit floats");
 
 // A pixel of the tile: its byte offset in the halo tile, and its image, row and column, ten bits each.
 struct __align__(8) PixelSlot {
@@ -40,7 +42,7 @@ struct __align__(8) PixelSlot {
 // Loads the filters, which lie in memory as [k][tap][c]. A row of shared memory has the filter of one output channel (fprop), or
 // eight rows have the 8x8 matrices of eight output channels, one row for each k (dgrad). Chunks of a row are in the order of K.
 __device__ __forceinline__ void load_filters(const Params& p, unsigned char* to, int group_block) {
-    constexpr int INNER_CHUNKS = DGRAD ? OUT_CHUNKS : IN_CHUNKS, LINES = GROUPS * (DGRAD ? IN : OUT), OUTER = DGRAD ? IN : OUT;
+    constexpr int INNER_CHUNKS = DGRAD ? OUT_CHUNKS : IN_CHUNKS, LINES = GROUPS_PER_CTA * (DGRAD ? GROUP_IN : GROUP_OUT), OUTER = DGRAD ? GROUP_IN : GROUP_OUT;
     const Element* const from = p.filter + (long long)group_block * (LINES * R * S * INNER_CHUNKS * 8);
     for (int i = (int)threadIdx.x; i < LINES * R * S * INNER_CHUNKS; i += THREADS) {
         const int k = i / (R * S * INNER_CHUNKS), rem = i - k * (R * S * INNER_CHUNKS), stored_tap = rem / INNER_CHUNKS, c = rem - stored_tap * INNER_CHUNKS;
@@ -53,7 +55,7 @@ __device__ __forceinline__ void load_filters(const Params& p, unsigned char* to,
 }
 
 __device__ __forceinline__ void load_halo_tile(const Params& p, unsigned char* to, const TileCoord& tile_origin, int group_block) {
-    const Image image{p.gathered + group_block * (GROUPS * IN), p.gathered_n,  p.gathered_h, p.gathered_w,
+    const Image image{p.image + group_block * (GROUPS_PER_CTA * GROUP_IN), p.image_n,  p.image_h, p.image_w,
                       (int)p.images,                     (int)p.in_h,   (int)p.in_w};
     const Box box{tile_origin.n, tile_origin.row * STRIDE_H + (int)p.in_row, tile_origin.column * STRIDE_W + (int)p.in_column,
                   (int)p.tile_images, (int)p.halo_h, (int)p.halo_w};
@@ -70,7 +72,7 @@ __device__ __forceinline__ void multiply(
     for (int step = 0; step < MMA_STEPS; ++step) {
         const auto place = [&](int chunk) {
             const int column = chunk / IN_CHUNKS % S * DILATION_W;
-            return column / STRIDE_W * PIXEL + column % STRIDE_W * residue_stride + chunk % IN_CHUNKS * 16;
+            return column / STRIDE_W * PIXEL_PITCH + column % STRIDE_W * residue_stride + chunk % IN_CHUNKS * 16;
         };
         const int low = 2 * step, high = low + 1 < PASS_CHUNKS ? low + 1 : low;
         const int down_low = low / (S * IN_CHUNKS) * DILATION_H, down_high = high / (S * IN_CHUNKS) * DILATION_H;
@@ -98,13 +100,13 @@ __device__ __forceinline__ void multiply(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_grouped(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     pdl_trigger();
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     const unsigned int group_blocks = (unsigned int)p.group_blocks;
     const int group_block = (int)(blockIdx.x % group_blocks);
-    const int pixels = (int)p.tile_pixels, residue_stride = (int)p.residue_columns * PIXEL, pitch = residue_stride * STRIDE_W;
+    const int pixels = (int)p.tile_pixels, residue_stride = (int)p.residue_columns * PIXEL_PITCH, pitch = residue_stride * STRIDE_W;
     float* const epilogue_smem = (float*)(memory + FILTER_BYTES) + warp * EPILOGUE_FLOATS;
     PixelSlot* const pixel_slots = (PixelSlot*)(memory + FILTER_BYTES + WARPS * EPILOGUE_FLOATS * 4);
     const int halo_tiles = FILTER_BYTES + WARPS * EPILOGUE_FLOATS * 4 + (int)p.table_bytes;
@@ -113,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
         const int pixel = i < pixels ? i : pixels - 1, area = (int)p.tile_h * (int)p.tile_w;
         const int image = pixel / area, rem = pixel - image * area, h = rem / (int)p.tile_w, w = rem - h * (int)p.tile_w;
         const int line = image * (int)p.halo_h + h * STRIDE_H;
-        pixel_slots[i] = {line * pitch + w * PIXEL, i < pixels ? (unsigned int)(image << 20 | h << 10 | w) : ~0u};
+        pixel_slots[i] = {line * pitch + w * PIXEL_PITCH, i < pixels ? (unsigned int)(image << 20 | h << 10 | w) : ~0u};
     }
     pdl_wait();
     unsigned int tile = blockIdx.x / group_blocks;
@@ -134,25 +136,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
         __syncthreads();
         const TileCoord tile_origin = tile_coord(p, tile);
         const int halo_tile = halo_tiles + slot * (int)p.halo_bytes;
-        const int jobs = (pixels + 16 * ROWS - 1) / (16 * ROWS) * (GROUPS / GROUPS_PER_JOB);
+        const int warp_tiles = (pixels + 16 * ROWS - 1) / (16 * ROWS) * (GROUPS_PER_CTA / GROUPS_PER_WARP_TILE);
         #pragma unroll 1
-        for (int job = warp; job < jobs; job += WARPS) {
-            const int block = job / (GROUPS / GROUPS_PER_JOB), group = (job - block * (GROUPS / GROUPS_PER_JOB)) * GROUPS_PER_JOB;
+        for (int warp_tile = warp; warp_tile < warp_tiles; warp_tile += WARPS) {
+            const int block = warp_tile / (GROUPS_PER_CTA / GROUPS_PER_WARP_TILE), group = (warp_tile - block * (GROUPS_PER_CTA / GROUPS_PER_WARP_TILE)) * GROUPS_PER_WARP_TILE;
             const int first = block * (16 * ROWS);
-            const int channel0 = (group_block * GROUPS + group) * OUT;
+            const int channel0 = (group_block * GROUPS_PER_CTA + group) * GROUP_OUT;
             ColumnOperands column_operands;
-            if constexpr (32 % JOB_VECS == 0) {
-                const int coord[4] = {tile_origin.n, channel0 + lane % JOB_VECS * WIDTH, tile_origin.row, tile_origin.column};
+            if constexpr (32 % WARP_TILE_VECS == 0) {
+                const int coord[4] = {tile_origin.n, channel0 + lane % WARP_TILE_VECS * VEC_WIDTH, tile_origin.row, tile_origin.column};
                 load_column_operands(p, coord, column_operands);
             }
             int a[ROWS];
             #pragma unroll
-            for (int m = 0; m < ROWS; ++m) a[m] = halo_tile + pixel_slots[first + m * 16 + lane % 16].offset + group * (IN * 2);
-            const int line = group * OUT + lane % 8;
+            for (int m = 0; m < ROWS; ++m) a[m] = halo_tile + pixel_slots[first + m * 16 + lane % 16].offset + group * (GROUP_IN * 2);
+            const int line = group * GROUP_OUT + lane % 8;
             int last = line * FILTER_PITCH + lane / 8 % 2 * 16, b = last + lane / 16 * 8 * FILTER_PITCH;
-            float accum[GROUPS_PER_JOB][ROWS][OUT_CHUNKS][4];
+            float accum[GROUPS_PER_WARP_TILE][ROWS][OUT_CHUNKS][4];
             #pragma unroll
-            for (int q = 0; q < GROUPS_PER_JOB; ++q)
+            for (int q = 0; q < GROUPS_PER_WARP_TILE; ++q)
                 #pragma unroll
                 for (int m = 0; m < ROWS; ++m)
                     #pragma unroll
@@ -162,8 +164,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
             #pragma unroll 1
             for (int k_pass = 0; k_pass < K_PASSES; ++k_pass) {
                 #pragma unroll
-                for (int q = 0; q < GROUPS_PER_JOB; ++q)
-                    multiply(memory + q * (IN * 2), a, memory + q * (OUT * FILTER_PITCH), b, last, pitch, residue_stride, accum[q]);
+                for (int q = 0; q < GROUPS_PER_WARP_TILE; ++q)
+                    multiply(memory + q * (GROUP_IN * 2), a, memory + q * (GROUP_OUT * FILTER_PITCH), b, last, pitch, residue_stride, accum[q]);
                 #pragma unroll
                 for (int m = 0; m < ROWS; ++m) a[m] += DILATION_H * pitch;
                 b += PASS_CHUNKS * 16, last += PASS_CHUNKS * 16;
@@ -172,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
             #pragma unroll
             for (int m = 0; m < ROWS; ++m) {
                 #pragma unroll
-                for (int q = 0; q < GROUPS_PER_JOB; ++q)
+                for (int q = 0; q < GROUPS_PER_WARP_TILE; ++q)
                     #pragma unroll
                     for (int j = 0; j < OUT_CHUNKS; ++j)
                         #pragma unroll
@@ -180,24 +182,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped(con
                             Vec<float, 2> vec;
                             vec[0] = accum[q][m][j][2 * half];
                             vec[1] = accum[q][m][j][2 * half + 1];
-                            float* const to = epilogue_smem + (half * 8 + lane / 4) * EPILOGUE_PITCH + q * OUT + j * 8 + lane % 4 * 2;
+                            float* const to = epilogue_smem + (half * 8 + lane / 4) * EPILOGUE_PITCH + q * GROUP_OUT + j * 8 + lane % 4 * 2;
                             *(Vec<float, 2>*)to = vec;
                         }
                 __syncwarp();
                 #pragma unroll
-                for (int i = 0; i < (16 * JOB_VECS + 31) / 32; ++i) {
-                    const int item = i * 32 + lane, row = item / JOB_VECS, column = item % JOB_VECS * WIDTH;
-                    if (16 * JOB_VECS % 32 != 0 && row >= 16) continue;
+                for (int i = 0; i < (16 * WARP_TILE_VECS + 31) / 32; ++i) {
+                    const int item = i * 32 + lane, row = item / WARP_TILE_VECS, column = item % WARP_TILE_VECS * VEC_WIDTH;
+                    if (16 * WARP_TILE_VECS % 32 != 0 && row >= 16) continue;
                     const unsigned int place = pixel_slots[first + m * 16 + row].coord;
                     const int n = tile_origin.n + (int)(place >> 20), h = tile_origin.row + (int)(place >> 10 & 1023u);
                     const int w = tile_origin.column + (int)(place & 1023u);
                     if (place == ~0u || n >= (int)p.images || h >= (int)p.out_h || w >= (int)p.out_w) continue;
                     const int coord[4] = {n, channel0 + column, h, w};
-                    if constexpr (32 % JOB_VECS != 0) load_column_operands(p, coord, column_operands);
-                    const Vec<float, WIDTH> vec = load_vec<WIDTH>(epilogue_smem + row * EPILOGUE_PITCH + column);
-                    float acc[WIDTH];
+                    if constexpr (32 % WARP_TILE_VECS != 0) load_column_operands(p, coord, column_operands);
+                    const Vec<float, VEC_WIDTH> vec = load_vec<VEC_WIDTH>(epilogue_smem + row * EPILOGUE_PITCH + column);
+                    float acc[VEC_WIDTH];
                     #pragma unroll
-                    for (int e = 0; e < WIDTH; ++e) acc[e] = vec.data[e];
+                    for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = vec.data[e];
                     epilogue(p, coord, column_operands, acc);
                 }
                 __syncwarp();

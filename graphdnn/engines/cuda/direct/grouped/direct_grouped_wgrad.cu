@@ -6,30 +6,30 @@
 #include "direct_grouped_patch.cuh"
 #include "direct_grouped_wgrad_tile.cuh"
 
-constexpr int X_PIXEL_CHUNKS = GROUPS * IN_CHUNKS, DY_PIXEL_CHUNKS = GROUPS * OUT_CHUNKS;
+constexpr int X_PIXEL_CHUNKS = GROUPS_PER_CTA * IN_CHUNKS, DY_PIXEL_CHUNKS = GROUPS_PER_CTA * OUT_CHUNKS;
 static_assert(X_PIXEL_CHUNKS <= 32 && DY_PIXEL_CHUNKS <= 32 && sizeof(Element) == 2, "a warp copies whole pixels of 16-bit floats");
 static_assert(STAGES >= 2, "a tile arrives while another one is multiplied");
-static_assert(PIXEL == PIXEL_BYTES<X_PIXEL_CHUNKS> && DY_PIXEL == PIXEL_BYTES<DY_PIXEL_CHUNKS>, "the pitch of copied pixels");
+static_assert(PIXEL_PITCH == PIXEL_BYTES<X_PIXEL_CHUNKS> && DY_PIXEL_PITCH == PIXEL_BYTES<DY_PIXEL_CHUNKS>, "the pitch of copied pixels");
 
 __device__ __forceinline__ void load_tile(const Params& p, unsigned char* to, unsigned int tile, int group_block) {
     const TileCoord tile_origin = tile_coord(p, tile);
-    const Image x{p.gathered + group_block * (GROUPS * IN), p.gathered_n,  p.gathered_h, p.gathered_w,
+    const Image x{p.image + group_block * (GROUPS_PER_CTA * GROUP_IN), p.image_n,  p.image_h, p.image_w,
                   (int)p.images,                     (int)p.in_h,   (int)p.in_w};
     const Box halo_tile{tile_origin.n, tile_origin.row * STRIDE_H + (int)p.in_row, tile_origin.column * STRIDE_W + (int)p.in_column,
                     (int)p.tile_images, (int)p.halo_h, (int)p.halo_w};
     load_lines<X_PIXEL_CHUNKS, STRIDE_W, WARPS>(x, halo_tile, (int)p.residue_columns, to);
-    const Image dy{p.plain + group_block * (GROUPS * OUT), p.plain_n,    p.plain_h, p.plain_w,
+    const Image dy{p.dy + group_block * (GROUPS_PER_CTA * GROUP_OUT), p.dy_n,    p.dy_h, p.dy_w,
                    (int)p.images,                   (int)p.out_h, (int)p.out_w};
     const Box dy_tile{tile_origin.n, tile_origin.row, tile_origin.column, (int)p.tile_images, (int)p.tile_h, (int)p.tile_w};
     load_lines<DY_PIXEL_CHUNKS, 1, WARPS>(dy, dy_tile, (int)p.tile_w, to + (int)p.halo_bytes);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped_wgrad(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_grouped_wgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     const WarpRole role = warp_role((int)threadIdx.x / 32);
     const unsigned int group_blocks = (unsigned int)p.group_blocks, tiles = (unsigned int)p.tiles, step = (unsigned int)p.tile_step;
     const int group_block = (int)(blockIdx.x % group_blocks);
-    const int residue_stride = (int)p.residue_columns * PIXEL, pitch = residue_stride * STRIDE_W;
+    const int residue_stride = (int)p.residue_columns * PIXEL_PITCH, pitch = residue_stride * STRIDE_W;
     const int zeros = STAGES * (int)p.stage_bytes;
     if (threadIdx.x < 4) *(int*)(memory + zeros + threadIdx.x * 4) = 0;
     int offset[WARP_MMAS];

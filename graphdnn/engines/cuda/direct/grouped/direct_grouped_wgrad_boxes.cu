@@ -9,7 +9,7 @@
 #include "hopper_pipeline.cuh"
 #include "direct_grouped_wgrad_tile.cuh"
 
-constexpr int X_SLICES = (GROUPS * IN * 2 + PIXEL - 1) / PIXEL, DY_SLICES = (GROUPS * OUT * 2 + DY_PIXEL - 1) / DY_PIXEL;
+constexpr int X_SLICES = (GROUPS_PER_CTA * GROUP_IN * 2 + PIXEL_PITCH - 1) / PIXEL_PITCH, DY_SLICES = (GROUPS_PER_CTA * GROUP_OUT * 2 + DY_PIXEL_PITCH - 1) / DY_PIXEL_PITCH;
 static_assert(STRIDE_W <= 2 && sizeof(Element) == 2 && sizeof(TileExtent) == 32, "columns are even and odd ones, or all alike");
 
 __device__ __forceinline__ void load_tile(const Params& p, const TileCoord& tile_origin, smem_addr_t stage_smem, smem_addr_t barrier, int group_block) {
@@ -17,27 +17,27 @@ __device__ __forceinline__ void load_tile(const Params& p, const TileCoord& tile
     mbarrier_expect_tx(barrier, (int)p.tx_bytes);
     #pragma unroll
     for (int slice_index = 0; slice_index < X_SLICES; ++slice_index) {
-        const int channel = group_block * (GROUPS * IN) + slice_index * (PIXEL / 2);
+        const int channel = group_block * (GROUPS_PER_CTA * GROUP_IN) + slice_index * (PIXEL_PITCH / 2);
         const smem_addr_t destination = stage_smem + slice_index * (int)p.x_slice_bytes;
         if constexpr (STRIDE_W == 1)
-            tma_load_tile(destination, p.gathered[0], barrier, channel, column, row, tile_origin.n);
+            tma_load_tile(destination, p.image[0], barrier, channel, column, row, tile_origin.n);
         else
             #pragma unroll
             for (int odd = 0; odd < 2; ++odd)
                 tma_load_tile(
-                    destination + odd * (int)p.residue_bytes, p.gathered[0], barrier, channel, (column + odd) & 1, (column + odd) >> 1, row,
+                    destination + odd * (int)p.residue_bytes, p.image[0], barrier, channel, (column + odd) & 1, (column + odd) >> 1, row,
                     tile_origin.n
                 );
     }
     #pragma unroll
     for (int slice_index = 0; slice_index < DY_SLICES; ++slice_index)
         tma_load_tile(
-            stage_smem + (int)p.halo_bytes + slice_index * (int)p.dy_slice_bytes, p.plain[0], barrier, group_block * (GROUPS * OUT) + slice_index * (DY_PIXEL / 2),
+            stage_smem + (int)p.halo_bytes + slice_index * (int)p.dy_slice_bytes, p.dy[0], barrier, group_block * (GROUPS_PER_CTA * GROUP_OUT) + slice_index * (DY_PIXEL_PITCH / 2),
             tile_origin.column, tile_origin.row, tile_origin.n
         );
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped_wgrad_boxes(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_grouped_wgrad_boxes(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
     const unsigned int group_blocks = (unsigned int)p.group_blocks, tiles = (unsigned int)p.tiles, step = (unsigned int)p.tile_step;
@@ -49,13 +49,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_grouped_wgr
     if (threadIdx.x == 0) {
         init_pipeline<STAGES>(full, empty, WARPS);
         fence_barrier_init();
-        prefetch_tensormap(p.gathered[0]);
-        prefetch_tensormap(p.plain[0]);
+        prefetch_tensormap(p.image[0]);
+        prefetch_tensormap(p.dy[0]);
     }
     __syncthreads();
     pdl_wait();
     const WarpRole role = warp_role(warp);
-    const int pitch = (int)p.residue_columns * PIXEL;
+    const int pitch = (int)p.residue_columns * PIXEL_PITCH;
     int offset[WARP_MMAS];
     chunk_offsets(p, role, pitch, (int)p.residue_bytes, offset);
     Accumulators accum;

@@ -1,25 +1,27 @@
 // Filter gradient of groups of 8 to 64 channels on tensor cores (mma.sync): the MMAs of a tile, and the partial sums.
 //
-// Tile:       a CTA owns the channels of GROUPS groups and goes through tiles of dy, each with its halo tile of x. WARPS_M warps
-//             divide the filter elements of a group, and WARPS_K warps divide the pixels. All accumulators stay in registers.
+// Tile:       a CTA owns the channels of GROUPS_PER_CTA groups and goes through tiles of dy, each with its halo tile of x.
+//             WARPS_M warps divide the filter elements of a group, and WARPS_K warps divide the pixels. All accumulators stay
+//             in registers.
 // MMA:        M is two chunks of 8 channels of x, each with one tap. N is 8 channels of dy of the same group. K is 16
 //             pixels. A product never mixes groups. ldmatrix transposes both operands.
 // K order:    pixels follow each other across rows, and each tap loads its own A operand. Or (SLIDING_ROWS > 1) warps slide down
 //             the rows of 16 columns: a row of x is loaded once for all rows of dy whose taps reach it, which stay in registers.
-// Layout:     a pixel of x takes PIXEL bytes, a pixel of dy DY_PIXEL bytes. Where SWIZZLED, TMA writes rows of at most 128 bytes
-//             with its swizzle, and wider pixels are several such rows, a box apart.
+// Layout:     a pixel of x takes PIXEL_PITCH bytes, a pixel of dy DY_PIXEL_PITCH bytes. Where TMA_SWIZZLE, TMA writes rows of
+//             at most 128 bytes with its swizzle, and wider pixels are several such rows, a box apart.
 //
-// Required constants (from the generator): R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, FLIP: the filter. IN, OUT: channels
-// of a group in x and in dy. GROUPS, WARPS_M, WARPS_K, SLIDING_ROWS, PIXEL, DY_PIXEL, SWIZZLED: see above. STAGES, BLOCKS, SLICES, WIDTH.
+// Required constants (from the generator): R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, FLIP: the filter. GROUP_IN,
+// GROUP_OUT: channels of a group in x and in dy. GROUPS_PER_CTA, WARPS_M, WARPS_K, SLIDING_ROWS, PIXEL_PITCH, DY_PIXEL_PITCH,
+// TMA_SWIZZLE: see above. STAGES, CTAS_PER_SM, REDUCE_WARPS, VEC_WIDTH.
 
 #include "ldmatrix.cuh"
 #include "direct_mma.cuh"
 #include "direct_grouped_patch.cuh"
 
-constexpr int IN_CHUNKS = IN / 8, OUT_CHUNKS = OUT / 8, WINDOW = R * S * IN, CHUNKS = WINDOW / 8;
+constexpr int IN_CHUNKS = GROUP_IN / 8, OUT_CHUNKS = GROUP_OUT / 8, WINDOW = R * S * GROUP_IN, CHUNKS = WINDOW / 8;
 constexpr int ROW_CHUNKS = CHUNKS / SLIDING_ROWS;
 constexpr int WARP_MMAS = ((ROW_CHUNKS + 1) / 2 + WARPS_M - 1) / WARPS_M;  // MMA tiles of a warp along M
-constexpr int WARPS = GROUPS * WARPS_M * WARPS_K, THREADS = 32 * WARPS;
+constexpr int WARPS = GROUPS_PER_CTA * WARPS_M * WARPS_K, THREADS = 32 * WARPS;
 constexpr int LINE_SUMS = WARP_MMAS * OUT_CHUNKS * 4, THREAD_SUMS = SLIDING_ROWS * LINE_SUMS;
 typedef float Accumulators[SLIDING_ROWS][WARP_MMAS][OUT_CHUNKS][4];
 static_assert(SLIDING_ROWS == 1 || (SLIDING_ROWS == R && STRIDE_H == 1 && DILATION_H == 1), "lines that follow each other");
@@ -34,7 +36,7 @@ struct WarpRole {
 };
 
 __device__ __forceinline__ WarpRole warp_role(int warp) {
-    return {(int)threadIdx.x % 32, warp % GROUPS, warp / GROUPS % WARPS_M, warp / (GROUPS * WARPS_M)};
+    return {(int)threadIdx.x % 32, warp % GROUPS_PER_CTA, warp / GROUPS_PER_CTA % WARPS_M, warp / (GROUPS_PER_CTA * WARPS_M)};
 }
 
 // The part of a tile that lies inside the images.
@@ -56,18 +58,18 @@ __device__ __forceinline__ TileExtent tile_extent(const Params& p, const TileCoo
 
 // Applies the TMA swizzle, which permutes 16-byte chunks by the row number.
 template <int BYTES> __device__ __forceinline__ int swizzled(int at) {
-    return SWIZZLED && (BYTES == 32 || BYTES == 64 || BYTES == 128) ? at ^ (at >> 3 & (BYTES - 16)) : at;
+    return TMA_SWIZZLE && (BYTES == 32 || BYTES == 64 || BYTES == 128) ? at ^ (at >> 3 & (BYTES - 16)) : at;
 }
 
 // Offsets of this lane's chunks relative to a pixel. `pitch`: bytes of a row. `residue_stride`: bytes between columns of
 // different residue modulo the stride.
 __device__ __forceinline__ void chunk_offsets(const Params& p, const WarpRole& role, int pitch, int residue_stride, int (&offset)[WARP_MMAS]) {
-    const int group_offset = role.group * (IN * 2), first = group_offset / PIXEL * (int)p.x_slice_bytes + group_offset % PIXEL;
+    const int group_offset = role.group * (GROUP_IN * 2), first = group_offset / PIXEL_PITCH * (int)p.x_slice_bytes + group_offset % PIXEL_PITCH;
     #pragma unroll
     for (int i = 0; i < WARP_MMAS; ++i) {
         const int chunk = (role.warp_m * WARP_MMAS + i) * 2 + role.lane / 8 % 2, tap = chunk / IN_CHUNKS;
         const int row = tap / S * DILATION_H, column = tap % S * DILATION_W;
-        const int at = row * pitch + column / STRIDE_W * PIXEL + column % STRIDE_W * residue_stride + chunk % IN_CHUNKS * 16;
+        const int at = row * pitch + column / STRIDE_W * PIXEL_PITCH + column % STRIDE_W * residue_stride + chunk % IN_CHUNKS * 16;
         offset[i] = chunk < ROW_CHUNKS ? at + first : first;
     }
 }
@@ -81,8 +83,8 @@ __device__ __forceinline__ PixelOffset pixel_offset(const Params& p, const TileE
     const int line = pixel * extent.inverse >> 16, column = pixel - line * extent.columns;
     int image = 0;
     if (p.tile_images > 1) image = line / extent.rows_per_image;
-    return {pixel < extent.count, (line * STRIDE_H + image * extent.line_gap) * pitch + column * PIXEL,
-            (line * (int)p.tile_w + column) * DY_PIXEL};
+    return {pixel < extent.count, (line * STRIDE_H + image * extent.line_gap) * pitch + column * PIXEL_PITCH,
+            (line * (int)p.tile_w + column) * DY_PIXEL_PITCH};
 }
 
 __device__ __forceinline__ void multiply_pixels(
@@ -97,12 +99,12 @@ __device__ __forceinline__ void multiply_pixels(
         #pragma unroll
         for (int j = 0; j < OUT_CHUNKS; j += 2) {
             const int at = dy_tile + columns.dy + (j + 1 < OUT_CHUNKS ? j + role.lane / 16 : j) * 16;
-            ldmatrix_x4<true>(b[j / 2], memory, columns.is_inside ? swizzled<DY_PIXEL>(at) : zeros);
+            ldmatrix_x4<true>(b[j / 2], memory, columns.is_inside ? swizzled<DY_PIXEL_PITCH>(at) : zeros);
         }
         #pragma unroll
         for (int i = 0; i < WARP_MMAS; ++i) {
             unsigned int a[4];
-            ldmatrix_x4<true>(a, memory, rows.is_inside ? swizzled<PIXEL>(halo_tile + rows.x + offset[i]) : zeros);
+            ldmatrix_x4<true>(a, memory, rows.is_inside ? swizzled<PIXEL_PITCH>(halo_tile + rows.x + offset[i]) : zeros);
             #pragma unroll
             for (int j = 0; j < OUT_CHUNKS; ++j)
                 warp_product<Element, true>(
@@ -115,15 +117,15 @@ __device__ __forceinline__ void multiply_pixels(
 // The offsets of this lane's column in a group of eight columns.
 __device__ __forceinline__ PixelOffset column_offset(const Params& p, const TileExtent& extent, int column_group, int column, int pitch) {
     const int groups_per_line = (extent.columns + 7) / 8, image = column_group / groups_per_line, at = (column_group - image * groups_per_line) * 8 + column;
-    return {image < extent.images && at < extent.columns, image * (int)p.halo_h * pitch + at * PIXEL,
-            (image * (int)(p.tile_h * p.tile_w) + at) * DY_PIXEL};
+    return {image < extent.images && at < extent.columns, image * (int)p.halo_h * pitch + at * PIXEL_PITCH,
+            (image * (int)(p.tile_h * p.tile_w) + at) * DY_PIXEL_PITCH};
 }
 
 __device__ __forceinline__ void multiply_lines(
     const Params& p, const WarpRole& role, const TileExtent& extent, const unsigned char* memory, int halo_tile, int dy_tile, int zeros, int pitch,
     const int (&offset)[WARP_MMAS], Accumulators& accum
 ) {
-    const int column_groups = extent.images * ((extent.columns + 7) / 8), line_bytes = (int)p.tile_w * DY_PIXEL;
+    const int column_groups = extent.images * ((extent.columns + 7) / 8), line_bytes = (int)p.tile_w * DY_PIXEL_PITCH;
     #pragma unroll 1
     for (int first = 2 * role.warp_k; first < column_groups; first += 2 * WARPS_K) {
         const PixelOffset rows = column_offset(p, extent, first + role.lane / 16, role.lane % 8, pitch);
@@ -137,12 +139,12 @@ __device__ __forceinline__ void multiply_lines(
                 #pragma unroll
                 for (int j = 0; j < OUT_CHUNKS; j += 2) {
                     const int at = dy + (j + 1 < OUT_CHUNKS ? j + role.lane / 16 : j) * 16;
-                    ldmatrix_x4<true>(b[k][j / 2], memory, columns.is_inside ? swizzled<DY_PIXEL>(at) : zeros);
+                    ldmatrix_x4<true>(b[k][j / 2], memory, columns.is_inside ? swizzled<DY_PIXEL_PITCH>(at) : zeros);
                 }
             #pragma unroll
             for (int i = 0; i < WARP_MMAS; ++i) {
                 unsigned int a[4];
-                ldmatrix_x4<true>(a, memory, rows.is_inside ? swizzled<PIXEL>(x + offset[i]) : zeros);
+                ldmatrix_x4<true>(a, memory, rows.is_inside ? swizzled<PIXEL_PITCH>(x + offset[i]) : zeros);
                 #pragma unroll
                 for (int r = 0; r < SLIDING_ROWS; ++r) {
                     if (is_edge && (line < r || line - r >= extent.rows_per_image)) continue;
@@ -177,8 +179,8 @@ __device__ __forceinline__ void multiply_tile(
     const Params& p, const WarpRole& role, const TileExtent& extent, const unsigned char* memory, int halo_tile, int dy_tile, int zeros, int pitch,
     const int (&offset)[WARP_MMAS], Accumulators& accum
 ) {
-    const int group_offset = role.group * (OUT * 2);
-    dy_tile += group_offset / DY_PIXEL * (int)p.dy_slice_bytes + group_offset % DY_PIXEL;
+    const int group_offset = role.group * (GROUP_OUT * 2);
+    dy_tile += group_offset / DY_PIXEL_PITCH * (int)p.dy_slice_bytes + group_offset % DY_PIXEL_PITCH;
     if constexpr (SLIDING_ROWS > 1) multiply_lines(p, role, extent, memory, halo_tile, dy_tile, zeros, pitch, offset, accum);
     else multiply_pixels(p, role, extent, memory, halo_tile, dy_tile, zeros, pitch, offset, accum);
 }
@@ -186,7 +188,7 @@ __device__ __forceinline__ void multiply_tile(
 // Adds the warps along K in order, then stores the CTA's partial sum: the filter elements of each channel of dy.
 __device__ __forceinline__ void store_partial(const Params& p, const WarpRole& role, unsigned char* memory, int group_block, int split, Accumulators& accum) {
     if constexpr (WARPS_K > 1) {
-        float* const exchange = (float*)memory + (role.warp_m * GROUPS + role.group) * (32 * THREAD_SUMS) + role.lane;
+        float* const exchange = (float*)memory + (role.warp_m * GROUPS_PER_CTA + role.group) * (32 * THREAD_SUMS) + role.lane;
         #pragma unroll 1
         for (int from = 1; from < WARPS_K; ++from) {
             __syncthreads();
@@ -200,7 +202,7 @@ __device__ __forceinline__ void store_partial(const Params& p, const WarpRole& r
         }
     }
     if (role.warp_k != 0) return;
-    const long long channels = p.channels, channel = (group_block * GROUPS + role.group) * OUT + role.lane % 4 * 2;
+    const long long channels = p.channels, channel = (group_block * GROUPS_PER_CTA + role.group) * GROUP_OUT + role.lane % 4 * 2;
     float* const to = p.partial + (split * channels + channel) * WINDOW + role.lane / 4;
     #pragma unroll
     for (int i = 0; i < THREAD_SUMS; ++i) {

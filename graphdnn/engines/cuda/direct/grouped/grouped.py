@@ -52,7 +52,7 @@ def _choice(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Choice | None:
 
 
 def _filter(steps: LaunchSequence, roles: Roles, w: TensorSpec) -> TensorSpec:
-    """Channels next to each other, then taps, then filters, without gaps; copied where they do not lie so."""
+    """The filter as [k][tap][c] without gaps; another layout is copied."""
     p = roles.problem
     height, width = p.filter
     wanted = (p.taps * p.c, 1, width * p.c, p.c)
@@ -72,7 +72,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     assert choice is not None, "asked by the needs"
     tile = choice.tile
     x, w, y = op.anchor.roles
-    gathered, output = (y, x) if is_dgrad else (x, y)
+    image, output = (y, x) if is_dgrad else (x, y)
     image_in = p.output if is_dgrad else p.input
     filter = _filter(steps, roles, w)
 
@@ -83,9 +83,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True)
     steps.finish(body, "acc", compute)
 
-    parameters.tensor("gathered", gathered)
+    parameters.tensor("image", image)
     parameters.tensor("filter", filter)
-    strides = image_space(roles, gathered).strides(gathered)
+    strides = image_space(roles, image).strides(image)
     before = [
         d * (r - 1) - pad if is_dgrad else pad for pad, d, r in zip(p.pre_padding, p.dilation, p.filter, strict=True)
     ]
@@ -93,7 +93,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     tiles, slabs = counted[0] * counted[1] * counted[2], p.groups // tile.groups
     sharing = tile.sharing(shape, choice.resident, device.sm_count)
     parameters.table({
-        "gathered_n": strides[0], "gathered_h": strides[2], "gathered_w": strides[3],
+        "image_n": strides[0], "image_h": strides[2], "image_w": strides[3],
         "images": p.n, "in_h": image_in[0], "in_w": image_in[1], "out_h": shape.output[0], "out_w": shape.output[1],
         "in_row": -before[0], "in_column": -before[1],
         "tiles": tiles, "tiles_h": counted[1], "tiles_w": counted[2], "tile_step": sharing,
@@ -115,10 +115,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1],
             "DGRAD": is_dgrad, "FLIP": p.flip != is_dgrad,
-            "IN": shape.channels_in, "OUT": shape.channels_out, "GROUPS": tile.groups,
-            "ROWS": tile.rows, "GROUPS_PER_JOB": tile.joined(shape),
-            "THREADS": THREADS, "STAGES": tile.stages, "BLOCKS": choice.resident, "WIDTH": width,
-            "Element": STORAGE[gathered.data_type],
+            "GROUP_IN": shape.channels_in, "GROUP_OUT": shape.channels_out, "GROUPS_PER_CTA": tile.groups,
+            "ROWS": tile.rows, "GROUPS_PER_WARP_TILE": tile.joined(shape),
+            "THREADS": THREADS, "STAGES": tile.stages, "CTAS_PER_SM": choice.resident, "VEC_WIDTH": width,
+            "Element": STORAGE[image.data_type],
         },
     )  # fmt: skip
     packed = parameters.pack()

@@ -26,9 +26,9 @@ from graphdnn.operations import ConvBackwardData, ConvBackwardFilter
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
 
-_MOST_CHANNELS = 64  # of a group
-_MOST_TAPS = 7  # along an axis
-_STAYING = {  # by whether it is the filter gradient
+_MOST_CHANNELS = 64  # the most channels of a group
+_MOST_TAPS = 7  # the most taps along an axis
+_STAYING = {  # key: whether the operation is the filter gradient
     False: ("the filters", "the filters of a block stay in shared memory, beside a patch"),
     True: ("the sums", "the sums of a group stay in registers, and two patches are in shared memory"),
 }
@@ -42,8 +42,8 @@ def _is_of_image(task: Task) -> bool:
     return is_convolution(task) and not isinstance(task.op.anchor, ConvBackwardFilter)
 
 
-def _gathered(task: Task) -> tuple[TensorSpec, ...]:
-    """The images that pass through shared memory."""
+def _image(task: Task) -> tuple[TensorSpec, ...]:
+    """The image operands that pass through shared memory."""
     x, _, y = convolution_of(task).roles
     if isinstance(task.op.anchor, ConvBackwardFilter):
         return x, y
@@ -51,7 +51,7 @@ def _gathered(task: Task) -> tuple[TensorSpec, ...]:
 
 
 def _has_one_channel_axis(task: Task) -> bool:
-    return is_plane(task) and len(_gathered(task)[0].extents) == 4
+    return is_plane(task) and len(_image(task)[0].extents) == 4
 
 
 def _is_of_16_bits(task: Task) -> bool:
@@ -59,10 +59,10 @@ def _is_of_16_bits(task: Task) -> bool:
 
 
 def _misplaced(task: Task) -> str:
-    """The images whose pixels' channels cannot be copied eight at a time."""
+    """The images whose layout or alignment does not allow copies of eight channels."""
     return ", ".join(
         f"strides {spec.strides}, aligned to {spec.byte_alignment}"
-        for spec in _gathered(task)
+        for spec in _image(task)
         if not is_addressable(spec) or width_for(image_space(roles_of(task), spec), [spec], 1) < CHUNK
     )
 
@@ -70,7 +70,7 @@ def _misplaced(task: Task) -> str:
 def grouped_needs(
     prefix: str, fits: Callable[[Task], bool], *, filter_gradient: bool = False
 ) -> tuple[Constraint, ...]:
-    """``fits``: whether some tile does; asked of what the kernel is for. Ids begin with ``prefix``."""
+    """The requirements; rule ids begin with ``prefix``. ``fits``: whether some tile fits, where all others are met."""
     other = "nothing to do: another engine serves"
     is_ours = _is_filter_gradient if filter_gradient else _is_of_image
 

@@ -9,13 +9,15 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.enums import DataType
 from graphdnn.operations.conv_problem import ConvProblem
 
-CHUNK = 8  # channels that are copied at once
-_LONGEST = 64  # of a tile's sides; the kernel keeps them in ten bits
-_COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
+CHUNK = 8  # channels of a 16-byte copy
+_LONGEST = 64  # the longest side of a tile; the kernel stores coordinates in ten bits
+_COPY_SHARE = 0.88  # the part of the data sheet's bandwidth that a copy reaches
 
 
 class Shape(NamedTuple):
-    """What the choice depends on. ``channels_in``, ``channels_out``: of a group, as they are read and written."""
+    """What the choice of a tile depends on. ``channels_in``, ``channels_out``: channels of a group that are read and
+    written.
+    """
 
     images: int
     groups: int
@@ -25,8 +27,8 @@ class Shape(NamedTuple):
     filter: tuple[int, int]
     stride: tuple[int, int]
     dilation: tuple[int, int]
-    traffic: float  # bytes that have to move
-    width: int  # of the image that is read
+    traffic: float  # bytes of memory traffic
+    width: int  # columns of the image that is read
 
     @classmethod
     def of(cls, p: ConvProblem, is_dgrad: bool, traffic: float) -> Shape:
@@ -37,7 +39,7 @@ class Shape(NamedTuple):
         return cls(p.n, p.groups, into, out, output, taps, stride, dilation, traffic, width)
 
     def patch(self, high: int, wide: int) -> tuple[int, int]:
-        """Rows and columns that a tile reads."""
+        """Rows and columns of the halo tile."""
         h, w = (
             (size - 1) * s + (r - 1) * d + 1
             for size, s, r, d in zip((high, wide), self.stride, self.filter, self.dilation, strict=True)
@@ -45,12 +47,12 @@ class Shape(NamedTuple):
         return h, w
 
     def tiles(self, images: int, high: int, wide: int) -> tuple[int, int, int]:
-        """Of so many images, rows and columns: along the images, down and across."""
+        """The numbers of tiles along images, rows and columns."""
         return -(-self.images // images), -(-self.output[0] // high), -(-self.output[1] // wide)
 
     @property
     def chunks(self) -> int:
-        """Of the sum."""
+        """Chunks of 8 channels along K."""
         return self.filter[0] * self.filter[1] * self.channels_in // CHUNK
 
     @property
@@ -61,7 +63,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pixels:
-    """What a block has of images and groups at a time."""
+    """The images, rows and columns of a tile, and the groups of a CTA."""
 
     groups: int
     images: int
@@ -73,7 +75,7 @@ class Pixels:
         return self.images * self.high * self.wide
 
     def tiles(self, shape: Shape) -> tuple[int, int, int]:
-        """Along the images, down and across."""
+        """The numbers of tiles along images, rows and columns."""
         return shape.tiles(self.images, self.high, self.wide)
 
 
@@ -90,6 +92,6 @@ def machine_of(device: DeviceSpec) -> Machine:
 
 
 def parts_of_side(size: int) -> list[int]:
-    """A side divided evenly, in parts that a tile may have."""
+    """Even parts of a side that are short enough for a tile."""
     count = -(-size // _LONGEST)
     return sorted({-(-size // (count * n)) for n in (1, 2, 4, 8)}, reverse=True)

@@ -1,4 +1,4 @@
-"""Tiles of convolutions with groups of 8 to 64 channels, and their choice by a model of a multiprocessor."""
+"""Tiles of convolutions with groups of 8 to 64 channels, and their choice by a model of an SM."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from graphdnn.engines.cuda.direct.grouped.grouped_shape import CHUNK, Machine, P
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
-_ROW = 16  # pixels of a product
-_PLACE = 8  # bytes of a pixel's place
-_PIECE = 32  # channels
-_MOST_PIXELS = 512  # of a tile
-_LEAST_CHANNELS, _MOST_CHANNELS = 48, 128  # of a block, pixels are copied in pieces of so many
-_REGISTERS, _MOST_REGISTERS, _OTHERS = 65536, 255, 72  # of a multiprocessor, of a thread, beside sums and operands
+_ROW = 16  # pixels of an MMA
+_PLACE = 8  # bytes of an entry of the pixel table (PixelSlot)
+_PIECE = 32  # channels of a contiguous store
+_MOST_PIXELS = 512  # the most pixels of a tile
+_LEAST_CHANNELS, _MOST_CHANNELS = 48, 128  # channels of a CTA
+# Registers of an SM; the most of a thread; of a thread beside accumulators and operands.
+_REGISTERS, _MOST_REGISTERS, _OTHERS = 65536, 255, 72
 _MOST_BLOCKS = 8
 
 GROUPS = Knob(KnobType.NUM_C_PER_BLOCK, 0, 16, 1, 0, "groups of a block; 0: chosen by the shape")
@@ -28,19 +29,19 @@ IMAGES = Knob(KnobType.TILE_CGA, 0, 8, 1, 0, "images of a tile that is a whole o
 ROWS = Knob(KnobType.TILE_M, 0, 4, 1, 0, "times 16 pixels that a warp multiplies at a time, 1, 2 or 4; 0: chosen")
 STAGES = Knob(KnobType.STAGES, 0, 2, 1, 0, "patches in shared memory; 0: chosen by the shape")
 KNOBS = (GROUPS, HIGH, WIDE, IMAGES, ROWS, STAGES)
-THREADS = 256  # of a block; 128 and 512 were slower
+THREADS = 256  # threads of a CTA; 128 and 512 were slower
 
 
 @dataclass(frozen=True, slots=True)
 class Tile(Pixels):
-    """``rows``: times 16 pixels that a warp multiplies at once."""
+    """The tile of a CTA; a warp multiplies ``rows`` MMA tiles of 16 pixels at a time."""
 
     rows: int
     stages: int
 
     @property
     def places(self) -> int:
-        """Entries of the table of pixels."""
+        """Entries of the pixel table."""
         return -(-self.pixels // (_ROW * self.rows)) * _ROW * self.rows
 
     @property
@@ -53,28 +54,28 @@ class Tile(Pixels):
         return pixels * (self.groups * shape.channels_in // CHUNK | 1) * 16
 
     def shared(self, shape: Shape) -> int:
-        """Bytes: filters, the hall that sums leave through, the table, and the patches."""
+        """Bytes of shared memory: filters, epilogue buffers, pixel table and halo tiles."""
         filters = self.groups * shape.channels_out * (shape.chunks | 1) * 16 + 16
         together = self.joined(shape) * shape.channels_out
         hall = THREADS // WARP * _ROW * (together + (0 if together % 16 else 8)) * 4
         return filters + hall + self.table_bytes + self.stages * self.patch_bytes(shape)
 
     def joined(self, shape: Shape) -> int:
-        """Groups that a warp multiplies one after the other: their results leave in pieces of 64 bytes."""
+        """Groups of a warp tile, so that stores are contiguous runs of 64 bytes."""
         return next(n for n in (4, 2, 1) if self.groups % n == 0 and (n == 1 or n * shape.channels_out <= _PIECE))
 
     def registers(self, shape: Shape) -> int:
         return self.rows * self.joined(shape) * shape.channels_out // 2 + 4 * self.rows + _OTHERS
 
     def sharing(self, shape: Shape, resident: int, sms: int) -> int:
-        """Blocks that share the filters of some groups: as many as the device holds, with as many tiles each."""
+        """CTAs that share the filters of the same groups: one wave of CTAs, with equal numbers of tiles."""
         tiles = prod(self.tiles(shape))
         staying = max(1, resident * sms // (shape.groups // self.groups))
         return -(-tiles // -(-tiles // min(staying, tiles)))
 
 
 def effective_knobs(tile: Tile) -> Knobs:
-    """The knob values that a tile has."""
+    """The knob values of a tile."""
     values = tile.groups, tile.high, tile.wide, tile.images, tile.rows, tile.stages
     return {knob.type: value for knob, value in zip(KNOBS, values, strict=True)}
 
@@ -82,13 +83,13 @@ def effective_knobs(tile: Tile) -> Knobs:
 @dataclass(frozen=True, slots=True)
 class Choice:
     tile: Tile
-    resident: int  # blocks of a multiprocessor
+    resident: int  # CTAs of an SM
     seconds: float
     blocks: int
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
-    """The fastest tile that fits. What is asked for and cannot be gives way; None where nothing fits."""
+    """The fastest tile that fits, or None. Knob values that no tile can meet are dropped."""
     machine = machine_of(device)
     asked = tuple(knobs[knob.type] for knob in KNOBS)
     return _fastest(shape, machine, asked) or _fastest(shape, machine, (0,) * len(KNOBS))
@@ -104,7 +105,7 @@ def _candidates(shape: Shape, asked: tuple[int, ...]) -> Iterator[Tile]:
     groups, high, wide, images, rows, stages = asked
     most = max(shape.channels_in, shape.channels_out)
     fitting = [n for n in range(1, 17) if shape.groups % n == 0 and n * most <= _MOST_CHANNELS] or [1]
-    # Filters of many taps may leave room for one group only.
+    # A filter of many taps may leave shared memory for one group only.
     chosen = sorted({1, *(n for n in fitting if n * most >= _LEAST_CHANNELS)})
     for n in [groups] if groups in fitting else chosen:
         for h in [min(high, shape.output[0])] if high else parts_of_side(shape.output[0]):
@@ -118,16 +119,16 @@ def _candidates(shape: Shape, asked: tuple[int, ...]) -> Iterator[Tile]:
                             yield Tile(n, i, h, w, m, s)
 
 
-# The model's constants, in clocks: of a multiprocessor, then of a warp that waits for itself. Fitted to 207 tiles of 18
+# The model's constants, in clocks: throughput of an SM, then latency of a warp. Fitted to 207 tiles of 18
 # layers on an H200: 10 % away from them, and the chosen tile 3 % slower than the best one.
 _LOAD, _PRODUCT, _LEAVE, _LINE, _CHUNK = 3.5, 0.2, 27.6, 12.8, 12.1
 _JOB, _EACH, _COPY_LINE = 2270.0, 7.0, 315.0
-_ALONE = 759.0  # of a patch that nothing is multiplied beside
-_STRIDED = 1.8  # times the loads of pixels that lie apart
-_FILTER_PACE = 19.2  # bytes a clock
+_ALONE = 759.0  # clocks of a halo tile's load without a concurrent multiplication
+_STRIDED = 1.8  # factor of the loads of strided pixels
+_FILTER_PACE = 19.2  # bytes of filters per clock
 _NORM = 2.7
-START = 2.0e-6  # seconds
-IDLE = 0.27  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
+START = 2.0e-6  # seconds of a launch
+IDLE = 0.27  # the part of a launch's time that a grid saves if it leaves nearly all SMs idle
 
 
 def _predicted(shape: Shape, machine: Machine, tile: Tile) -> Choice | None:

@@ -35,8 +35,8 @@ from graphdnn.operations import ConvBackwardFilter
 from graphdnn.operations.conv_problem import ConvProblem
 from graphdnn.tensors import TensorSpec
 
-_FOUR = 4  # numbers of a window that a thread of the second launch adds
-_OF_SLICE = 4  # parts that a warp of it adds at least
+_FOUR = 4  # filter elements of a thread of the second launch
+_OF_SLICE = 4  # the fewest splits that a warp of the second launch adds
 _MOST_SLICES = 8
 
 
@@ -54,7 +54,7 @@ def _choice(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> Choice | None:
 
 
 def _slices(parts: int) -> int:
-    """Warps that share the parts of a sum."""
+    """Warps of the second launch that divide the splits of an element."""
     slices = 1
     while slices < _MOST_SLICES and 2 * slices * _OF_SLICE <= parts:
         slices *= 2
@@ -64,7 +64,9 @@ def _slices(parts: int) -> int:
 def _boxes(
     p: ConvProblem, shape: Shape, tile: Tile, x: TensorSpec, of_x: tuple[int, ...], of_dy: tuple[int, ...]
 ) -> tuple[TensorMap, TensorMap]:
-    """Of x, whose columns are (remainder, the rest) where they are strided, and of dy."""
+    """The TMA boxes of x and of dy; columns of a strided x are two axes, the residue modulo the stride and the
+    quotient.
+    """
     size, stride, lines = ELEMENTS[x.data_type].bytes, p.stride[1], shape.patch(tile.high, tile.wide)[0]
     n, h, w = (_step(of_x[i] * size) for i in (0, 2, 3))
     row, results = tile.row(p.c), tile.row(p.k)
@@ -87,7 +89,7 @@ def _boxes(
 
 
 def _step(distance: int) -> int:
-    """Bytes; an axis of extent 1 has none, which the copy unit does not take."""
+    """The stride of an axis in bytes. TMA requires a positive stride, also for an axis of extent 1."""
     return distance or ALIGNMENT
 
 
@@ -108,7 +110,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     x_strides, dy_strides = (image_space(roles, spec).strides(spec) for spec in (x, dy))
     boxes = _boxes(p, shape, tile, x, x_strides, dy_strides)
-    for field, spec, map in zip(("gathered", "plain"), (x, dy), boxes, strict=True):
+    for field, spec, map in zip(("image", "dy"), (x, dy), boxes, strict=True):
         if tile.is_boxed:
             parameters.maps(field, [(spec, map)])
         else:
@@ -117,8 +119,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     tiles, slabs = counted[0] * counted[1] * counted[2], p.groups // tile.groups
     channels, window = p.groups * p.k, p.taps * p.c
     parameters.table({
-        "gathered_n": x_strides[0], "gathered_h": x_strides[2], "gathered_w": x_strides[3],
-        "plain_n": dy_strides[0], "plain_h": dy_strides[2], "plain_w": dy_strides[3],
+        "image_n": x_strides[0], "image_h": x_strides[2], "image_w": x_strides[3],
+        "dy_n": dy_strides[0], "dy_h": dy_strides[2], "dy_w": dy_strides[3],
         "images": p.n, "in_h": p.input[0], "in_w": p.input[1], "out_h": p.output[0], "out_w": p.output[1],
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
         "tiles": tiles, "tiles_h": counted[1], "tiles_w": counted[2], "tile_step": choice.parts,
@@ -141,10 +143,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1], "FLIP": p.flip,
-            "IN": p.c, "OUT": p.k, "GROUPS": tile.groups, "WARPS_M": tile.shares,
+            "GROUP_IN": p.c, "GROUP_OUT": p.k, "GROUPS_PER_CTA": tile.groups, "WARPS_M": tile.shares,
             "SLIDING_ROWS": tile.lines(shape), "WARPS_K": tile.turns,
-            "PIXEL": tile.row(p.c).pitch, "DY_PIXEL": tile.row(p.k).pitch, "SWIZZLED": tile.is_boxed,
-            "STAGES": tile.stages, "BLOCKS": choice.resident, "SLICES": slices, "WIDTH": width,
+            "PIXEL_PITCH": tile.row(p.c).pitch, "DY_PIXEL_PITCH": tile.row(p.k).pitch, "TMA_SWIZZLE": tile.is_boxed,
+            "STAGES": tile.stages, "CTAS_PER_SM": choice.resident, "REDUCE_WARPS": slices, "VEC_WIDTH": width,
             "Element": STORAGE[x.data_type],
         },
     )  # fmt: skip

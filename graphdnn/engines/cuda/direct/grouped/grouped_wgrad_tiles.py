@@ -1,4 +1,4 @@
-"""Tiles of the filter gradient with groups of 8 to 64 channels, and their choice by a model of a multiprocessor."""
+"""Tiles of the filter gradient with groups of 8 to 64 channels, and their choice by a model of an SM."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from graphdnn.engines.cuda.direct.grouped.grouped_shape import machine_of as gen
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
-_DEPTH = 16  # pixels of a product
-_MOST_PIXELS = 256  # of a tile
-_LEAST_CHANNELS, _MOST_CHANNELS = 24, 128  # of a block
+_DEPTH = 16  # pixels of an MMA
+_MOST_PIXELS = 256  # the most pixels of a tile
+_LEAST_CHANNELS, _MOST_CHANNELS = 24, 128  # channels of a CTA
 _MOST_WARPS = 16
-_SHARES, _TURNS, _IMAGES = (1, 2, 3, 4, 5, 6, 8, 9), (1, 2, 4), (1, 2, 4, 8)  # what is tried
+_SHARES, _TURNS, _IMAGES = (1, 2, 3, 4, 5, 6, 8, 9), (1, 2, 4), (1, 2, 4, 8)  # the values that are tried
 _LEAST_STAGES, _MOST_STAGES = 2, 4
-_PIXEL_BY_PIXEL, _LINE_BY_LINE = 1, 2  # of WALKS
-_SUMS = 160  # registers of a thread
+_PIXEL_BY_PIXEL, _LINE_BY_LINE = 1, 2  # values of the traversal
+_SUMS = 160  # the most accumulator registers of a thread
 _REGISTERS, _OTHERS, _MOST_REGISTERS = 65536, 48, 255
 _MOST_BLOCKS = 4
-_QUARTERS = 4  # of a multiprocessor, each with tensor cores and warps of its own
-_FOUR_WARPS = 128  # threads: the compiler gives registers to whole ones
+_QUARTERS = 4  # sub-partitions of an SM, each with its own tensor core and warps
+_FOUR_WARPS = 128  # threads of a warpgroup; registers are allocated for whole warpgroups
 _EXCHANGED = (32, 64, 128)
-_BOX = 1024  # bytes: what a box begins at a multiple of
-_OF_STAGE = 48  # bytes of its barriers, and of what a tile has
-_LONGEST = 256  # of a box's sides
-_MOST_STRIDE = 2  # across, of pixels that boxes bring
+_BOX = 1024  # bytes to which a TMA box is aligned in shared memory
+_OF_STAGE = 48  # bytes of a stage's mbarriers and of its TileExtent
+_LONGEST = 256  # the longest side of a TMA box
+_MOST_STRIDE = 2  # the largest column stride of tiles that TMA loads
 
 GROUPS = Knob(KnobType.NUM_C_PER_BLOCK, 0, 16, 1, 0, "groups of a block; 0: chosen by the shape")
 HIGH = Knob(KnobType.TILE_ROWS, 0, 64, 1, 0, "rows of dy of a tile; 0: chosen by the shape")
@@ -46,21 +46,21 @@ KNOBS = (GROUPS, HIGH, WIDE, IMAGES, SHARES, TURNS, STAGES, WALKS)
 
 
 class Row(NamedTuple):
-    """Pixels in shared memory, of so many chunks of channels."""
+    """The layout of pixels in shared memory, for a number of chunks of 8 channels."""
 
-    pitch: int  # bytes from a pixel to its neighbour
-    halves: int  # boxes side by side, where the copy unit brings them: 128 bytes each at most
+    pitch: int  # bytes from a pixel to the next
+    halves: int  # TMA boxes along the channels, of at most 128 bytes each
 
     @classmethod
     def of(cls, chunks: int, *, is_boxed: bool) -> Row:
-        if not is_boxed:  # an odd number of chunks, so that neighbours are in different banks
+        if not is_boxed:  # an odd number of chunks, so that adjacent pixels start in different banks
             return cls((chunks | 1) * 16, 1)
         halves = chunks // CHUNK if chunks % CHUNK == 0 else 1
         return cls(chunks // halves * 16, halves)
 
     @property
     def exchanged(self) -> int:
-        """Bytes within which the copy unit exchanges parts; 0: it does not, as odd numbers of chunks do not need."""
+        """Bytes of the TMA swizzle; 0: none, as pixels of an odd number of chunks have no bank conflicts."""
         return self.pitch if self.pitch in _EXCHANGED else 0
 
 
@@ -74,8 +74,8 @@ class Machine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tile(Pixels):
-    """``shares``, ``turns``: warps of a group, by its sums and by pixels. ``is_boxed``: the copy unit brings it.
-    ``walks``: line by line.
+    """``shares``, ``turns``: warps of a group along accumulators and along pixels. ``is_boxed``: TMA loads the tile.
+    ``walks``: warps slide down the rows of a tile.
     """
 
     shares: int
@@ -89,11 +89,11 @@ class Tile(Pixels):
         return self.groups * self.shares * self.turns
 
     def own(self, shape: Shape) -> int:
-        """Products side by side, of a warp."""
+        """MMA tiles of a warp along M."""
         return -(-shape.chunks // (2 * self.shares * self.lines(shape)))
 
     def lines(self, shape: Shape) -> int:
-        """Of taps whose products meet at a time."""
+        """Rows of taps that share one loaded row of x (SLIDING_ROWS)."""
         return shape.filter[0] if self.walks else 1
 
     def sums(self, shape: Shape) -> int:
@@ -107,11 +107,11 @@ class Tile(Pixels):
         return Row.of(self.groups * channels // CHUNK, is_boxed=self.is_boxed)
 
     def columns(self, shape: Shape) -> int:
-        """Of a patch, that leave the same remainder by the stride."""
+        """Columns of the halo tile with one residue modulo the stride."""
         return -(-shape.patch(self.high, self.wide)[1] // shape.stride[1])
 
     def apart(self, shape: Shape) -> int:
-        """Bytes of the pixels of a patch whose columns leave the same remainder: a box."""
+        """Bytes of the halo tile's columns with one residue: a TMA box."""
         pixels = self.images * shape.patch(self.high, self.wide)[0] * self.columns(shape)
         return self._box(pixels * self.row(shape.channels_in).pitch)
 
@@ -131,7 +131,7 @@ class Tile(Pixels):
         return self.patch_bytes(shape) + self.row(shape.channels_out).halves * self.results_box(shape)
 
     def landing(self, shape: Shape) -> int:
-        """Bytes that the copy unit brings for a tile."""
+        """Bytes that TMA loads for a tile."""
         pixels = self.images * shape.patch(self.high, self.wide)[0] * self.columns(shape) * shape.stride[1]
         return 2 * self.groups * (pixels * shape.channels_in + self.pixels * shape.channels_out)
 
@@ -142,7 +142,7 @@ class Tile(Pixels):
 
 
 def effective_knobs(tile: Tile) -> Knobs:
-    """The knob values that a tile has."""
+    """The knob values of a tile."""
     walks = _LINE_BY_LINE if tile.walks else _PIXEL_BY_PIXEL
     values = tile.groups, tile.high, tile.wide, tile.images, tile.shares, tile.turns, tile.stages, walks
     return {knob.type: value for knob, value in zip(KNOBS, values, strict=True)}
@@ -151,20 +151,22 @@ def effective_knobs(tile: Tile) -> Knobs:
 @dataclass(frozen=True, slots=True)
 class Choice:
     tile: Tile
-    resident: int  # blocks of a multiprocessor
-    parts: int  # blocks that share the tiles of some groups
+    resident: int  # CTAs of an SM
+    parts: int  # splits: CTAs that share the tiles of the same groups
     seconds: float
 
 
 def machine_of(shape: Shape, device: DeviceSpec) -> Machine:
-    """The copy unit sees every second column as an axis of its own: an image's width is even then."""
+    """The machine limits. With a column stride of 2, TMA reads the column residues as an axis, so the width must be
+    even.
+    """
     stride = shape.stride[1]
     has_boxes = device.compute_capability >= (9, 0) and stride <= _MOST_STRIDE and shape.width % stride == 0
     return Machine(*general_machine_of(device), has_boxes)
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
-    """The fastest tile that fits. What is asked for and cannot be gives way; None where nothing fits."""
+    """The fastest tile that fits, or None. Knob values that no tile can meet are dropped."""
     machine = machine_of(shape, device)
     asked = tuple(knobs[knob.type] for knob in KNOBS)
     return _fastest(shape, machine, asked) or _fastest(shape, machine, (0,) * len(KNOBS))
@@ -182,7 +184,7 @@ def _fastest(shape: Shape, machine: Machine, asked: tuple[int, ...]) -> Choice |
 
 
 def _deepened(shape: Shape, machine: Machine, choice: Choice) -> Choice:
-    """With as many stages as memory has room for beside as many blocks: prediction does not tell them apart."""
+    """The tile with the most stages that do not reduce the resident CTAs; the model cannot tell them apart."""
     for stages in range(_MOST_STAGES, _LEAST_STAGES, -1):
         deeper = _predicted(shape, machine, replace(choice.tile, stages=stages))
         if deeper is not None and deeper.resident == choice.resident:
@@ -220,16 +222,16 @@ def _candidates(shape: Shape, machine: Machine, asked: tuple[int, ...]) -> Itera
 
 
 # The model's constants, in clocks. Fitted to 158 tiles of six layers on an H200: 10 % away from them, and 11 % from 132
-# others of 19. What threads copy is guessed by the forward kernel's.
-_LOAD, _PRODUCT, _STEP = 3.0, 0.58, 7.7  # of a multiprocessor
-_WAIT, _TURN = 51.0, 8.1  # of a warp: for what a step reads, and for each product
-_TILE, _ALONE = 1580.0, 700.0  # of a tile; where threads copy it besides
-_MEETING = 6.0  # for each sum of a thread that one turn adds to another's
-_ROW = 1.5  # of the copy unit, for a pixel of 128 bytes or fewer
-_LINE, _CHUNK = 12.8, 12.1  # where threads copy
-_BROKEN = 0.27  # of loads of eight pixels, for each end of a line among them: some meet in the same banks
-_STRIDED = 1.8  # times the loads of pixels that lie apart
-_SUM_PACE = 5.2e12  # bytes a second
+# others of 19. The constants of copies by threads are taken from the forward kernel.
+_LOAD, _PRODUCT, _STEP = 3.0, 0.58, 7.7  # clocks of an SM for a load, an MMA, a K step
+_WAIT, _TURN = 51.0, 8.1  # latency of a warp for the loads of a K step, and for each MMA
+_TILE, _ALONE = 1580.0, 700.0  # clocks of a tile; further clocks where threads copy it
+_MEETING = 6.0  # clocks for each accumulator that is added across the warps along K
+_ROW = 1.5  # clocks of TMA for a pixel of at most 128 bytes
+_LINE, _CHUNK = 12.8, 12.1  # clocks of a row and of a chunk that threads copy
+_BROKEN = 0.27  # bank conflicts of a load of eight pixels, for each end of a row among them
+_STRIDED = 1.8  # factor of the loads of strided pixels
+_SUM_PACE = 5.2e12  # bytes per second of the second launch
 _START = 5.0e-6
 _NORM = 2.16
 
@@ -264,23 +266,23 @@ def _predicted(shape: Shape, machine: Machine, tile: Tile) -> Choice | None:
 
 
 def _copied(shape: Shape, tile: Tile) -> tuple[tuple[int, int, int], ...]:
-    """Pixels, lines and channels of a group: of x, and of dy."""
+    """Pixels, rows and channels that threads copy for a group, of x and of dy."""
     high, wide = shape.patch(tile.high, tile.wide)
     patch = tile.images * high * wide, tile.images * high, shape.channels_in
     return patch, (tile.pixels, tile.images * tile.high, shape.channels_out)
 
 
 def _multiplying(shape: Shape, tile: Tile, together: int) -> tuple[float, float]:
-    """Clocks of a tile's products: that keep a multiprocessor busy, which has so many blocks, and that a warp waits."""
+    """Clocks of a tile's MMAs: the throughput of an SM with its resident CTAs, and the latency of a warp."""
     chunks, own = shape.channels_out // CHUNK, tile.own(shape)
-    runs, depth = -(-tile.pixels // _DEPTH), 1  # warps take turns at runs of so many steps
+    runs, depth = -(-tile.pixels // _DEPTH), 1  # warps along K alternate by runs of so many K steps
     if tile.walks:
         runs, depth = -(-(-(-tile.wide // CHUNK) * tile.images) // 2), tile.high + tile.lines(shape) - 1
     products = own * tile.lines(shape) * chunks
     apart = _STRIDED if shape.stride[1] > 1 and not tile.is_boxed else 1.0
     broken = 0.0 if tile.walks else _BROKEN * CHUNK / tile.wide
     loads = _LOAD * (1.0 + broken) * (own * apart + -(-chunks // 2))
-    warps = together * tile.warps  # a quarter of a multiprocessor has as many as another one, or one more
+    warps = together * tile.warps  # sub-partitions of an SM differ by at most one warp
     uneven = -(-warps // _QUARTERS) * _QUARTERS / warps
     busy = runs * depth * tile.groups * tile.shares * (loads + uneven * (_PRODUCT * products + _STEP))
     return busy, _TILE + -(-runs // tile.turns) * depth * (_WAIT + _TURN * products)

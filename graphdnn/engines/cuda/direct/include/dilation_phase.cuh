@@ -2,10 +2,10 @@
 // an image of their own, and the taps are neighbours in that image. An axis without dilation has one phase, and the
 // compiler folds this code to constants.
 
-// One axis. coordinate = index within the phase * dilation + phase, for the output (or dy) and for the gathered operand.
+// One axis. coordinate = index within the phase * dilation + phase, for the output (or dy) and for the image operand.
 struct DilationPhase {
-    int out_phase, gathered_phase;  // coordinates modulo the dilation
-    int shift;     // first gathered index minus the output index; it includes the padding
+    int out_phase, image_phase;  // coordinates modulo the dilation
+    int shift;     // first image index minus the output index; it includes the padding
 };
 
 __device__ __forceinline__ DilationPhase dilation_phase(int out_phase, int padding, int dilation) {

@@ -62,16 +62,16 @@ __device__ __forceinline__ void load_transposed(unsigned int (&to)[4], const voi
 #endif
 }
 
-template <class T, bool DEEP>
+template <class T, bool IS_K16>
 __device__ __forceinline__ void warp_product(
     float (&accum)[4], unsigned int a0, unsigned int a1, unsigned int a2, unsigned int a3, unsigned int b0, unsigned int b1
 ) {
 #ifdef __CUDA_ARCH__
-    if constexpr (DEEP && same<T, half_t>)
+    if constexpr (IS_K16 && same<T, half_t>)
         asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
             : "+f"(accum[0]), "+f"(accum[1]), "+f"(accum[2]), "+f"(accum[3])
             : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-    else if constexpr (DEEP)
+    else if constexpr (IS_K16)
         asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
             : "+f"(accum[0]), "+f"(accum[1]), "+f"(accum[2]), "+f"(accum[3])
             : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
@@ -84,7 +84,7 @@ __device__ __forceinline__ void warp_product(
             : "+f"(accum[0]), "+f"(accum[1]), "+f"(accum[2]), "+f"(accum[3])
             : "r"(a0), "r"(a1), "r"(b0));
 #else
-    EmulatedMma request{accum, {}, {a0, a1, DEEP ? a2 : 0u, DEEP ? a3 : 0u}, {b0, DEEP ? b1 : 0u}, same<T, half_t>};
+    EmulatedMma request{accum, {}, {a0, a1, IS_K16 ? a2 : 0u, IS_K16 ? a3 : 0u}, {b0, IS_K16 ? b1 : 0u}, same<T, half_t>};
     emulated_together(32, &request, emulated_product);
     for (int e = 0; e < 4; ++e) accum[e] = request.result[e];
 #endif

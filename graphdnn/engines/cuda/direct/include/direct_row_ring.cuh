@@ -1,10 +1,11 @@
 // Geometry of the sliding-window convolutions, and the ring buffer of image rows in shared memory.
 //
-// A kernel slides down the image in steps. A step reads IN_ROWS rows of the gathered operand and completes OUT_ROWS
+// A kernel slides down the image in steps. A step reads IN_ROWS rows of the image operand and completes OUT_ROWS
 // rows of the output. The WINDOW output rows that are in progress stay in registers, the oldest first:
 //
-//   fprop (and wgrad)  IN_ROWS = stride   OUT_ROWS = 1        row u of the step meets window row k at tap  u + stride * (WINDOW-1-k)
-//   dgrad              IN_ROWS = 1        OUT_ROWS = stride   the row of dy meets window row k at tap  k
+//   direction         IN_ROWS   OUT_ROWS   which row meets window row k, and at which tap
+//   fprop (and wgrad) stride    1          row u of the step, at tap u + stride * (WINDOW - 1 - k)
+//   dgrad             1         stride     the row of dy, at tap k
 //
 // Every tap is a compile-time constant, so no product is computed for a tap outside the filter, with any stride.
 // Columns follow the same scheme inside a thread's tile of TW columns.
@@ -16,7 +17,7 @@
 
 constexpr int FIRST_COLUMN = DGRAD ? -((S - 1) / STRIDE_W) : 0;  // first column of dy that a tile reads
 constexpr int IW = DGRAD ? (TW - 1) / STRIDE_W - FIRST_COLUMN + 1 : (TW - 1) * STRIDE_W + S;
-constexpr int STEP_W = DGRAD ? TW / STRIDE_W : TW * STRIDE_W;  // gathered columns from one tile to the next
+constexpr int STEP_W = DGRAD ? TW / STRIDE_W : TW * STRIDE_W;  // image columns from one tile to the next
 constexpr int COLUMNS = (TILES - 1) * STEP_W + IW;             // columns that a CTA reads
 constexpr int WARMUP_STEPS = (R - 1) / STRIDE_H;                      // steps before the first output row is complete
 static_assert(!DGRAD || TW % STRIDE_W == 0, "a tile of dgrad starts at a multiple of the stride");
@@ -31,7 +32,7 @@ constexpr __host__ __device__ int column_tap(int i, int t) {
     return tap >= 0 && tap < S ? tap : -1;
 }
 
-// The inverse: the gathered column that meets a thread's column t at tap s, or -1 if there is none.
+// The inverse: the image column that meets a thread's column t at tap s, or -1 if there is none.
 constexpr __host__ __device__ int tap_column(int s, int t) {
     return !DGRAD ? s + t * STRIDE_W : (t - s) % STRIDE_W == 0 ? (t - s) / STRIDE_W - FIRST_COLUMN : -1;
 }
@@ -47,7 +48,8 @@ struct RowRing {
     static constexpr int BYTES = (STEPS * ELEMENTS * (int)sizeof(T) + 15) / 16 * 16;
     static_assert(CHANNELS % VEC_ELEMS == 0 && COPY_PASSES <= 32, "whole vectors, and a bit of the mask for each");
     static_assert(PIXEL_STRIDE == CHANNELS || THREADS % PIXEL_VECS == 0, "a constant distance between the vectors of a thread");
-    static constexpr int PASS_ELEMENTS = PIXEL_STRIDE == CHANNELS ? THREADS * VEC_ELEMS : THREADS / PIXEL_VECS * PIXEL_STRIDE;  // elements between two copies of a thread
+    // Elements between two copies of a thread.
+    static constexpr int PASS_ELEMENTS = PIXEL_STRIDE == CHANNELS ? THREADS * VEC_ELEMS : THREADS / PIXEL_VECS * PIXEL_STRIDE;
 
     T* memory;
     const T* source;  // the next row to copy, at the first column and channel of the CTA

@@ -20,12 +20,12 @@ __device__ __forceinline__ Accum exact_sum(const Params& p, int channel, int cha
             for (int column = left; column < right; ++column) {
                 const int w = column * STRIDE_W + item.phase_w.shift + s;
                 if ((unsigned int)w >= (unsigned int)item.in_w) continue;
-                const Gathered x = p.gathered
-                    [item.n * p.gathered_n + (h * DILATION_H + item.phase_h.gathered_phase) * p.gathered_h +
-                     (w * DILATION_W + item.phase_w.gathered_phase) * p.gathered_w + channel_in];
-                const Plain dy = p.plain
-                    [item.n * p.plain_n + (row * DILATION_H + item.phase_h.out_phase) * p.plain_h +
-                     (column * DILATION_W + item.phase_w.out_phase) * p.plain_w + channel];
+                const ImageElement x = p.image
+                    [item.n * p.image_n + (h * DILATION_H + item.phase_h.image_phase) * p.image_h +
+                     (w * DILATION_W + item.phase_w.image_phase) * p.image_w + channel_in];
+                const DyElement dy = p.dy
+                    [item.n * p.dy_n + (row * DILATION_H + item.phase_h.out_phase) * p.dy_h +
+                     (column * DILATION_W + item.phase_w.out_phase) * p.dy_w + channel];
                 multiply_add(accum, widen<Accum>(x), widen<Accum>(dy));
             }
         }

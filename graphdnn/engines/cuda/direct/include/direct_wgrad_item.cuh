@@ -18,8 +18,8 @@ template <int ROWS> struct WorkItem {
         phase_h = dilation_phase((int)(index % DILATION_H), (int)p.in_row, DILATION_H);
         phase_w = dilation_phase((int)(index / DILATION_H % DILATION_W), (int)p.in_column, DILATION_W);
         n = (int)(index / (DILATION_H * DILATION_W));
-        in_h = phase_extent((int)p.in_h, phase_h.gathered_phase, DILATION_H);
-        in_w = phase_extent((int)p.in_w, phase_w.gathered_phase, DILATION_W);
+        in_h = phase_extent((int)p.in_h, phase_h.image_phase, DILATION_H);
+        in_w = phase_extent((int)p.in_w, phase_w.image_phase, DILATION_W);
         out_w = phase_extent((int)p.out_w, phase_w.out_phase, DILATION_W);
         const int out_h = phase_extent((int)p.out_h, phase_h.out_phase, DILATION_H);
         last = first + (int)p.segment_rows < out_h ? first + (int)p.segment_rows : out_h;

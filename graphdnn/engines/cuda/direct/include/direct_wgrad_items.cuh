@@ -22,13 +22,13 @@ template <class XRing, class DyRing, int ROWS, int HALO_COLUMNS> struct WorkItem
             const WorkItem<ROWS> item(p, next_item);
             remaining = item.iterations;
             x_ring.begin_image(
-                p.gathered + item.n * p.gathered_n + item.phase_h.gathered_phase * p.gathered_h + item.phase_w.gathered_phase * p.gathered_w,
-                p.gathered_h * DILATION_H, p.gathered_w * DILATION_W, item.in_h, item.in_w, channels_in,
+                p.image + item.n * p.image_n + item.phase_h.image_phase * p.image_h + item.phase_w.image_phase * p.image_w,
+                p.image_h * DILATION_H, p.image_w * DILATION_W, item.in_h, item.in_w, channels_in,
                 item.first * IN_ROWS + item.phase_h.shift, item.column_block * TILES * STEP_W + item.phase_w.shift, channel_in
             );
             dy_ring.begin_image(
-                p.plain + item.n * p.plain_n + item.phase_h.out_phase * p.plain_h + item.phase_w.out_phase * p.plain_w,
-                p.plain_h * DILATION_H, p.plain_w * DILATION_W, item.last, item.out_w, (int)p.channels_out,
+                p.dy + item.n * p.dy_n + item.phase_h.out_phase * p.dy_h + item.phase_w.out_phase * p.dy_w,
+                p.dy_h * DILATION_H, p.dy_w * DILATION_W, item.last, item.out_w, (int)p.channels_out,
                 item.first, item.column_block * TILES * TW - HALO_COLUMNS, channel_out
             );
             next_item += gridDim.y;

@@ -1,6 +1,6 @@
 // The end of filter gradients whose threads accumulate all taps of V channels: the tiles of a CTA become one split.
 
-constexpr int CHANNELS_OUT = LANES * V;  // channels of a CTA
+constexpr int CHANNELS_OUT = CHANNEL_THREADS * V;  // channels of a CTA
 
 // Adds the tiles of a CTA through shared memory, one row of taps at a time, and stores the partial sums. `owns_tile` is
 // false for a spare thread, which repeats the work of another one. Returns whether any thread has NaN.

@@ -6,20 +6,20 @@
 //             synchronizes once in STEPS_PER_WAIT steps.
 // Threads:    a thread owns V channels of TW columns. It keeps a window of WINDOW output rows as accumulators, adds all
 //             products of each row that arrives, and stores an output row after its last contribution.
-// Filters:    registers (IN_REGISTERS), or a table [r][s][c][output channel] in shared memory.
-// Epilogue:   generated pointwise operations on WIDTH neighbouring channels, then direct stores.
+// Filters:    registers (FILTER_IN_REGISTERS), or a table [r][s][c][output channel] in shared memory.
+// Epilogue:   generated pointwise operations on VEC_WIDTH neighbouring channels, then direct stores.
 //
-// Required constants (from the generator), besides those of direct_row_ring.cuh: V, LANES: channels of a thread, and
-// threads along the channels. GROUP_IN, GROUP_OUT: channels of a group. CHUNK, FILTER_CHUNK, LV: elements of a copy and
-// of a shared-memory load. STAGES, STEPS_PER_WAIT: see above. DILATION_H, DILATION_W, FLIP: the filter. WIDTH: see
-// above. EXACT: the tiles divide the columns. BLOCKS: CTAs of a multiprocessor.
+// Required constants (from the generator), besides those of direct_row_ring.cuh: V, CHANNEL_THREADS: channels of a thread, and
+// threads along the channels. GROUP_IN, GROUP_OUT: channels of a group. COPY_ELEMS, FILTER_COPY_ELEMS, LOAD_ELEMS: elements of
+// a copy and of a shared-memory load. STAGES, STEPS_PER_WAIT: see above. DILATION_H, DILATION_W, FLIP: the filter. VEC_WIDTH:
+// see above. WHOLE_COLUMNS: the tiles divide the columns. CTAS_PER_SM: CTAs that fit on an SM.
 
 #include "pdl.cuh"
 #include "direct_copy.cuh"
 #include "direct_row_ring.cuh"
 #include "dilation_phase.cuh"
 
-constexpr int CHANNELS_OUT = LANES * V;
+constexpr int CHANNELS_OUT = CHANNEL_THREADS * V;
 constexpr int CHANNELS_IN = CHANNELS_OUT / GROUP_OUT * GROUP_IN;
 constexpr int IV = V <= GROUP_OUT ? GROUP_IN : V / GROUP_OUT * GROUP_IN;  // input channels that a thread reads
 constexpr int GROUP_TAPS = GROUP_OUT * GROUP_IN * R * S;                  // elements of a group's filters
@@ -27,7 +27,7 @@ constexpr int FILTER_ELEMENTS = CHANNELS_OUT / GROUP_OUT * GROUP_TAPS;          
 static_assert(STAGES >= 2 * STEPS_PER_WAIT, "steps arrive while others are used");
 static_assert(CHANNELS_OUT % GROUP_OUT == 0 && (GROUP_OUT % V == 0 || V % GROUP_OUT == 0), "whole groups");
 
-typedef RowRing<Gathered, IN_ROWS, COLUMNS, CHANNELS_IN, CHUNK, STAGES> XRing;
+typedef RowRing<ImageElement, IN_ROWS, COLUMNS, CHANNELS_IN, COPY_ELEMS, STAGES> XRing;
 constexpr int FILTER_BYTES = (FILTER_ELEMENTS * (int)sizeof(Filter) + 15) / 16 * 16;
 
 // The offset of a filter element within the CTA's filters: output channel `o` of the CTA, input channel `c` of the group.
@@ -38,7 +38,7 @@ __device__ __forceinline__ int filter_offset(const Params& p, int o, int c, int 
         (FLIP ? R - 1 - r : r) * (int)p.filter_r + (FLIP ? S - 1 - s : s) * (int)p.filter_s;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     pdl_trigger();
     pdl_wait();
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
     block /= DILATION_H;
     const DilationPhase phase_w = dilation_phase((int)(block % DILATION_W), (int)p.in_column, DILATION_W);
     const int n = (int)(block / DILATION_W);
-    const int in_h = phase_extent((int)p.in_h, phase_h.gathered_phase, DILATION_H), in_w = phase_extent((int)p.in_w, phase_w.gathered_phase, DILATION_W);
+    const int in_h = phase_extent((int)p.in_h, phase_h.image_phase, DILATION_H), in_w = phase_extent((int)p.in_w, phase_w.image_phase, DILATION_W);
     const int out_h = phase_extent((int)p.out_h, phase_h.out_phase, DILATION_H), out_w = phase_extent((int)p.out_w, phase_w.out_phase, DILATION_W);
     const int last = first + (int)p.segment_rows < (int)p.rows ? first + (int)p.segment_rows : (int)p.rows;
     const int steps = last - first + WARMUP_STEPS;
@@ -68,16 +68,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
 
     XRing ring(memory);
     ring.begin_image(
-        p.gathered + n * p.gathered_n + phase_h.gathered_phase * p.gathered_h + phase_w.gathered_phase * p.gathered_w, p.gathered_h * DILATION_H,
-        p.gathered_w * DILATION_W, in_h, in_w, (int)p.channels_in, row0 + start * IN_ROWS,
+        p.image + n * p.image_n + phase_h.image_phase * p.image_h + phase_w.image_phase * p.image_w, p.image_h * DILATION_H,
+        p.image_w * DILATION_W, in_h, in_w, (int)p.channels_in, row0 + start * IN_ROWS,
         column_block * TILES * STEP_W + FIRST_COLUMN + phase_w.shift, channel_block * CHANNELS_IN
     );
 
     {  // the CTA's filters, in the order of global memory
         const Filter* source = p.filter + (long long)channel_block * FILTER_ELEMENTS;
         const long long remaining = p.filter_elements - (long long)channel_block * FILTER_ELEMENTS;
-        for (int i = threadIdx.x * FILTER_CHUNK; i < FILTER_ELEMENTS; i += THREADS * FILTER_CHUNK)
-            copy_async<FILTER_CHUNK * (int)sizeof(Filter)>(smem_filter + i, i < remaining ? source + i : p.filter, i < remaining);
+        for (int i = threadIdx.x * FILTER_COPY_ELEMS; i < FILTER_ELEMENTS; i += THREADS * FILTER_COPY_ELEMS)
+            copy_async<FILTER_COPY_ELEMS * (int)sizeof(Filter)>(smem_filter + i, i < remaining ? source + i : p.filter, i < remaining);
     }
     commit_copies();
     #pragma unroll
@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
         commit_copies();
     }
 
-    const int tile = (int)threadIdx.x / LANES, lane = (int)threadIdx.x - tile * LANES;
+    const int tile = (int)threadIdx.x / CHANNEL_THREADS, lane = (int)threadIdx.x - tile * CHANNEL_THREADS;
     const int local = lane * V, channel = channel_block * CHANNELS_OUT + local;
     const int local_in = local / GROUP_OUT * GROUP_IN;
     const int column0 = (column_block * TILES + tile) * TW + (int)p.out_column;
@@ -94,8 +94,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
 
     await_copies<STAGES - STEPS_PER_WAIT>();
     __syncthreads();
-    Accum weight[IN_REGISTERS ? R : 1][IN_REGISTERS ? S : 1][GROUP_IN][V];
-    if constexpr (IN_REGISTERS) {
+    Accum weight[FILTER_IN_REGISTERS ? R : 1][FILTER_IN_REGISTERS ? S : 1][GROUP_IN][V];
+    if constexpr (FILTER_IN_REGISTERS) {
         if (is_active) {
             #pragma unroll
             for (int r = 0; r < R; ++r)
@@ -114,12 +114,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
         }
     }
 
-    ColumnOperands column_operands[V / WIDTH];
+    ColumnOperands column_operands[V / VEC_WIDTH];
     if (is_active)
         #pragma unroll
-        for (int v = 0; v < V; v += WIDTH) {
+        for (int v = 0; v < V; v += VEC_WIDTH) {
             const int coord[4] = {n, channel + v, 0, column0 * DILATION_W + phase_w.out_phase};
-            load_column_operands(p, coord, column_operands[v / WIDTH]);
+            load_column_operands(p, coord, column_operands[v / VEC_WIDTH]);
         }
 
     Accum accum[WINDOW][TW][V];
@@ -139,16 +139,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                 if ((unsigned int)out >= (unsigned int)out_h) continue;
                 #pragma unroll
                 for (int t = 0; t < TW; ++t) {
-                    if (!EXACT && (unsigned int)(column0 + t) >= (unsigned int)out_w) continue;
+                    if (!WHOLE_COLUMNS && (unsigned int)(column0 + t) >= (unsigned int)out_w) continue;
                     #pragma unroll
-                    for (int v = 0; v < V; v += WIDTH) {
+                    for (int v = 0; v < V; v += VEC_WIDTH) {
                         const int coord[4] = {
                             n, channel + v, out * DILATION_H + phase_h.out_phase, (column0 + t) * DILATION_W + phase_w.out_phase
                         };
-                        Accum acc[WIDTH];
+                        Accum acc[VEC_WIDTH];
                         #pragma unroll
-                        for (int e = 0; e < WIDTH; ++e) acc[e] = accum[k][t][v + e];
-                        epilogue(p, coord, column_operands[v / WIDTH], acc);
+                        for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = accum[k][t][v + e];
+                        epilogue(p, coord, column_operands[v / VEC_WIDTH], acc);
                     }
                 }
             }
@@ -167,8 +167,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
         #pragma unroll
         for (int u = 0; u < IN_ROWS; ++u) {
             if (u >= R) continue;
-            const Gathered* const x_row = ring.row_ptr(stage, u, tile * STEP_W, local_in);
-            if constexpr (IN_REGISTERS && GROUP_IN == 1) {
+            const ImageElement* const x_row = ring.row_ptr(stage, u, tile * STEP_W, local_in);
+            if constexpr (FILTER_IN_REGISTERS && GROUP_IN == 1) {
                 #pragma unroll
                 for (int i = 0; i < IW; ++i) {
                     bool is_used = false;
@@ -177,10 +177,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                     if (!is_used) continue;
                     Accum x[IV];
                     #pragma unroll
-                    for (int c = 0; c < IV; c += LV) {
-                        const Vec<Gathered, LV> vec = load_vec<LV>(x_row + i * CHANNELS_IN + c);
+                    for (int c = 0; c < IV; c += LOAD_ELEMS) {
+                        const Vec<ImageElement, LOAD_ELEMS> vec = load_vec<LOAD_ELEMS>(x_row + i * CHANNELS_IN + c);
                         #pragma unroll
-                        for (int e = 0; e < LV; ++e) x[c + e] = widen<Accum>(vec.data[e]);
+                        for (int e = 0; e < LOAD_ELEMS; ++e) x[c + e] = widen<Accum>(vec.data[e]);
                     }
                     #pragma unroll
                     for (int k = 0; k < WINDOW; ++k)
@@ -198,10 +198,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                 #pragma unroll
                 for (int i = 0; i < IW; ++i)
                     #pragma unroll
-                    for (int c = 0; c < IV; c += LV) {
-                        const Vec<Gathered, LV> vec = load_vec<LV>(x_row + i * CHANNELS_IN + c);
+                    for (int c = 0; c < IV; c += LOAD_ELEMS) {
+                        const Vec<ImageElement, LOAD_ELEMS> vec = load_vec<LOAD_ELEMS>(x_row + i * CHANNELS_IN + c);
                         #pragma unroll
-                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accum>(vec.data[e]);
+                        for (int e = 0; e < LOAD_ELEMS; ++e) x[i][c + e] = widen<Accum>(vec.data[e]);
                     }
                 #pragma unroll
                 for (int k = 0; k < WINDOW; ++k)
@@ -212,7 +212,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct(const __gri
                             const int r = row_tap(u, k);
                             if (r < 0) continue;
                             Accum w[V];
-                            if constexpr (IN_REGISTERS) {
+                            if constexpr (FILTER_IN_REGISTERS) {
                                 #pragma unroll
                                 for (int v = 0; v < V; ++v) w[v] = weight[r][s][c][v];
                             } else {

@@ -8,9 +8,9 @@
 // Epilogue:   the tiles of a CTA are added in shared memory (direct_wgrad_tiles.cuh). A second launch adds the CTAs'
 //             partial sums in a fixed order (direct_wgrad_sum.cu), so results are deterministic.
 //
-// Required constants (from the generator), besides those of direct_row_ring.cuh: V, LANES, GROUP_IN, GROUP_OUT, CHUNK,
-// LV, STAGES, DILATION_H, DILATION_W, FLIP, EXACT, BLOCKS as in direct.cu. PLAIN_CHUNK: elements of a copy of dy.
-// SLICES: warps of a CTA of the second launch.
+// Required constants (from the generator), besides those of direct_row_ring.cuh: V, CHANNEL_THREADS, GROUP_IN, GROUP_OUT,
+// COPY_ELEMS, LOAD_ELEMS, STAGES, DILATION_H, DILATION_W, FLIP, WHOLE_COLUMNS, CTAS_PER_SM as in direct.cu. DY_COPY_ELEMS:
+// elements of a copy of dy. REDUCE_WARPS: warps of a CTA of the second launch.
 
 #include "pdl.cuh"
 #include "direct_copy.cuh"
@@ -24,16 +24,16 @@ constexpr int CHANNELS_IN = CHANNELS_OUT / GROUP_OUT * GROUP_IN;
 constexpr int IV = V <= GROUP_OUT ? GROUP_IN : V / GROUP_OUT * GROUP_IN;  // channels of x that a thread reads
 static_assert(CHANNELS_OUT % GROUP_OUT == 0 && (GROUP_OUT % V == 0 || V % GROUP_OUT == 0), "whole groups");
 
-typedef RowRing<Gathered, IN_ROWS, COLUMNS, CHANNELS_IN, CHUNK, STAGES> XRing;
-typedef RowRing<Plain, 1, TILES * TW, CHANNELS_OUT, PLAIN_CHUNK, STAGES> DyRing;
+typedef RowRing<ImageElement, IN_ROWS, COLUMNS, CHANNELS_IN, COPY_ELEMS, STAGES> XRing;
+typedef RowRing<DyElement, 1, TILES * TW, CHANNELS_OUT, DY_COPY_ELEMS, STAGES> DyRing;
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_wgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     const int channel_block = (int)blockIdx.x;
     // Spare threads repeat the work of the first tile and discard it, so that all threads follow one path.
-    const bool is_spare = (int)threadIdx.x >= LANES * TILES;
-    const int thread_slot = (int)threadIdx.x % (LANES * TILES);
-    const int tile = thread_slot / LANES, local = (thread_slot - tile * LANES) * V, local_in = local / GROUP_OUT * GROUP_IN;
+    const bool is_spare = (int)threadIdx.x >= CHANNEL_THREADS * TILES;
+    const int thread_slot = (int)threadIdx.x % (CHANNEL_THREADS * TILES);
+    const int tile = thread_slot / CHANNEL_THREADS, local = (thread_slot - tile * CHANNEL_THREADS) * V, local_in = local / GROUP_OUT * GROUP_IN;
 
     WorkItemLoader<XRing, DyRing, 1, 0> items(memory, channel_block * CHANNELS_IN, channel_block * CHANNELS_OUT);
     const XRing& x_ring = items.x_ring;
@@ -56,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
     for (unsigned int index = blockIdx.y; index < (unsigned int)p.items; index += gridDim.y) {
         const WorkItem<1> item(p, index);
         const int column0 = (item.column_block * TILES + tile) * TW;
-        const bool is_whole_tile = EXACT || column0 + TW <= item.out_w;
+        const bool is_whole_tile = WHOLE_COLUMNS || column0 + TW <= item.out_w;
         Accum dy[WINDOW][TW][V];
         #pragma unroll
         for (int k = 0; k < WINDOW; ++k)
@@ -70,29 +70,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
             await_copies<STAGES - 2>();
             __syncthreads();  // the step is visible to all threads, and no thread reads the stage that is filled next
             items.load_step(p, (int)p.channels_in);
-            const Plain* const dy_row = dy_ring.row_ptr(stage, 0, tile * TW, local);
+            const DyElement* const dy_row = dy_ring.row_ptr(stage, 0, tile * TW, local);
             #pragma unroll
             for (int t = 0; t < TW; ++t) {
                 #pragma unroll
                 for (int k = 0; k + 1 < WINDOW; ++k)
                     #pragma unroll
                     for (int v = 0; v < V; ++v) dy[k][t][v] = dy[k + 1][t][v];
-                const Vec<Plain, V> vec = load_vec<V>(dy_row + t * CHANNELS_OUT);
+                const Vec<DyElement, V> vec = load_vec<V>(dy_row + t * CHANNELS_OUT);
                 #pragma unroll
                 for (int v = 0; v < V; ++v) dy[WINDOW - 1][t][v] = widen<Accum>(vec.data[v]);
             }
             #pragma unroll
             for (int u = 0; u < IN_ROWS; ++u) {
                 if (u >= R || (unsigned int)(row + u) >= (unsigned int)item.in_h) continue;
-                const Gathered* const x_row = x_ring.row_ptr(stage, u, tile * STEP_W, local_in);
+                const ImageElement* const x_row = x_ring.row_ptr(stage, u, tile * STEP_W, local_in);
                 Accum x[IW][IV];
                 #pragma unroll
                 for (int i = 0; i < IW; ++i)
                     #pragma unroll
-                    for (int c = 0; c < IV; c += LV) {
-                        const Vec<Gathered, LV> vec = load_vec<LV>(x_row + i * CHANNELS_IN + c);
+                    for (int c = 0; c < IV; c += LOAD_ELEMS) {
+                        const Vec<ImageElement, LOAD_ELEMS> vec = load_vec<LOAD_ELEMS>(x_row + i * CHANNELS_IN + c);
                         #pragma unroll
-                        for (int e = 0; e < LV; ++e) x[i][c + e] = widen<Accum>(vec.data[e]);
+                        for (int e = 0; e < LOAD_ELEMS; ++e) x[i][c + e] = widen<Accum>(vec.data[e]);
                     }
                 auto multiply_pixel = [&](int k, int t) {
                     const int r = row_tap(u, k);
@@ -123,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_wgrad(const
                         if (dy_step < 0 || item.first + dy_step >= item.last) continue;
                         #pragma unroll
                         for (int t = 0; t < TW; ++t)
-                            if (EXACT || column0 + t < item.out_w) multiply_pixel(k, t);
+                            if (WHOLE_COLUMNS || column0 + t < item.out_w) multiply_pixel(k, t);
                     }
                 }
             }

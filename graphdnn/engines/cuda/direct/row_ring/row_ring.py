@@ -17,14 +17,14 @@ from graphdnn.engines.cuda.direct.direct_operands import PackedFilter, Sides
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Tile, in_registers, shared_bytes
 from graphdnn.fusion.fused_graph import FusedOp
 
-_STAGES_OF_TWO = 6  # steps in a ring that is long enough to use two at a time
+_STAGES_OF_TWO = 6  # stages from which a CTA synchronizes once in two steps
 
 
 def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Tile) -> DeviceKernel:
     roles, shape, p = sides.roles, sides.shape, sides.roles.problem
     filter = PackedFilter.of(sides, steps)
     compute = COMPUTE_TYPE[roles.op.compute_type]
-    in_space, out_space = image_space(roles, sides.gathered), image_space(roles, sides.output)
+    in_space, out_space = image_space(roles, sides.image), image_space(roles, sides.output)
     channels_out = tile.lanes * tile.v
     channels_in = channels_out // shape.group_out * shape.group_in
 
@@ -37,10 +37,10 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Tile) -> De
     channel_blocks = -(-shape.channels_out // channels_out)
     segments = -(-shape.rows // tile.rows)
     image_in, image_out = (p.output, p.input) if shape.is_dgrad else (p.input, p.output)
-    parameters.tensor("gathered", sides.gathered)
+    parameters.tensor("image", sides.image)
     parameters.tensor("filter", filter.spec)
     parameters.table({
-        **image_fields("gathered", in_space.strides(sides.gathered)),
+        **image_fields("image", in_space.strides(sides.image)),
         **filter_fields(filter.strides), "filter_elements": filter.elements,
         "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
         "channels_in": in_space.sizes[1], "channels_out": shape.channels_out,
@@ -61,17 +61,17 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, tile: Tile) -> De
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "DILATION_H": apart(p)[0], "DILATION_W": apart(p)[1], "DGRAD": shape.is_dgrad, "FLIP": p.flip,
             "IN_ROWS": shape.in_rows, "OUT_ROWS": shape.out_rows, "WINDOW": shape.window,
-            "V": tile.v, "TW": tile.tw, "LANES": tile.lanes, "TILES": tile.tiles, "THREADS": tile.threads,
+            "V": tile.v, "TW": tile.tw, "CHANNEL_THREADS": tile.lanes, "TILES": tile.tiles, "THREADS": tile.threads,
             "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
-            "CHUNK": chunk_for(in_space, sides.gathered, channels_in),
-            "LV": min(power_of_two_in(shape.inputs(tile.v), channels_in), 16 // element_bytes(sides.gathered)),
-            "FILTER_CHUNK": filter.chunk(channels_out * shape.group_in * p.taps),
-            "STAGES": tile.stages, "BLOCKS": tile.blocks,
+            "COPY_ELEMS": chunk_for(in_space, sides.image, channels_in),
+            "LOAD_ELEMS": min(power_of_two_in(shape.inputs(tile.v), channels_in), 16 // element_bytes(sides.image)),
+            "FILTER_COPY_ELEMS": filter.chunk(channels_out * shape.group_in * p.taps),
+            "STAGES": tile.stages, "CTAS_PER_SM": tile.blocks,
             "STEPS_PER_WAIT": 2 if tile.stages >= _STAGES_OF_TWO and shape.in_rows == 1 else 1,
-            "IN_REGISTERS": in_registers(shape, tile.v),
-            "EXACT": shape.columns % tile.tw == 0 and shape.columns * apart(p)[1] == image_out[1],
-            "WIDTH": width,
-            "Gathered": STORAGE[sides.gathered.data_type],
+            "FILTER_IN_REGISTERS": in_registers(shape, tile.v),
+            "WHOLE_COLUMNS": shape.columns % tile.tw == 0 and shape.columns * apart(p)[1] == image_out[1],
+            "VEC_WIDTH": width,
+            "ImageElement": STORAGE[sides.image.data_type],
             "Filter": STORAGE[filter.spec.data_type],
             "Accum": compute,
         },

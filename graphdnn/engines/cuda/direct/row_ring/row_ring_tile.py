@@ -6,24 +6,24 @@ from dataclasses import dataclass
 
 from graphdnn.engines.cuda.direct.direct_shape import Shape
 
-STAGES = 4  # steps in the ring, where nothing else is known
-LONG = 11  # taps along an axis: beyond, a thread's products are limited, and registers are counted with care
-_REGISTERS = 40  # of a thread beside its sums and filter: addresses, counters, the epilogue
-MOST_REGISTERS = 255  # of a thread
+STAGES = 4  # default stages of the ring
+LONG = 11  # taps along an axis above which a thread's multiply-adds are limited and a register margin is kept
+_REGISTERS = 40  # registers of a thread beside accumulators and filter: addresses, counters, the epilogue
+MOST_REGISTERS = 255  # the most registers of a thread
 _WEIGHTS = 100  # filter elements that a thread keeps in registers
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a thread and a block compute, and how blocks divide the work."""
+    """The tiles of a thread and of a CTA, and the work partition."""
 
     v: int  # channels of a thread
     tw: int  # columns of a thread
-    lanes: int  # threads of a block along the channels
-    tiles: int  # and along the columns
-    rows: int  # that a block walks down
-    stages: int  # steps in the ring
-    blocks: int  # of a multiprocessor, which registers are limited for
+    lanes: int  # threads of a CTA along the channels
+    tiles: int  # threads of a CTA along the columns
+    rows: int  # rows of a CTA's segment
+    stages: int  # stages of the ring, a step each
+    blocks: int  # CTAs of an SM that the register limit allows
 
     @property
     def threads(self) -> int:
@@ -32,7 +32,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """Knob values; 0 leaves a choice to the model."""
+    """Knob values; 0 leaves the value to the cost model."""
 
     v: int
     tw: int
@@ -44,23 +44,23 @@ class Wishes:
 
     @property
     def asks(self) -> bool:
-        """Whether any shape of the tile is wished for."""
+        """Whether a knob sets any extent of the tile."""
         return any((self.v, self.tw, self.rows, self.lanes, self.threads, self.blocks))
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     tile: Tile
-    seconds: float  # without the launch
+    seconds: float  # predicted time without the launch
 
 
 def in_registers(shape: Shape, v: int) -> bool:
-    """True when a thread keeps its filters in registers; else they are read from shared memory."""
+    """Whether a thread keeps its filters in registers; otherwise it reads them from shared memory."""
     return shape.is_wgrad or shape.problem.taps * shape.group_in * v <= _WEIGHTS
 
 
 def registers(shape: Shape, v: int, tw: int) -> int:
-    """Registers of a thread, about."""
+    """Estimated registers of a thread."""
     taps, wide, inputs = shape.problem.taps, shape.wide(tw), shape.inputs(v)
     window = shape.window * tw * v
     if shape.is_wgrad:
@@ -72,7 +72,7 @@ def registers(shape: Shape, v: int, tw: int) -> int:
 
 
 def shared_bytes(shape: Shape, v: int, tw: int, lanes: int, tiles: int, stages: int) -> int:
-    """Shared memory of a block."""
+    """Bytes of shared memory of a CTA."""
     channels_out = lanes * v
     channels_in = channels_out // shape.group_out * shape.group_in
     columns = (tiles - 1) * shape.step_w(tw) + shape.wide(tw)
@@ -90,5 +90,5 @@ def padded_bytes(size: int) -> int:
 
 
 def parts_of(items: int, channel_blocks: int, resident: int, sm_count: int) -> int:
-    """Blocks of wgrad that share the items of one range of channels: as many as the device holds at once."""
+    """Splits of wgrad: CTAs that share the work items of the same channels, one wave of them."""
     return min(items, max(1, sm_count * resident // channel_blocks))

@@ -16,14 +16,14 @@ from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import MOST_REGISTERS, 
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_measured import measured
 from graphdnn.engines.cuda.direct.row_ring.row_ring_tile_model import DeviceOf, predict
 
-MAX_COLUMNS = 16  # of a thread
+MAX_COLUMNS = 16  # the most columns of a thread
 
 
 @lru_cache(maxsize=256)
 def choose(shape: Shape, device: DeviceOf, wishes: Wishes) -> Choice:
-    """The tile with the least predicted time; wishes that no tile can meet are dropped.
+    """The tile with the least predicted time; knob values that no tile can meet are dropped.
 
-    Where nothing is wished and a tile was measured to be the best for this filter, that one is taken if it fits.
+    Without knob values, a tile that was measured as the best one for this filter is taken if it fits.
     """
     if shape.group_out == shape.group_in == 1 and not wishes.asks:
         known = measured(shape, wishes)
@@ -45,7 +45,7 @@ def choose(shape: Shape, device: DeviceOf, wishes: Wishes) -> Choice:
 
 
 def _lanes(shape: Shape, v: int) -> list[int]:
-    """Threads along the channels: whole groups, all channels where few, else about 32, little left over."""
+    """Threads along the channels, for whole groups: all channels if they are few, else about 32."""
     unit = max(1, shape.group_out // v)
     total = -(-shape.channels_out // v // unit) * unit
     if total <= 32:
@@ -58,7 +58,7 @@ def _lanes(shape: Shape, v: int) -> list[int]:
 
 
 def _candidates(shape: Shape, wishes: Wishes) -> Iterator[tuple[int, int, int, int]]:
-    """(v, tw, lanes, tiles)."""
+    """Candidates as tuples (v, tw, lanes, tiles)."""
     group, step = shape.group_out, shape.problem.stride[1] if shape.is_dgrad else 1
     legal = [v for v in (1, 2, 4, 8) if v % group == 0 or group % v == 0]
     fitting = [v for v in legal if shape.channels_out % v == 0] or legal[:1]

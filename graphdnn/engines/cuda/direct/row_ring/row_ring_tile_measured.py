@@ -1,4 +1,4 @@
-"""The measured tile of a depthwise convolution, as wishes that the choice of a ring's tile starts with."""
+"""The measured tile of a depthwise convolution, in the form of knob values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Wishes
 
 
 def measured(shape: Shape, wishes: Wishes) -> tuple[Wishes, float] | None:
-    """What was measured to be the best for such a filter, where it divides the channels; its share of the time."""
+    """The tile that was measured as the best one for such a filter, if it divides the channels; and its time over the
+    model's.
+    """
     p = shape.problem
     for row in MEASURED.small_ring:
         is_it = shape.direction in row.directions and row.filter == p.filter and set(p.stride) == {1}

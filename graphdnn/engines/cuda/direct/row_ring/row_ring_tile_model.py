@@ -1,7 +1,7 @@
-"""The time of a direct convolution's tile: a model of what a multiprocessor does for a step of the sliding window.
+"""The time of a direct convolution's tile: a model of an SM during a step of the sliding window.
 
 The kernel is issue-bound or memory-bound. The model counts the instructions of a step, the registers that limit
-latency hiding, and how CTAs divide among the multiprocessors.
+latency hiding, and the distribution of CTAs over the SMs.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import (
     shared_bytes,
 )
 
-_MOST_TURNS = 32  # pieces of a step that a thread copies
+_MOST_TURNS = 32  # the most vectors that a thread copies for a step
 _LONG_TAPS = 1024
-_LONG_PRODUCTS = 4096  # of a thread for a row, each an instruction of the text
-_LONG_MARGIN = 24  # registers
-_IN_FLIGHT = 20_000  # bytes under way to a multiprocessor that keep memory busy
-_SECTOR = 32  # bytes
-COPY_SHARE = 0.88  # of the data sheet's bandwidth that a copy reaches
-_MOST_BLOCKS = 16  # of a multiprocessor
-_SPILLING = 4.0  # times as long as where registers do
+_LONG_PRODUCTS = 4096  # the most multiply-adds of a thread for a row, as the loops are fully unrolled
+_LONG_MARGIN = 24  # registers that are kept free for long filters
+_IN_FLIGHT = 20_000  # bytes in flight to an SM that saturate memory bandwidth
+_SECTOR = 32  # bytes of a memory sector
+COPY_SHARE = 0.88  # the part of the data sheet's bandwidth that a copy reaches
+_MOST_BLOCKS = 16  # the most resident CTAs of an SM
+_SPILLING = 4.0  # factor of time if registers spill
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceOf:
-    """The numbers of a device that the model reads; unlike a DeviceSpec it can be a key."""
+    """The properties of a device that the model reads; unlike a DeviceSpec, the object can be a dictionary key."""
 
     sm_count: int
     shared_memory: int
@@ -53,7 +53,7 @@ class DeviceOf:
 
 
 def predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, lanes: int, tiles: int) -> Choice:
-    """The tile with the rows that take least; infinite seconds where it does not fit."""
+    """The tile with the fastest number of rows; its seconds are infinite if it does not fit."""
     tile = Tile(v, tw, lanes, tiles, 1, wishes.stages, 1)
     step = _Step.of(shape, tile)
     resident = _Residents.of(shape, device, tile, step)
@@ -70,33 +70,33 @@ def predict(shape: Shape, device: DeviceOf, wishes: Wishes, v: int, tw: int, lan
 
 
 def issue_share(together: int, of_block: int) -> float:
-    """The share of issue slots that so many warps of a multiprocessor use, in blocks of ``of_block`` warps.
+    """The part of the issue slots that ``warps`` warps of an SM use, in CTAs of ``of_block`` warps.
 
-    Warps hide each other's waits; warps of one block also wait for each other.
+    Warps hide each other's latency; warps of one CTA also wait for each other at barriers.
     """
     balance = together / (-(-together // 4) * 4)
     return balance * together / (together + 2.5) * (1 - 0.1 * of_block / together)
 
 
 def whole_sectors(width: int) -> float:
-    """Bytes that are read for each byte of a pixel's ``width`` bytes: memory is read in sectors of 32 bytes."""
+    """Bytes read over bytes used, for pixels of ``width`` bytes: memory is read in sectors of 32 bytes."""
     return -(-width // _SECTOR) * _SECTOR / width
 
 
 def overlapped(arithmetic: float, memory: float, not_hidden: float = 0.2) -> float:
-    """The time of both: the longer one, and the share of the shorter one that the longer one does not hide."""
+    """The longer time, plus the part of the shorter one that does not overlap with it."""
     return max(arithmetic, memory) + not_hidden * min(arithmetic, memory)
 
 
 class _Step(NamedTuple):
-    """What a block does for one step of its walk."""
+    """The work of a CTA for one step of the sliding window."""
 
-    columns: int  # that it gathers
-    row_bytes: int  # of the channels of a gathered pixel
-    turns: int  # pieces that a thread copies, of the operand with more of them
-    copies: int  # of both
-    products: float  # of a thread
-    instructions: float  # of a warp
+    columns: int  # image columns that the CTA reads
+    row_bytes: int  # bytes of the CTA's channels of an image pixel
+    turns: int  # vectors that a thread copies, of the operand with more of them
+    copies: int  # vectors of both operands
+    products: float  # multiply-adds of a thread
+    instructions: float  # instructions of a warp
 
     @classmethod
     def of(cls, shape: Shape, tile: Tile) -> _Step:
@@ -119,22 +119,22 @@ class _Step(NamedTuple):
         else:
             instructions += out_rows * tw * (5 * v + 3) + out_rows * 16
         if not in_registers(shape, v):
-            instructions += products / tw / v * 4  # shared memory gives a warp's 16 bytes a thread in four turns
+            instructions += products / tw / v * 4  # a load of 16 bytes for each lane takes four wavefronts
         return cls(columns, row_bytes, turns, copies, products, instructions)
 
 
 class _Residents(NamedTuple):
-    """The blocks that share a multiprocessor."""
+    """The CTAs that are resident on an SM."""
 
     blocks: int
-    warps: int  # of each
+    warps: int  # warps of a CTA
     spills: bool
-    waiting: float  # times as long as memory takes where enough is under way
-    scattered: float  # times as long as where pixels' channels are whole pieces of memory
+    waiting: float  # factor of memory time, 1 if enough bytes are in flight
+    scattered: float  # factor of memory time, 1 if a pixel's channels are whole sectors
 
     @classmethod
     def of(cls, shape: Shape, device: DeviceOf, tile: Tile, step: _Step) -> _Residents | None:
-        """None where a block does not fit, or its text would be too long."""
+        """The resident CTAs, or None if a CTA does not fit or its unrolled code would be too long."""
         is_long = max(shape.problem.filter) > LONG
         margin = _LONG_MARGIN if is_long and not shape.is_wgrad else 0
         needed = registers(shape, tile.v, tile.tw) + step.copies + margin
@@ -147,7 +147,7 @@ class _Residents(NamedTuple):
         warps = tile.threads // WARP
         blocks = max(1, min(by_registers, by_memory, device.warps // warps, _MOST_BLOCKS))
         is_whole = tile.lanes * tile.v >= shape.channels_out
-        # Pieces of pixels shorter than the memory's own bring their neighbours along.
+        # A pixel that is shorter than a sector reads the rest of the sector, too.
         scattered = 1.0 if step.row_bytes >= 128 or is_whole else 1.1 if step.row_bytes >= 64 else 1.4
         in_flight = blocks * (tile.stages - 1) * shared / tile.stages
         spills = needed > MOST_REGISTERS or by_registers < 1
@@ -161,12 +161,12 @@ class _Residents(NamedTuple):
 
 
 def _blocks(shape: Shape, tile: Tile) -> tuple[int, int]:
-    """Along the channels and the columns."""
+    """CTAs along the channels and the columns."""
     return -(-shape.channels_out // (tile.lanes * tile.v)), -(-shape.columns // (tile.tw * tile.tiles))
 
 
 def _issue(device: DeviceOf) -> float:
-    """Warp instructions per second of a multiprocessor."""
+    """Warp instructions per second of an SM."""
     return device.rate / WARP / device.sm_count
 
 
@@ -177,7 +177,7 @@ def _wgrad_seconds(shape: Shape, device: DeviceOf, tile: Tile, step: _Step, resi
     parts = parts_of(items, channel_blocks, resident.blocks, device.sm_count)
     together = -(-parts * channel_blocks // device.sm_count) * resident.warps
     pace = resident.pace(together)
-    # Steps at either end have fewer products.
+    # The first and the last steps have fewer multiply-adds.
     walked = rows + 0.6 * shape.extra + 1
     arithmetic = together * step.instructions * -(-items // parts) * walked / (_issue(device) * pace)
     read = channels * p.n * column_blocks * tile.tiles * tile.tw * (shape.rows + shape.extra * shape.rows / rows)
@@ -188,7 +188,7 @@ def _wgrad_seconds(shape: Shape, device: DeviceOf, tile: Tile, step: _Step, resi
 
 
 def _forward_seconds(shape: Shape, device: DeviceOf, tile: Tile, step: _Step, resident: _Residents, rows: int) -> float:
-    """Of fprop and dgrad."""
+    """Predicted seconds of fprop and dgrad."""
     p, channels = shape.problem, shape.channels_out
     channel_blocks, column_blocks = _blocks(shape, tile)
     segments = -(-shape.rows // rows)
@@ -200,8 +200,8 @@ def _forward_seconds(shape: Shape, device: DeviceOf, tile: Tile, step: _Step, re
     step_w = shape.step_w(tile.tw)
     elements = channels * segments * column_blocks * tile.tiles * tile.tw * p.n
     image_in = elements / shape.group_out * shape.group_in * read * shape.in_rows * step_w / tile.tw
-    halo = step.columns / (shape.in_rows * tile.tiles * step_w) - 1  # columns that neighbours read too: from the cache
+    halo = step.columns / (shape.in_rows * tile.tiles * step_w) - 1  # columns that adjacent CTAs read as well, from L2
     moved = image_in * shape.in_bytes * (1 + 0.3 * halo) + elements * rows * shape.out_rows * shape.out_bytes
-    idle = per_sm * device.sm_count / blocks  # the last round
+    idle = per_sm * device.sm_count / blocks  # the last wave of CTAs
     memory = (moved + shape.others) / device.bandwidth * (1 + 0.5 * (min(idle, 3.0) - 1))
     return resident.seconds(arithmetic, memory * resident.waiting * resident.scattered)

@@ -41,10 +41,10 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
     parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
     steps.finish(body, "acc", compute)
-    parameters.tensor("gathered", x)
-    parameters.tensor("plain", dy)
+    parameters.tensor("image", x)
+    parameters.tensor("dy", dy)
     parameters.table({
-        **image_fields("gathered", x_space.strides(x)), **image_fields("plain", dy_space.strides(dy)),
+        **image_fields("image", x_space.strides(x)), **image_fields("dy", dy_space.strides(dy)),
         "in_h": p.input[0], "in_w": p.input[1], "out_w": p.output[1],
         "channels_in": x_space.sizes[1], "channels_out": shape.channels_out,
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
@@ -67,15 +67,15 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "DILATION_H": apart(p)[0], "DILATION_W": apart(p)[1], "DGRAD": False, "FLIP": p.flip,
             "IN_ROWS": shape.in_rows, "WINDOW": shape.window,
-            "V": tile.v, "TW": tile.tw, "LANES": tile.lanes, "TILES": tile.tiles, "THREADS": tile.threads,
+            "V": tile.v, "TW": tile.tw, "CHANNEL_THREADS": tile.lanes, "TILES": tile.tiles, "THREADS": tile.threads,
             "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
-            "CHUNK": chunk_for(x_space, x, channels_in),
-            "PLAIN_CHUNK": chunk_for(dy_space, dy, channels_out),
-            "LV": min(power_of_two_in(shape.inputs(tile.v), channels_in), 16 // element_bytes(x)),
-            "STAGES": tile.stages, "BLOCKS": tile.blocks, "SLICES": SLICES,
-            "EXACT": p.output[1] % (tile.tw * apart(p)[1]) == 0,
-            "Gathered": STORAGE[x.data_type],
-            "Plain": STORAGE[dy.data_type],
+            "COPY_ELEMS": chunk_for(x_space, x, channels_in),
+            "DY_COPY_ELEMS": chunk_for(dy_space, dy, channels_out),
+            "LOAD_ELEMS": min(power_of_two_in(shape.inputs(tile.v), channels_in), 16 // element_bytes(x)),
+            "STAGES": tile.stages, "CTAS_PER_SM": tile.blocks, "REDUCE_WARPS": SLICES,
+            "WHOLE_COLUMNS": p.output[1] % (tile.tw * apart(p)[1]) == 0,
+            "ImageElement": STORAGE[x.data_type],
+            "DyElement": STORAGE[dy.data_type],
             "Accum": compute,
         },
     )  # fmt: skip

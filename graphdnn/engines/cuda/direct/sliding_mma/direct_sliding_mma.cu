@@ -1,6 +1,6 @@
 // Direct convolution with few channels per group on tensor cores (mma.sync), fprop and dgrad.
 //
-// Tile:       a warp owns 2 * PAIRS channels of TILES tiles of TW = 4 output columns. The CTA slides down a segment of
+// Tile:       a warp owns 2 * CHANNEL_PAIRS channels of TILES tiles of TW = 4 output columns. The CTA slides down a segment of
 //             rows, and the accumulators of WINDOW output rows stay in registers, as in direct.cu.
 // MMA:        one instruction takes a pair of channels. Its operands are
 //               M   the tiles,
@@ -9,43 +9,46 @@
 //             B is a banded matrix: the filter, shifted along the columns. A depthwise filter therefore uses S of
 //             8 * CHUNKS products, and the others multiply zeros. Lane 4 * g + j reads and accumulates column j of
 //             tiles g and g + 8, so with unit stride a lane is a pixel.
-// Pipeline:   cp.async fills a ring of STAGES stages, each ROWS steps.
+// Pipeline:   cp.async fills a ring of STAGES stages, each STEPS_PER_STAGE steps.
 // Epilogue:   finished rows pass through shared memory, so that global stores are contiguous 16-byte vectors.
 // NaN:        a weight outside the band is 0, and 0 * inf is NaN. A CTA that finds NaN among its results recomputes
 //             all of them without padding.
 //
-// Required constants (from the generator), besides those of direct_row_ring.cuh: GROUP: channels of a group. WARPS,
-// PAIRS, ROWS, STAGES: see above. FILTER_CHUNK: elements of a copy of filters. WIDTH: channels of an epilogue call.
-// FLIP: convolution instead of correlation. BLOCKS: CTAs of a multiprocessor.
+// Required constants (from the generator), besides those of direct_row_ring.cuh: GROUP_CHANNELS: channels of a group. WARPS,
+// CHANNEL_PAIRS, STEPS_PER_STAGE, STAGES: see above. FILTER_COPY_ELEMS: elements of a copy of filters. VEC_WIDTH: channels of
+// an epilogue call. FLIP: convolution instead of correlation. CTAS_PER_SM: CTAs that fit on an SM.
 
 #include "direct_copy.cuh"
 #include "direct_mma.cuh"
 #include "direct_row_ring.cuh"
 
-constexpr int THREAD_CHANNELS = 2 * PAIRS;                      // channels that a lane accumulates
+constexpr int THREAD_CHANNELS = 2 * CHANNEL_PAIRS;                      // channels that a lane accumulates
 constexpr int CHANNELS = THREAD_CHANNELS * WARPS;               // channels of a CTA
-constexpr int INPUT_PAIRS = GROUP <= 2 ? 1 : GROUP / 2;    // pairs of input channels for a pair of output channels
+// Pairs of input channels for a pair of output channels.
+constexpr int INPUT_PAIRS = GROUP_CHANNELS <= 2 ? 1 : GROUP_CHANNELS / 2;
 constexpr int CHUNKS = (IW + TW - 1) / TW;          // groups of TW columns in a tile's input
 constexpr int ROW_COLUMNS = (TILES - 1) * STEP_W + CHUNKS * TW;
-constexpr int FILTER_ELEMENTS = CHANNELS * GROUP * R * S;      // filter elements of a CTA
+constexpr int FILTER_ELEMENTS = CHANNELS * GROUP_CHANNELS * R * S;      // filter elements of a CTA
 constexpr int PIXEL_STRIDE = CHANNELS + (CHANNELS / 8 % 2 ? 0 : 8);  // neighbouring pixels start in different banks
-typedef RowRing<Gathered, ROWS * IN_ROWS, ROW_COLUMNS, CHANNELS, 8, STAGES, PIXEL_STRIDE> XRing;  // a stage is ROWS steps
-static_assert(TW == 4 && ROW_COLUMNS >= COLUMNS && sizeof(Gathered) == 2 && CHANNELS % 8 == 0, "pairs of 16-bit floats");
+// A stage is STEPS_PER_STAGE steps.
+typedef RowRing<ImageElement, STEPS_PER_STAGE * IN_ROWS, ROW_COLUMNS, CHANNELS, 8, STAGES, PIXEL_STRIDE> XRing;
+static_assert(TW == 4 && ROW_COLUMNS >= COLUMNS && sizeof(ImageElement) == 2 && CHANNELS % 8 == 0, "pairs of 16-bit floats");
 
 // Staging of finished rows in shared memory: consecutive threads store consecutive vectors of a pixel.
 constexpr int VEC_ELEMS = 16 / (int)sizeof(Out), PIXEL_VECS = CHANNELS / VEC_ELEMS;
-constexpr int OUT_PIXEL_STRIDE = CHANNELS + (PIXEL_VECS % 2 ? 0 : VEC_ELEMS);  // elements between pixels, which start in different banks
-constexpr int STAGED_ROWS = ROWS * OUT_ROWS, COLUMNS_OUT = TILES * TW;
+// Elements between pixels, which start in different banks.
+constexpr int OUT_PIXEL_STRIDE = CHANNELS + (PIXEL_VECS % 2 ? 0 : VEC_ELEMS);
+constexpr int STAGED_ROWS = STEPS_PER_STAGE * OUT_ROWS, COLUMNS_OUT = TILES * TW;
 constexpr int PIXELS_PER_PASS = THREADS / PIXEL_VECS;             // pixels that the CTA stores in one pass
 constexpr int STORE_PASSES = (STAGED_ROWS * COLUMNS_OUT + PIXELS_PER_PASS - 1) / PIXELS_PER_PASS;
 constexpr int EPILOGUE_ELEMENTS = STAGED_ROWS * COLUMNS_OUT * OUT_PIXEL_STRIDE;
 static_assert(CHANNELS % VEC_ELEMS == 0 && THREADS % PIXEL_VECS == 0, "whole vectors");
-constexpr int FILTER_BYTES = (FILTER_ELEMENTS * (int)sizeof(Gathered) + 15) / 16 * 16;
+constexpr int FILTER_BYTES = (FILTER_ELEMENTS * (int)sizeof(ImageElement) + 15) / 16 * 16;
 
 // The offset of a filter element within the CTA's filters: output channel `o` and input channel `i` of the CTA.
 __device__ __forceinline__ int filter_offset(const Params& p, int o, int i, int r, int s) {
-    const int k = DGRAD ? i % GROUP : o % GROUP, c = DGRAD ? o % GROUP : i % GROUP;
-    return o / GROUP * (GROUP * GROUP * R * S) + k * (int)p.filter_k + c * (int)p.filter_c +
+    const int k = DGRAD ? i % GROUP_CHANNELS : o % GROUP_CHANNELS, c = DGRAD ? o % GROUP_CHANNELS : i % GROUP_CHANNELS;
+    return o / GROUP_CHANNELS * (GROUP_CHANNELS * GROUP_CHANNELS * R * S) + k * (int)p.filter_k + c * (int)p.filter_c +
         (FLIP ? R - 1 - r : r) * (int)p.filter_r + (FLIP ? S - 1 - s : s) * (int)p.filter_s;
 }
 
@@ -53,10 +56,10 @@ __device__ __forceinline__ int clamp_index(int i, int size) { return i < 0 ? 0 :
 
 // Computes one output from global memory without padding. `o` is its channel in the CTA.
 __device__ __forceinline__ float exact_sum(
-    const Params& p, const Gathered* smem_filter, int n, int channel0, int o, int h, int w
+    const Params& p, const ImageElement* smem_filter, int n, int channel0, int o, int h, int w
 ) {
     float accum = 0.0f;
-    const int group = o / GROUP * GROUP;
+    const int group = o / GROUP_CHANNELS * GROUP_CHANNELS;
     #pragma unroll 1
     for (int tap = 0; tap < R * S; ++tap) {
         const int r = tap / S, s = tap % S;
@@ -65,18 +68,18 @@ __device__ __forceinline__ float exact_sum(
         if (DGRAD && (row % STRIDE_H != 0 || column % STRIDE_W != 0)) continue;
         if (DGRAD) row /= STRIDE_H, column /= STRIDE_W;
         if ((unsigned int)row >= (unsigned int)p.in_h || (unsigned int)column >= (unsigned int)p.in_w) continue;
-        const Gathered* const pixel =
-            p.gathered + n * p.gathered_n + row * p.gathered_h + column * p.gathered_w + channel0;
+        const ImageElement* const pixel =
+            p.image + n * p.image_n + row * p.image_h + column * p.image_w + channel0;
         #pragma unroll 1
-        for (int i = group; i < group + GROUP; ++i)
+        for (int i = group; i < group + GROUP_CHANNELS; ++i)
             accum = fmaf(widen<float>(pixel[i]), widen<float>(smem_filter[filter_offset(p, o, i, r, s)]), accum);
     }
     return accum;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_sliding_mma(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
-    Gathered* const smem_filter = (Gathered*)(memory + XRing::BYTES);
+    ImageElement* const smem_filter = (ImageElement*)(memory + XRing::BYTES);
     Out* const epilogue_smem = (Out*)(memory + XRing::BYTES + FILTER_BYTES);
 
     unsigned int block = blockIdx.x;
@@ -98,19 +101,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
 
     XRing ring(memory);
     ring.begin_image(
-        p.gathered + n * p.gathered_n, p.gathered_h, p.gathered_w, (int)p.in_h, (int)p.in_w, (int)p.channels,
+        p.image + n * p.image_n, p.image_h, p.image_w, (int)p.in_h, (int)p.in_w, (int)p.channels,
         row0 + start * IN_ROWS, column_block * TILES * STEP_W + FIRST_COLUMN + (int)p.in_column, channel0
     );
     {  // the CTA's filters, in the order of global memory
-        const Gathered* source = p.filter + (long long)channel_block * FILTER_ELEMENTS;
+        const ImageElement* source = p.filter + (long long)channel_block * FILTER_ELEMENTS;
         const long long left = p.filter_elements - (long long)channel_block * FILTER_ELEMENTS;
-        for (int i = threadIdx.x * FILTER_CHUNK; i < FILTER_ELEMENTS; i += THREADS * FILTER_CHUNK)
-            copy_async<FILTER_CHUNK * (int)sizeof(Gathered)>(smem_filter + i, i < left ? source + i : p.filter, i < left);
+        for (int i = threadIdx.x * FILTER_COPY_ELEMS; i < FILTER_ELEMENTS; i += THREADS * FILTER_COPY_ELEMS)
+            copy_async<FILTER_COPY_ELEMS * (int)sizeof(ImageElement)>(smem_filter + i, i < left ? source + i : p.filter, i < left);
     }
     commit_copies();
     #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) {
-        if (start + i * ROWS < steps) ring.load_step(i);
+        if (start + i * STEPS_PER_STAGE < steps) ring.load_step(i);
         commit_copies();
     }
 
@@ -119,11 +122,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
 
     await_copies<STAGES - 1>();
     __syncthreads();
-    unsigned int weight[R][PAIRS][INPUT_PAIRS][CHUNKS];
+    unsigned int weight[R][CHANNEL_PAIRS][INPUT_PAIRS][CHUNKS];
     #pragma unroll
     for (int r = 0; r < R; ++r)
         #pragma unroll
-        for (int q = 0; q < PAIRS; ++q)
+        for (int q = 0; q < CHANNEL_PAIRS; ++q)
             #pragma unroll
             for (int input_pair = 0; input_pair < INPUT_PAIRS; ++input_pair)
                 #pragma unroll
@@ -133,17 +136,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
                     #pragma unroll
                     for (int e = 0; e < 2; ++e) {
                         const int i = local + 2 * (q / INPUT_PAIRS * INPUT_PAIRS + input_pair) + e;
-                        if (s >= 0 && o / GROUP == i / GROUP)
+                        if (s >= 0 && o / GROUP_CHANNELS == i / GROUP_CHANNELS)
                             pair |= (unsigned int)smem_filter[filter_offset(p, o, i, r, s)].bits << 16 * e;
                     }
                     weight[r][q][input_pair][chunk] = pair;
                 }
 
-    float accum[WINDOW][PAIRS][4];
+    float accum[WINDOW][CHANNEL_PAIRS][4];
     #pragma unroll
     for (int k = 0; k < WINDOW; ++k)
         #pragma unroll
-        for (int q = 0; q < PAIRS; ++q)
+        for (int q = 0; q < CHANNEL_PAIRS; ++q)
             #pragma unroll
             for (int e = 0; e < 4; ++e) accum[k][q][e] = 0.0f;
 
@@ -175,11 +178,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
     // A missing tile reads the last tile instead, because the memory after it belongs to copies in flight.
     const int low_tile = TILES >= 8 ? g : clamp_index(g, TILES);
     const int high_tile_offset = ((TILES >= 16 ? g + 8 : clamp_index(g + 8, TILES)) - low_tile) * STEP_W * PIXEL_STRIDE;
-    ColumnOperands column_operands[THREAD_CHANNELS / WIDTH];
+    ColumnOperands column_operands[THREAD_CHANNELS / VEC_WIDTH];
     #pragma unroll
-    for (int v = 0; v < THREAD_CHANNELS; v += WIDTH) {
+    for (int v = 0; v < THREAD_CHANNELS; v += VEC_WIDTH) {
         const int coord[4] = {n, channel_at + v, 0, column_at[0]};
-        load_column_operands(p, coord, column_operands[v / WIDTH]);
+        load_column_operands(p, coord, column_operands[v / VEC_WIDTH]);
     }
     // NaN if any result is NaN, because products of neighbouring accumulators are added to it.
     float nan_probe = 0.0f;
@@ -187,41 +190,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
     const unsigned int zero = (unsigned int)p.zero;
     int stage = 0, buffer = 0;
     #pragma unroll 1
-    for (int iteration = start; iteration < steps; iteration += ROWS) {
+    for (int iteration = start; iteration < steps; iteration += STEPS_PER_STAGE) {
         await_copies<STAGES - 2>();
         __syncthreads();  // the rows are visible to all threads, and no thread reads the rows that are overwritten next
-        if (iteration + (STAGES - 1) * ROWS < steps) ring.load_step(stage == 0 ? STAGES - 1 : stage - 1);
+        if (iteration + (STAGES - 1) * STEPS_PER_STAGE < steps) ring.load_step(stage == 0 ? STAGES - 1 : stage - 1);
         commit_copies();
-        const Gathered* const x_row = ring.row_ptr(stage, 0, low_tile * STEP_W + j, local);
-        Vec<unsigned int, PAIRS> x_words[CHUNKS][2];  // words of tiles g and g + 8
+        const ImageElement* const x_row = ring.row_ptr(stage, 0, low_tile * STEP_W + j, local);
+        Vec<unsigned int, CHANNEL_PAIRS> x_words[CHUNKS][2];  // words of tiles g and g + 8
         auto load_x_words = [&](int row) {
             #pragma unroll
             for (int chunk = 0; chunk < CHUNKS; ++chunk)
                 #pragma unroll
                 for (int m = 0; m < 2; ++m)
-                    x_words[chunk][m] = load_vec<PAIRS>(
+                    x_words[chunk][m] = load_vec<CHANNEL_PAIRS>(
                         (const unsigned int*)(x_row + (row * ROW_COLUMNS + chunk * TW) * PIXEL_STRIDE + m * high_tile_offset)
                     );
         };
         load_x_words(0);
-        if (iteration != start) store_rows(epilogue_smem + (buffer ^ 1) * EPILOGUE_ELEMENTS, iteration - ROWS);
+        if (iteration != start) store_rows(epilogue_smem + (buffer ^ 1) * EPILOGUE_ELEMENTS, iteration - STEPS_PER_STAGE);
 
         Out* const staged = epilogue_smem + buffer * EPILOGUE_ELEMENTS + lane * OUT_PIXEL_STRIDE + local;
         stage = stage + 1 == STAGES ? 0 : stage + 1;
         buffer ^= 1;
         #pragma unroll
-        for (int staged_row = 0; staged_row < ROWS; ++staged_row) {
+        for (int staged_row = 0; staged_row < STEPS_PER_STAGE; ++staged_row) {
             #pragma unroll
             for (int u = 0; u < IN_ROWS; ++u) {
                 if (u >= R) continue;
-                unsigned int x[PAIRS][(CHUNKS + 1) / 2][4];
+                unsigned int x[CHANNEL_PAIRS][(CHUNKS + 1) / 2][4];
                 #pragma unroll
-                for (int q = 0; q < PAIRS; ++q)
+                for (int q = 0; q < CHANNEL_PAIRS; ++q)
                     #pragma unroll
                     for (int chunk = 0; chunk < CHUNKS; ++chunk)
                         #pragma unroll
                         for (int m = 0; m < 2; ++m) x[q][chunk / 2][chunk % 2 * 2 + m] = x_words[chunk][m].data[q] ^ zero;
-                if (staged_row * IN_ROWS + u + 1 < ROWS * IN_ROWS && (u + 1 < R || staged_row + 1 < ROWS))
+                if (staged_row * IN_ROWS + u + 1 < STEPS_PER_STAGE * IN_ROWS && (u + 1 < R || staged_row + 1 < STEPS_PER_STAGE))
                     load_x_words(u + 1 < R && u + 1 < IN_ROWS ? staged_row * IN_ROWS + u + 1 : (staged_row + 1) * IN_ROWS);
                 #pragma unroll
                 for (int k = 0; k < WINDOW; ++k) {
@@ -232,48 +235,49 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
                         #pragma unroll
                         for (int input_pair = 0; input_pair < INPUT_PAIRS; ++input_pair)
                             #pragma unroll
-                            for (int q = 0; q < PAIRS; ++q) {
+                            for (int q = 0; q < CHANNEL_PAIRS; ++q) {
                                 const unsigned int(&a)[4] = x[q / INPUT_PAIRS * INPUT_PAIRS + input_pair][chunk / 2];
                                 const int next = chunk + 1 < CHUNKS ? chunk + 1 : chunk;
                                 if (chunk + 1 < CHUNKS)
-                                    warp_product<Gathered, true>(
+                                    warp_product<ImageElement, true>(
                                         accum[k][q], a[0], a[1], a[2], a[3], weight[r][q][input_pair][chunk],
                                         weight[r][q][input_pair][next]
                                     );
                                 else
-                                    warp_product<Gathered, false>(
+                                    warp_product<ImageElement, false>(
                                         accum[k][q], a[0], a[1], 0, 0, weight[r][q][input_pair][chunk], 0
                                     );
                             }
                 }
             }
-            // Writes the completed rows to the staging buffer and shifts the window. Rows before the first one are never read back.
+            // Writes the completed rows to the staging buffer and shifts the window. Rows before the first one are never read
+            // back.
             #pragma unroll
             for (int k = 0; k < OUT_ROWS; ++k)
                 #pragma unroll
                 for (int m = 0; m < 2; ++m) {
                     if (8 * m + 8 > TILES && 8 * m + g >= TILES) continue;
                     #pragma unroll
-                    for (int q = 0; q < PAIRS; ++q) nan_probe = fmaf(accum[k][q][2 * m], accum[k][q][2 * m + 1], nan_probe);
+                    for (int q = 0; q < CHANNEL_PAIRS; ++q) nan_probe = fmaf(accum[k][q][2 * m], accum[k][q][2 * m + 1], nan_probe);
                     Vec<Out, THREAD_CHANNELS> vec;
                     #pragma unroll
-                    for (int v = 0; v < THREAD_CHANNELS; v += WIDTH) {
+                    for (int v = 0; v < THREAD_CHANNELS; v += VEC_WIDTH) {
                         const int row = (first + iteration + staged_row - WARMUP_STEPS) * OUT_ROWS + k + (int)p.out_row;
                         const int coord[4] = {n, channel_at + v, clamp_index(row, (int)p.out_h), column_at[m]};
-                        float acc[WIDTH];
+                        float acc[VEC_WIDTH];
                         #pragma unroll
-                        for (int e = 0; e < WIDTH; ++e) acc[e] = accum[k][(v + e) / 2][2 * m + (v + e) % 2];
-                        Out result[WIDTH];
-                        epilogue(p, coord, column_operands[v / WIDTH], acc, result);
+                        for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = accum[k][(v + e) / 2][2 * m + (v + e) % 2];
+                        Out result[VEC_WIDTH];
+                        epilogue(p, coord, column_operands[v / VEC_WIDTH], acc, result);
                         #pragma unroll
-                        for (int e = 0; e < WIDTH; ++e) vec.data[v + e] = result[e];
+                        for (int e = 0; e < VEC_WIDTH; ++e) vec.data[v + e] = result[e];
                     }
                     store_vec<THREAD_CHANNELS>(staged + ((staged_row * OUT_ROWS + k) * COLUMNS_OUT + 32 * m) * OUT_PIXEL_STRIDE, vec);
                 }
             #pragma unroll
             for (int k = 0; k < WINDOW; ++k)
                 #pragma unroll
-                for (int q = 0; q < PAIRS; ++q)
+                for (int q = 0; q < CHANNEL_PAIRS; ++q)
                     #pragma unroll
                     for (int e = 0; e < 4; ++e)
                         accum[k][q][e] = k + OUT_ROWS < WINDOW ? accum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][q][e] : 0.0f;
@@ -281,32 +285,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_sliding_mma
     }
     await_copies<0>();
     const bool has_nan = __syncthreads_or(nan_probe != nan_probe);
-    const int iterations = (steps - start + ROWS - 1) / ROWS;
-    if (iterations > 0) store_rows(epilogue_smem + (buffer ^ 1) * EPILOGUE_ELEMENTS, start + (iterations - 1) * ROWS);
+    const int iterations = (steps - start + STEPS_PER_STAGE - 1) / STEPS_PER_STAGE;
+    if (iterations > 0) store_rows(epilogue_smem + (buffer ^ 1) * EPILOGUE_ELEMENTS, start + (iterations - 1) * STEPS_PER_STAGE);
     if (!has_nan) return;
     __syncthreads();  // the stores below overwrite the last rows
     Out* const image0 = p.output + n * p.output_n + channel0;
-    const int height = (last - first) * OUT_ROWS, pixel_vecs = CHANNELS / WIDTH;
+    const int height = (last - first) * OUT_ROWS, pixel_vecs = CHANNELS / VEC_WIDTH;
     #pragma unroll 1
     for (int i = threadIdx.x; i < height * COLUMNS_OUT * pixel_vecs; i += THREADS) {
-        const int first_channel = i % pixel_vecs * WIDTH, column = column0 + i / pixel_vecs % COLUMNS_OUT;
+        const int first_channel = i % pixel_vecs * VEC_WIDTH, column = column0 + i / pixel_vecs % COLUMNS_OUT;
         const int out = first * OUT_ROWS + i / (pixel_vecs * COLUMNS_OUT) + (int)p.out_row;
         if ((unsigned int)out >= (unsigned int)p.out_h || (unsigned int)column >= (unsigned int)p.out_w ||
             channel0 + first_channel >= (int)p.channels)
             continue;
         const int coord[4] = {n, channel0 + first_channel, out, column};
-        float acc[WIDTH] = {};
+        float acc[VEC_WIDTH] = {};
         #pragma unroll 1
-        for (int element = 0; element < WIDTH; ++element) {
+        for (int element = 0; element < VEC_WIDTH; ++element) {
             const float exact = exact_sum(p, smem_filter, n, channel0, first_channel + element, out, column);
             #pragma unroll
-            for (int e = 0; e < WIDTH; ++e) acc[e] = e == element ? exact : acc[e];
+            for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = e == element ? exact : acc[e];
         }
         ColumnOperands exact_operands;
         load_column_operands(p, coord, exact_operands);
-        Out result[WIDTH];
+        Out result[VEC_WIDTH];
         epilogue(p, coord, exact_operands, acc, result);
         #pragma unroll
-        for (int e = 0; e < WIDTH; ++e) image0[out * p.output_h + column * (int)p.output_w + first_channel + e] = result[e];
+        for (int e = 0; e < VEC_WIDTH; ++e) image0[out * p.output_h + column * (int)p.output_w + first_channel + e] = result[e];
     }
 }

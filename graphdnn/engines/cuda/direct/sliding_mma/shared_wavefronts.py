@@ -28,7 +28,7 @@ def wavefronts(addresses: Sequence[int], width: int) -> int:
 
 
 def _of_group(addresses: Sequence[int], width: int) -> int:
-    """The most words that any bank is read for; lanes with the same word share it."""
+    """The wavefronts of one group of lanes: the most distinct words in any bank."""
     words = {(address + offset) // _WORD for address in addresses for offset in range(0, width, _WORD)}
     counts = [0] * _BANKS
     for word in words:

@@ -33,23 +33,23 @@ from graphdnn.tensors import TensorSpec
 TILE = 4  # output columns of a tile
 _OPERAND_SLOTS = 22.0  # issue slots to assemble a filter operand: addresses, comparisons and loads of two elements
 _PRODUCT_SLOTS = 4.0  # issue slots that an mma.m16n8k16 keeps the tensor cores busy
-_TILES = 16  # of a warp
-_MOST_REGISTERS = 230  # by the estimate
+_TILES = 16  # tiles of a warp, M of the MMA
+_MOST_REGISTERS = 230  # the most estimated registers of a thread
 _MOST_WARPS = 18
-_MOST_TURNS = 32  # pieces of a turn that a thread copies
+_MOST_TURNS = 32  # the most vectors that a thread copies for a stage
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A division of the work."""
+    """A work partition, which the engine's cost model ranks."""
 
-    pairs: int  # of channels of a warp
+    pairs: int  # channel pairs of a warp
     warps: int
-    tiles: int  # of columns
-    lines: int  # steps at a time
-    rows: int  # steps of a block that let rows leave
+    tiles: int  # tiles of columns
+    lines: int  # steps of a stage
+    rows: int  # steps of a CTA that store rows
     stages: int
-    blocks: int  # of a multiprocessor, which registers are limited for
+    blocks: int  # CTAs of an SM that the register limit allows
 
     @property
     def threads(self) -> int:
@@ -61,7 +61,7 @@ class Walk:
 
 
 def sole_output(op: FusedOp, sides: Sides) -> TensorSpec | None:
-    """The one tensor that leaves the kernel, where its pixels can be written in pieces of 16 bytes."""
+    """The only output of the kernel, if its pixels can be stored by vectors of 16 bytes; otherwise None."""
     if op.exit is not None or len(op.outputs) != 1 or getattr(op.anchor, "beta", 0.0) != 0.0:
         return None
     (output,) = op.outputs
@@ -76,11 +76,11 @@ def _space(sides: Sides, output: TensorSpec) -> IndexSpace:
 
 
 def serves(op: FusedOp, sides: Sides) -> bool:
-    """Whether the tensor cores can do it: everything else is for multiply-adds."""
-    shape, gathered = sides.shape, sides.gathered
+    """Whether the kernel on tensor cores serves the convolution; the kernel on CUDA cores serves the others."""
+    shape, image = sides.shape, sides.image
     return (
-        gathered.data_type in (DataType.HALF, DataType.BFLOAT16)
-        and sides.filter.data_type is gathered.data_type
+        image.data_type in (DataType.HALF, DataType.BFLOAT16)
+        and sides.filter.data_type is image.data_type
         and COMPUTE_TYPE[sides.roles.op.compute_type] == "float"
         and set(apart(sides.roles.problem)) == {1}
         and shape.group_in == shape.group_out
@@ -93,18 +93,18 @@ def serves(op: FusedOp, sides: Sides) -> bool:
 
 
 def _chunks(shape: Shape) -> int:
-    """Gathered columns of a tile, by four."""
+    """Groups of four image columns that a tile reads."""
     return -(-shape.wide(TILE) // TILE)
 
 
 def _registers(shape: Shape, pairs: int) -> int:
-    """Of a thread, about: filters, sums, operands, the rest."""
+    """Estimated registers of a thread: filters, accumulators, operands and addresses."""
     filters = shape.problem.filter[0] * pairs * max(1, shape.group_in // 2) * _chunks(shape)
     return filters + 4 * pairs * shape.window + 4 * pairs * _chunks(shape) + 50
 
 
 def _pairs(shape: Shape) -> list[int]:
-    """Pairs of channels that a warp can have."""
+    """The possible numbers of channel pairs of a warp."""
     whole = (pairs for pairs in (4, 2) if 2 * pairs % shape.group_in == 0)
     return [pairs for pairs in whole if _registers(shape, pairs) <= _MOST_REGISTERS]
 
@@ -114,7 +114,7 @@ def _wide(shape: Shape, tiles: int) -> int:
 
 
 def _shared(shape: Shape, walk: Walk) -> int:
-    """Shared memory of a block; the kernel's own constants, once more."""
+    """Bytes of shared memory of a CTA, by the constants that the kernel computes."""
     pixel = _pixel_bytes(walk.channels)
     ring = padded_bytes(walk.stages * walk.lines * shape.in_rows * _wide(shape, walk.tiles) * pixel)
     pieces = walk.channels * shape.out_bytes // 16
@@ -129,9 +129,9 @@ def _fits(shape: Shape, walk: Walk, device: DeviceSpec) -> bool:
 
 
 def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
-    """The division, as far as knobs leave it open; None where nothing fits.
+    """The work partition with the least predicted time, or None where nothing fits; knobs fix the values that they set.
 
-    Of the knobs, LOAD_SIZE is the steps at a time here, TILE_COLS the pairs, NUM_C_PER_BLOCK the warps.
+    Here the knob LOAD_SIZE is the steps of a stage, TILE_COLS the channel pairs, NUM_C_PER_BLOCK the warps.
     """
     p = shape.problem
     parts = -(-shape.columns // (_TILES * TILE))
@@ -143,12 +143,12 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     pairs = wishes.tw or pairs
     if pairs not in legal:
         pairs = next((n for n in legal if _registers(shape, n) <= 168), legal[-1])
-    part = 4 // pairs  # warps to eight channels
+    part = 4 // pairs  # warps that share eight channels
     most = min(_MOST_WARPS, part * eights)
     if wishes.lanes or warps:
         warps = min(wishes.lanes or warps, most)
     else:
-        few = min(most, 12, 2048 // (_registers(shape, pairs) + 16))  # whose registers one block has
+        few = min(most, 12, 2048 // (_registers(shape, pairs) + 16))  # as many warps as one CTA has registers for
         warps = next((w for w in range(few, 0, -1) if w % part == 0 and part * eights % w == 0), part)
     warps = max(part, warps // part * part)
     lines = wishes.v or lines or 1
@@ -168,7 +168,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
         strips = p.n * -(-shape.channels_out // walk.channels) * parts
 
         def seconds(rows: int) -> float:
-            """Rounds of blocks; a block starts, and reads more rows than it writes."""
+            """Predicted seconds of waves of CTAs; each CTA has a start-up time and reads more rows than it writes."""
             rounds = -(-strips * -(-height // rows) // (device.sm_count * resident))
             return rounds * (rows + shape.extra + 4)
 
@@ -177,16 +177,16 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
 
 
 def _pixel_bytes(channels: int) -> int:
-    """Bytes between neighbouring pixels in shared memory: an odd number of 16-byte vectors."""
+    """Bytes from a pixel to the next in shared memory: an odd number of 16-byte vectors."""
     return 2 * (channels + (0 if channels // 8 % 2 else 8))
 
 
 def _slots(shape: Shape, walk: Walk, slots: Mapping[str, float]) -> float:
-    """Issue slots of a warp for its whole walk."""
+    """Issue slots of a warp for its segment of rows."""
     p, chunks, rows_in = shape.problem, _chunks(shape), min(shape.in_rows, shape.problem.filter[0])
-    chain = max(1, shape.group_in // 2)  # products of one accumulator, one after another
-    operands = p.filter[0] * walk.pairs * chain * chunks  # filter operands, each of half a product
-    # A gathered row meets each filter row once, however many output rows a step has.
+    chain = max(1, shape.group_in // 2)  # dependent MMAs of one accumulator
+    operands = p.filter[0] * walk.pairs * chain * chunks  # filter operands, each for half of an MMA
+    # An image row meets each filter row once, however many output rows a step has.
     products = operands / 2 * (_PRODUCT_SLOTS + slots["chained"] * (1 - 1 / chain))
     step_w, pixel = shape.step_w(TILE), _pixel_bytes(walk.channels)
     lanes = tuple((lane // 4 * step_w + lane % 4) * pixel for lane in range(32))
@@ -199,7 +199,7 @@ def _slots(shape: Shape, walk: Walk, slots: Mapping[str, float]) -> float:
 def seconds(
     shape: Shape, walk: Walk, device: DeviceSpec, slots: Mapping[str, float] = MEASURED.tensor_core_slots
 ) -> float:
-    """Without the launch: the issue slots of the busiest multiprocessor and the bytes of both images, overlapped.
+    """Predicted seconds without the launch: issue slots of the busiest SM and memory traffic, overlapped.
 
     ``slots``: the fitted constants of measured_h200.json; benchmarks/fit_direct.py fits them.
     """
@@ -207,7 +207,7 @@ def seconds(
     parts = -(-shape.columns // (walk.tiles * TILE))
     blocks = p.n * parts * -(-shape.rows // walk.rows) * -(-shape.channels_out // walk.channels)
     per_sm = -(-blocks // device.sm_count)
-    issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of a multiprocessor
+    issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of an SM
     share = issue_share(min(walk.blocks, per_sm) * walk.warps, walk.warps)
     arithmetic = per_sm * walk.warps * _slots(shape, walk, slots) / (issue * share)
     pixels_in = shape.rows * shape.in_rows * shape.step_w(TILE) / TILE
@@ -222,7 +222,7 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, walk: Walk) -> De
     dgrad, output = shape.is_dgrad, sole_output(op, sides)
     assert output is not None
     filter = PackedFilter.of(sides, steps)
-    in_space, out_space = image_space(roles, sides.gathered), image_space(roles, sides.output)
+    in_space, out_space = image_space(roles, sides.image), image_space(roles, sides.output)
     parameters = Parameters(steps.workspace_offsets)
     width = min(2 * walk.pairs, width_for(out_space, steps.epilogue_tensors(), 1))
     clips = "clip_halves" if width % 2 == 0 else ""
@@ -235,11 +235,11 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, walk: Walk) -> De
     column_blocks = -(-shape.columns // (TILE * walk.tiles))
     channel_blocks = -(-shape.channels_out // walk.channels)
     segments = -(-shape.rows // walk.rows)
-    parameters.tensor("gathered", sides.gathered)
+    parameters.tensor("image", sides.image)
     parameters.tensor("filter", filter.spec)
     parameters.tensor("output", output, is_output=True)
     parameters.table({
-        **image_fields("gathered", in_space.strides(sides.gathered)),
+        **image_fields("image", in_space.strides(sides.image)),
         **image_fields("output", _space(sides, output).strides(output)),
         **filter_fields(filter.strides),
         "filter_elements": filter.elements, "channels": shape.channels_out,
@@ -263,12 +263,12 @@ def generate(op: FusedOp, sides: Sides, steps: LaunchSequence, walk: Walk) -> De
         ],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "DGRAD": dgrad, "FLIP": p.flip, "GROUP": shape.group_in,
+            "DGRAD": dgrad, "FLIP": p.flip, "GROUP_CHANNELS": shape.group_in,
             "IN_ROWS": shape.in_rows, "OUT_ROWS": shape.out_rows, "WINDOW": shape.window,
-            "TW": TILE, "TILES": walk.tiles, "WARPS": walk.warps, "PAIRS": walk.pairs, "THREADS": walk.threads,
-            "ROWS": walk.lines, "STAGES": walk.stages, "BLOCKS": walk.blocks, "WIDTH": width,
-            "FILTER_CHUNK": filter.chunk(walk.channels * shape.group_in * p.taps),
-            "Gathered": STORAGE[sides.gathered.data_type], "Out": STORAGE[output.data_type],
+            "TW": TILE, "TILES": walk.tiles, "WARPS": walk.warps, "CHANNEL_PAIRS": walk.pairs, "THREADS": walk.threads,
+            "STEPS_PER_STAGE": walk.lines, "STAGES": walk.stages, "CTAS_PER_SM": walk.blocks, "VEC_WIDTH": width,
+            "FILTER_COPY_ELEMS": filter.chunk(walk.channels * shape.group_in * p.taps),
+            "ImageElement": STORAGE[sides.image.data_type], "Out": STORAGE[output.data_type],
         },
     )  # fmt: skip
     blocks = p.n * channel_blocks * column_blocks * segments

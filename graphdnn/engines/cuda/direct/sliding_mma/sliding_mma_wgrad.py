@@ -27,24 +27,24 @@ from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter
 
-DEPTH = 16  # columns of a product
-_CHANNELS = 8  # of a warp
-_SUMS = 130  # registers of a lane
+DEPTH = 16  # columns of an MMA, along K
+_CHANNELS = 8  # channels of a warp
+_SUMS = 130  # the most accumulator registers of a thread
 _MOST_WARPS = 24
-_MOST_TURNS = 32  # pieces of a turn that a thread copies
-SLICES = 8  # warps that add the parts of one tap
+_MOST_TURNS = 32  # the most vectors that a thread copies for a stage
+SLICES = 8  # warps that divide the splits of one tap
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A division of the work."""
+    """A work partition, which the engine's cost model ranks."""
 
-    warps: int  # of 8 channels, side by side
-    across: int  # warps of 16 columns
-    lines: int  # steps at a time
-    rows: int  # of an item
+    warps: int  # warps along the channels, 8 channels each
+    across: int  # warps along the columns, 16 columns each
+    lines: int  # steps of a stage
+    rows: int  # rows of a work item
     stages: int
-    blocks: int  # of a multiprocessor, which registers are limited for
+    blocks: int  # CTAs of an SM that the register limit allows
 
     @property
     def threads(self) -> int:
@@ -56,7 +56,7 @@ class Walk:
 
 
 def serves(op: FusedOp, shape: Shape) -> bool:
-    """Whether the tensor cores can do it: everything else is for multiply-adds."""
+    """Whether the kernel on tensor cores serves the convolution; the kernel on CUDA cores serves the others."""
     anchor = op.anchor
     assert isinstance(anchor, ConvBackwardFilter)
     x, _, dy = anchor.roles
@@ -73,25 +73,25 @@ def serves(op: FusedOp, shape: Shape) -> bool:
 
 
 def _shifts(shape: Shape) -> int:
-    """Places of x that a row's products begin at: each serves two taps."""
+    """Column shifts of x; the MMAs of each shift serve two taps."""
     s, stride = shape.problem.filter[1], shape.problem.stride[1]
     return s // (2 * stride) * stride + min(s % (2 * stride), stride)
 
 
 def _registers(shape: Shape) -> int:
-    """Of a thread, about."""
+    """Estimated registers of a thread."""
     shifts = _shifts(shape)
     return 4 * shape.problem.filter[0] * shifts + 4 * shape.window + 4 * -(-shifts // 2) + 50
 
 
 def _columns(shape: Shape, walk: Walk) -> tuple[int, int]:
-    """Of x and of dy in a block's rows."""
+    """Columns of x and of dy that a CTA copies."""
     p = shape.problem
     return (DEPTH * walk.across - 1) * p.stride[1] + p.filter[1], DEPTH * walk.across + 1
 
 
 def _shared(shape: Shape, walk: Walk) -> int:
-    """Shared memory of a block; the kernel's own constants, once more."""
+    """Bytes of shared memory of a CTA, by the constants that the kernel computes."""
     p, (wide, narrow) = shape.problem, _columns(shape, walk)
     pixel = walk.channels + (0 if walk.warps % 2 else 8)
     images = padded_bytes(walk.stages * walk.lines * p.stride[0] * wide * pixel * 2)
@@ -105,9 +105,9 @@ def _fits(shape: Shape, walk: Walk, device: DeviceSpec) -> bool:
 
 
 def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
-    """The division, as far as knobs leave it open; None where nothing fits.
+    """The work partition with the least predicted time, or None where nothing fits; knobs fix the values that they set.
 
-    Of the knobs, LOAD_SIZE is the steps at a time here, NUM_C_PER_BLOCK the warps side by side.
+    Here the knob LOAD_SIZE is the steps of a stage, NUM_C_PER_BLOCK the warps along the channels.
     """
     p = shape.problem
     total, most = -(-shape.channels_out // _CHANNELS), -(-(shape.columns + 1) // DEPTH)
@@ -117,11 +117,12 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
     warps = wishes.lanes or warps or (3 if total % 3 == 0 else 4)
     warps = min(warps, total, _MOST_WARPS)
     wide, across = across, min(across or 4, most, _MOST_WARPS // warps)
-    blocks = blocks * wide // across  # narrow images: blocks have fewer warps, so there are more of them
+    blocks = blocks * wide // across  # narrow images: CTAs have fewer warps, so an SM has more of them
     if wishes.threads:
         across = max(1, min(across, wishes.threads // (32 * warps)))
     elif not wishes.lanes:
-        warps = max(1, min(warps, 2048 // (across * (_registers(shape) + 16))))  # whose registers one block has
+        # As many warps as one CTA has registers for.
+        warps = max(1, min(warps, 2048 // (across * (_registers(shape) + 16))))
     lines = wishes.v or lines or 2
     for lines, stages in [(lines, n) for n in range(wishes.stages, 1, -1)] + [(1, 3), (1, 2)]:
         walk = Walk(warps, across, lines, 1, stages, 1)
@@ -146,7 +147,7 @@ def choose(shape: Shape, device: DeviceSpec, wishes: Wishes) -> Walk | None:
 
 
 def _slots(shape: Shape, walk: Walk, slots: Mapping[str, float]) -> float:
-    """Issue slots of a warp for one step of its walk."""
+    """Issue slots of a warp for one step."""
     p, shifts, rows_in = shape.problem, _shifts(shape), min(shape.problem.stride[0], shape.problem.filter[0])
     pixel = 2 * (walk.channels + (0 if walk.warps % 2 else 8))
     # ldmatrix reads 8 rows of 16 bytes for each of its 4 matrices.
@@ -163,7 +164,7 @@ def _slots(shape: Shape, walk: Walk, slots: Mapping[str, float]) -> float:
 def seconds(
     shape: Shape, walk: Walk, device: DeviceSpec, slots: Mapping[str, float] = MEASURED.tensor_core_wgrad_slots
 ) -> float:
-    """Without the launches: the issue slots of the busiest multiprocessor and the bytes of both images, overlapped.
+    """Predicted seconds without the launches: issue slots of the busiest SM and memory traffic, overlapped.
 
     ``slots``: the fitted constants of measured_h200.json; benchmarks/fit_direct.py fits them.
     """
@@ -174,11 +175,12 @@ def seconds(
     per_sm = -(-parts * channel_blocks // device.sm_count)
     warps = walk.warps * walk.across
     steps = per_sm * warps * -(-items // parts) * (walk.rows + shape.extra)
-    issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of a multiprocessor
+    issue = device.rate(DataType.FLOAT) / 64 / device.sm_count  # warp instructions per second of an SM
     share = issue_share(min(walk.blocks, per_sm) * warps, warps)
     pixels_in = shape.rows * shape.columns * p.stride[0] * p.stride[1]
     images = p.n * shape.channels_out * (pixels_in * shape.in_bytes + shape.rows * shape.columns * shape.out_bytes)
-    partial = 8.0 * parts * p.taps * shape.group_in * shape.channels_out  # written, and read by the sum
+    # Partial sums are written, and read by the second launch.
+    partial = 8.0 * parts * p.taps * shape.group_in * shape.channels_out
     read = images * whole_sectors(_CHANNELS * walk.warps * shape.in_bytes)
     memory = (read + partial) / (device.bandwidth * COPY_SHARE)
     return overlapped(steps * _slots(shape, walk, slots) / (issue * share), memory)
@@ -199,11 +201,11 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
     parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
     steps.finish(body, "acc", "float")
-    parameters.tensor("gathered", x)
-    parameters.tensor("plain", dy)
+    parameters.tensor("image", x)
+    parameters.tensor("dy", dy)
     parameters.table({
-        **image_fields("gathered", image_space(roles, x).strides(x)),
-        **image_fields("plain", image_space(roles, dy).strides(dy)),
+        **image_fields("image", image_space(roles, x).strides(x)),
+        **image_fields("dy", image_space(roles, dy).strides(dy)),
         "in_h": p.input[0], "in_w": p.input[1], "out_w": p.output[1], "channels_out": shape.channels_out,
         "in_row": -p.pre_padding[0], "in_column": -p.pre_padding[1],
         "out_h": p.output[0], "segments": segments, "segment_rows": walk.rows,
@@ -212,7 +214,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
     })  # fmt: skip
     parameters.scratch("partial", "float", steps.allocate(parts * taps * channel_blocks * walk.channels * 4))
 
-    # Columns behind the image stay zero: they are not copied.
+    # Columns beyond the image are not copied and stay zero.
     image_columns, gradient_columns = _columns(shape, walk)
     if column_blocks == 1:
         image_columns = max(1, min(image_columns, p.input[1] + p.pre_padding[1]))
@@ -231,11 +233,11 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "DILATION_H": 1, "DILATION_W": 1, "DGRAD": False, "FLIP": p.flip,
             "IN_ROWS": shape.in_rows, "WINDOW": shape.window, "TW": DEPTH, "TILES": walk.across,
-            "WARPS": walk.warps, "THREADS": walk.threads, "ROWS": walk.lines,
-            "IMAGE_COLUMNS": image_columns, "GRADIENT_COLUMNS": gradient_columns,
+            "WARPS": walk.warps, "THREADS": walk.threads, "STEPS_PER_STAGE": walk.lines,
+            "X_COPY_COLUMNS": image_columns, "DY_COPY_COLUMNS": gradient_columns,
             "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
-            "STAGES": walk.stages, "BLOCKS": walk.blocks, "SLICES": SLICES,
-            "Gathered": STORAGE[x.data_type], "Plain": STORAGE[x.data_type], "Accum": "float",
+            "STAGES": walk.stages, "CTAS_PER_SM": walk.blocks, "REDUCE_WARPS": SLICES,
+            "ImageElement": STORAGE[x.data_type], "DyElement": STORAGE[x.data_type], "Accum": "float",
         },
     )  # fmt: skip
     packed = parameters.pack()

@@ -10,23 +10,23 @@
 // NaN:        0 * inf is NaN, so accumulators that are NaN are recomputed tap by tap.
 //
 // Required constants (from the generator): R, S, SH, SW, C, K, FLIP: filter, strides, channels. KP: K padded to 16. TAPS_H,
-// TAPS_W, BASE_H, BASE_W, LOW_H, LOW_W: the window, its tap for a = 0 and its first row and column. MT, RW, ROW_PARTS: see above;
-// ROW_PARTS is the warps along the rows. CHUNK: elements of a copy. UNROLL, THREADS, BLOCKS.
+// TAPS_W, BASE_TAP_H, BASE_TAP_W, FIRST_H, FIRST_W: the window, its tap for a = 0 and its first row and column. MT, RW,
+// WARPS_H: see above; WARPS_H is the warps along the rows. COPY_ELEMS: elements of a copy. UNROLL, THREADS, CTAS_PER_SM.
 
 #include "direct_copy.cuh"
 #include "direct_mma.cuh"
 
 constexpr int KS = KP / 16;
 constexpr int NW = (SW * C + 7) / 8, NT = SH * NW;
-constexpr int ROWS = RW * ROW_PARTS, WINDOW = ROWS + TAPS_H - 1, SLOTS = WINDOW + ROWS;
+constexpr int ROWS = RW * WARPS_H, WINDOW = ROWS + TAPS_H - 1, RING_ROWS = WINDOW + ROWS;
 constexpr int PX = 16 * MT + TAPS_W - 1;
 constexpr int PITCH = KP + 8;  // an odd number of 16 bytes, so that rows of a matrix start in different banks
 constexpr int ROW = PX * PITCH;
 constexpr int COLUMNS = SW * C;
-static_assert(THREADS == 32 * MT * ROW_PARTS, "a warp for each part of a work item");
+static_assert(THREADS == 32 * MT * WARPS_H, "a warp for each part of a work item");
 
-constexpr int tap_h(int a, int d) { return a + BASE_H - SH * d; }
-constexpr int tap_w(int b, int e) { return b + BASE_W - SW * e; }
+constexpr int tap_h(int a, int d) { return a + BASE_TAP_H - SH * d; }
+constexpr int tap_w(int b, int e) { return b + BASE_TAP_W - SW * e; }
 constexpr bool reaches(int a, int d) { return tap_h(a, d) >= 0 && tap_h(a, d) < R; }
 
 #ifndef __CUDA_ARCH__
@@ -60,17 +60,17 @@ __device__ __forceinline__ const Element* filter_at(const Params& p, int k, int 
 
 // Copies COUNT rows of dy, from row `first` and column `column` on, into the ring, from `slot` on.
 template <int COUNT>
-__device__ __forceinline__ void load_rows(const Params& p, Element* ring, int slot, int n, int first, int column) {
-    constexpr int PIXEL_VECS = KP / CHUNK;
+__device__ __forceinline__ void load_dy_rows(const Params& p, Element* ring, int slot, int n, int first, int column) {
+    constexpr int PIXEL_VECS = KP / COPY_ELEMS;
     const Element* const image = p.dy + n * p.dy_n;
     #pragma unroll 1
     for (int i = (int)threadIdx.x; i < COUNT * PX * PIXEL_VECS; i += THREADS) {
         const int row = i / (PX * PIXEL_VECS), rem = i - row * (PX * PIXEL_VECS), x = rem / PIXEL_VECS;
-        const int k = (rem - x * PIXEL_VECS) * CHUNK;
+        const int k = (rem - x * PIXEL_VECS) * COPY_ELEMS;
         const int h = first + row, w = column + x;
         const bool inside = (unsigned int)h < (unsigned int)p.out_h && (unsigned int)w < (unsigned int)p.out_w && k < K;
-        const int ring_slot = slot + row < SLOTS ? slot + row : slot + row - SLOTS;
-        copy_async<CHUNK * (int)sizeof(Element)>(
+        const int ring_slot = slot + row < RING_ROWS ? slot + row : slot + row - RING_ROWS;
+        copy_async<COPY_ELEMS * (int)sizeof(Element)>(
             ring + ring_slot * ROW + x * PITCH + k, inside ? image + h * p.dy_h + w * p.dy_w + k : p.dy, inside
         );
     }
@@ -82,11 +82,11 @@ __device__ __forceinline__ float recompute_exact(const Params& p, int n, int c, 
     const int a = h % SH, b = w % SW;
     #pragma unroll 1
     for (int d = 0; d < TAPS_H; ++d) {
-        const int r = tap_h(a, d), from_h = h / SH + LOW_H + d;
+        const int r = tap_h(a, d), from_h = h / SH + FIRST_H + d;
         if (r < 0 || r >= R || (unsigned int)from_h >= (unsigned int)p.out_h) continue;
         #pragma unroll 1
         for (int e = 0; e < TAPS_W; ++e) {
-            const int s = tap_w(b, e), from_w = w / SW + LOW_W + e;
+            const int s = tap_w(b, e), from_w = w / SW + FIRST_W + e;
             if (s < 0 || s >= S || (unsigned int)from_w >= (unsigned int)p.out_w) continue;
             const Element* const from = p.dy + n * p.dy_n + from_h * p.dy_h + from_w * p.dy_w;
             #pragma unroll 1
@@ -96,10 +96,10 @@ __device__ __forceinline__ float recompute_exact(const Params& p, int n, int c, 
     return accum;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_dgrad(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_dgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     Element* const ring = (Element*)memory;
-    uint2* const filter_fragments = (uint2*)(ring + SLOTS * ROW);
+    uint2* const filter_fragments = (uint2*)(ring + RING_ROWS * ROW);
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;
     float* const epilogue_smem = (float*)(filter_fragments + TAPS_W * KS * TAPS_H * NT * 32) + warp * (16 * COLUMNS);
     const int g = lane / 4, j = lane % 4;
@@ -131,15 +131,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_dgrad(
         const int column0 = (int)(strip % (unsigned int)p.steps_across) * (16 * MT), row0 = (int)down * ROWS;
         if (is_fresh) {
             __syncthreads();
-            load_rows<WINDOW>(p, ring, head, n, row0 + LOW_H, column0 + LOW_W);
+            load_dy_rows<WINDOW>(p, ring, head, n, row0 + FIRST_H, column0 + FIRST_W);
             commit_copies();
         }
         await_copies<0>();
         __syncthreads();
         is_fresh = step + 1 == end || down + 1 == (unsigned int)p.steps_down;
         if (!is_fresh) {
-            const int next = head + WINDOW < SLOTS ? head + WINDOW : head + WINDOW - SLOTS;
-            load_rows<ROWS>(p, ring, next, n, row0 + LOW_H + WINDOW, column0 + LOW_W);
+            const int next = head + WINDOW < RING_ROWS ? head + WINDOW : head + WINDOW - RING_ROWS;
+            load_dy_rows<ROWS>(p, ring, next, n, row0 + FIRST_H + WINDOW, column0 + FIRST_W);
             commit_copies();
         }
 
@@ -147,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_dgrad(
         #pragma unroll
         for (int i = 0; i < RW + TAPS_H - 1; ++i) {
             const int slot = head + row_group * RW + i;
-            from[i] = (slot < SLOTS ? slot : slot - SLOTS) * ROW + (warp_column + lane % 16) * PITCH + lane / 16 * 8;
+            from[i] = (slot < RING_ROWS ? slot : slot - RING_ROWS) * ROW + (warp_column + lane % 16) * PITCH + lane / 16 * 8;
         }
         float accum[RW][NT][4];
         #pragma unroll
@@ -214,6 +214,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_dgrad(
                 epilogue(p, coord, acc);
             }
         }
-        head = head + ROWS < SLOTS ? head + ROWS : head + ROWS - SLOTS;
+        head = head + ROWS < RING_ROWS ? head + ROWS : head + ROWS - RING_ROWS;
     }
 }

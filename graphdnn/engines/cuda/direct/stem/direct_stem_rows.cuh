@@ -1,19 +1,20 @@
 // Image rows of a stem convolution in shared memory; see direct_stem.cu. With three spatial axes a tile lies in one
 // depth slice of the result, and the stage has the rows of the T image slices that its taps read, one slice after another.
 //
-// Required constants: T, R, S, C: the filter and its channels. STRIDE_H, STRIDE_W. TP: output rows of a tile. PITCH:
-// elements from row to row. BEFORE: zeros in front of a row. CHUNK: elements of a copy. STAGES, THREADS, SPATIAL, FLIP.
+// Required constants: T, R, S, C: the filter and its channels. STRIDE_H, STRIDE_W. TILE_ROWS: output rows of a tile. PITCH:
+// elements from row to row. LEFT_PAD_ELEMS: zeros in front of a row. COPY_ELEMS: elements of a copy. STAGES, THREADS, SPATIAL,
+// FLIP.
 
 #include "direct_copy.cuh"
 
 constexpr int WINDOW = S * C;
-constexpr int OF_SLICE = (TP - 1) * STRIDE_H + R, IN_ROWS = T * OF_SLICE;
+constexpr int SLICE_ROWS = (TILE_ROWS - 1) * STRIDE_H + R, IN_ROWS = T * SLICE_ROWS;
 constexpr int STAGE = IN_ROWS * PITCH;              // elements of a stage
 constexpr int FILTER_ROWS = T * R, FILTER_SIZE = FILTER_ROWS * WINDOW;  // filter elements of one output channel
 // Elements from the first row that a pixel reads to the row that filter row r reads.
-constexpr int row_at(int r) { return (r / R * OF_SLICE + r % R) * PITCH; }
+constexpr int row_at(int r) { return (r / R * SLICE_ROWS + r % R) * PITCH; }
 // Copies below 4 bytes pass through registers. Unrolling lets several of them be in flight.
-[[maybe_unused]] constexpr int AT_ONCE = CHUNK * sizeof(Element) < 4 ? 8 : 1;
+[[maybe_unused]] constexpr int COPY_UNROLL = COPY_ELEMS * sizeof(Element) < 4 ? 8 : 1;
 
 // A depth slice of the result: its image and its depth.
 struct Slice { int n, d; };
@@ -26,11 +27,11 @@ __device__ __forceinline__ Slice slice_of(const Params& p, int number) {
     }
 }
 
-// Coordinates of a result in the order that the epilogue expects.
-struct Place { int at[SPATIAL + 2]; };
-__device__ __forceinline__ Place place_of(const Params& p, int slice, int channel, int h, int w) {
+// Coordinates of an output element in the order of the epilogue.
+struct OutputCoord { int at[SPATIAL + 2]; };
+__device__ __forceinline__ OutputCoord output_coord(const Params& p, int slice, int channel, int h, int w) {
     const Slice found = slice_of(p, slice);
-    Place place;
+    OutputCoord place;
     place.at[0] = found.n;
     place.at[1] = channel;
     place.at[2] = found.d;  // or h
@@ -40,22 +41,22 @@ __device__ __forceinline__ Place place_of(const Params& p, int slice, int channe
 }
 
 // The filter offset of element `at` in the window of filter row r.
-__device__ __forceinline__ int place_in_filter(const Params& p, int r, int at) {
+__device__ __forceinline__ int filter_offset(const Params& p, int r, int at) {
     const int s = at / C, c = at - s * C, slice = r / R, line = r - slice * R;
     return c * (int)p.filter_c + (FLIP ? T - 1 - slice : slice) * (int)p.filter_t + (FLIP ? R - 1 - line : line) * (int)p.filter_r +
            (FLIP ? S - 1 - s : s) * (int)p.filter_s;
 }
 
-// Copies the rows of one tile with COUNT threads. Image column w starts at element w * C + BEFORE of a row.
+// Copies the rows of one tile with COUNT threads. Image column w starts at element w * C + LEFT_PAD_ELEMS of a row.
 template <int COUNT = THREADS>
-__device__ __forceinline__ void fetch(const Params& p, Element* rows, unsigned int tile, int thread = (int)threadIdx.x) {
+__device__ __forceinline__ void load_image_rows(const Params& p, Element* rows, unsigned int tile, int thread = (int)threadIdx.x) {
     const Slice out = slice_of(p, (int)(tile / (unsigned int)p.row_tiles));
-    const int h0 = (int)(tile % (unsigned int)p.row_tiles) * (TP * STRIDE_H) - (int)p.pad_h;
+    const int h0 = (int)(tile % (unsigned int)p.row_tiles) * (TILE_ROWS * STRIDE_H) - (int)p.pad_h;
     const int pieces = (int)p.row_pieces;
     const Element* const image = p.x + out.n * p.x_n;
     #pragma unroll 1
     for (int r = thread / 32; r < IN_ROWS; r += COUNT / 32) {  // one warp copies a row
-        const int slice = T > 1 ? r / OF_SLICE : 0, h = h0 + r - slice * OF_SLICE;
+        const int slice = T > 1 ? r / SLICE_ROWS : 0, h = h0 + r - slice * SLICE_ROWS;
         bool inside = (unsigned int)h < (unsigned int)p.in_h;
         long long offset = h * p.x_h;
         if constexpr (SPATIAL == 3) {
@@ -64,17 +65,17 @@ __device__ __forceinline__ void fetch(const Params& p, Element* rows, unsigned i
             offset += d * p.x_d;
         }
         const Element* const from = image + (inside ? offset : 0);
-        #pragma unroll AT_ONCE
+        #pragma unroll COPY_UNROLL
         for (int piece = thread % 32; piece < pieces; piece += 32)
-            copy_async<CHUNK * (int)sizeof(Element)>(rows + r * PITCH + BEFORE + piece * CHUNK, from + piece * CHUNK, inside);
+            copy_async<COPY_ELEMS * (int)sizeof(Element)>(rows + r * PITCH + LEFT_PAD_ELEMS + piece * COPY_ELEMS, from + piece * COPY_ELEMS, inside);
     }
 }
 
 // Writes the zeros on both sides of the rows of all stages.
 __device__ __forceinline__ void clear_margins(const Params& p, Element* rows) {
-    const int inner = (int)p.row_pieces * CHUNK, outer = PITCH - inner;
+    const int inner = (int)p.row_pieces * COPY_ELEMS, outer = PITCH - inner;
     for (int i = threadIdx.x; i < STAGES * IN_ROWS * outer; i += THREADS) {
         const int r = i / outer, e = i - r * outer;
-        rows[r * PITCH + (e < BEFORE ? e : e + inner)] = Element();
+        rows[r * PITCH + (e < LEFT_PAD_ELEMS ? e : e + inner)] = Element();
     }
 }

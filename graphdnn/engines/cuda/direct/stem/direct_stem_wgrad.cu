@@ -2,32 +2,33 @@
 //
 // MMA:        dw = transposed dy (channels k x pixels) times windows (pixels x window elements). With channels last,
 //             the window of one filter row is contiguous elements of x, read as 32-bit words. The words of pixels q and
-//             q + 1 give a K pair for each of two columns. N therefore counts words: R windows of WORDS words. Where
-//             windows start at an odd element, N includes the element before them (LEAD).
-// Tile:       a stage is TP whole rows of dy and the rows of x that they read. WARPS_N warps divide the words, and WARPS_K
+//             q + 1 give a K pair for each of two columns. N therefore counts words: R windows of WINDOW_WORDS words. Where
+//             windows start at an odd element, N includes the element before them (LEADING_ELEMENT).
+// Tile:       a stage is TILE_ROWS whole rows of dy and the rows of x that they read. WARPS_N warps divide the words, and WARPS_K
 //             warps divide the pixels.
 // Pipeline:   CTAs are persistent. The next stage arrives by cp.async during the MMAs.
 // Epilogue:   the warps along K are added in order, then each CTA stores a partial sum. A second launch,
 //             direct_stem_wgrad_sum, adds the partial sums in a fixed order.
 //
-// Required constants (from the generator): R, S, C, STRIDE_H, STRIDE_W, FLIP: the filter. TP, WORDS, LEAD, WARPS_N,
-// WARPS_K: see above. MT, NP: MMA tiles of a warp. QP: pixels of a row, padded to 16. PITCH, BEFORE: elements of a row of x, and
-// zeros before it. CHUNK, DY_CHUNK: elements of a copy. EXACT: rows are multiples of 16 pixels. SLICES, THREADS, BLOCKS.
+// Required constants (from the generator): R, S, C, STRIDE_H, STRIDE_W, FLIP: the filter. TILE_ROWS, WINDOW_WORDS,
+// LEADING_ELEMENT, WARPS_N, WARPS_K: see above. MT, NP: MMA tiles of a warp. QP: pixels of a row, padded to 16. PITCH,
+// LEFT_PAD_ELEMS: elements of a row of x, and zeros before it. COPY_ELEMS, DY_COPY_ELEMS: elements of a copy. WHOLE_COLUMNS:
+// rows are multiples of 16 pixels. REDUCE_WARPS, THREADS, CTAS_PER_SM.
 
 #include "direct_copy.cuh"
 #include "direct_mma.cuh"
 
-constexpr int IN_ROWS = (TP - 1) * STRIDE_H + R;
+constexpr int IN_ROWS = (TILE_ROWS - 1) * STRIDE_H + R;
 constexpr int KT = 16 * MT;          // channels of a CTA
 constexpr int DY_PITCH = KT + 8;     // an odd number of 16 bytes
-constexpr int X_STAGE = IN_ROWS * PITCH, DY_STAGE = TP * QP * DY_PITCH;
+constexpr int X_STAGE = IN_ROWS * PITCH, DY_STAGE = TILE_ROWS * QP * DY_PITCH;
 constexpr int PAIRS = WARPS_N * NP;   // pairs of MMAs, 8 words each
 constexpr int COLUMNS = 16 * PAIRS;
 static_assert(THREADS == 32 * WARPS_N * WARPS_K, "one warp for each part of the words and of the pixels");
 static_assert(STRIDE_W * C % 2 == 0, "windows of neighbouring pixels begin at even distances");
 
 __device__ __forceinline__ void load_stage(const Params& p, Element* xs, Element* dys, unsigned int stage, int channel0) {
-    const int n = (int)(stage / (unsigned int)p.row_stages), out0 = (int)(stage % (unsigned int)p.row_stages) * TP;
+    const int n = (int)(stage / (unsigned int)p.row_stages), out0 = (int)(stage % (unsigned int)p.row_stages) * TILE_ROWS;
     const int h0 = out0 * STRIDE_H - (int)p.pad_h, pieces = (int)p.row_pieces;
     const Element* const image = p.x + n * p.x_n;
     #pragma unroll 1
@@ -37,21 +38,21 @@ __device__ __forceinline__ void load_stage(const Params& p, Element* xs, Element
         const Element* const from = image + (inside ? h * p.x_h : 0);
         #pragma unroll 1
         for (int vec = (int)threadIdx.x % 32; vec < pieces; vec += 32)
-            copy_async<CHUNK * (int)sizeof(Element)>(xs + r * PITCH + BEFORE + vec * CHUNK, from + vec * CHUNK, inside);
+            copy_async<COPY_ELEMS * (int)sizeof(Element)>(xs + r * PITCH + LEFT_PAD_ELEMS + vec * COPY_ELEMS, from + vec * COPY_ELEMS, inside);
     }
-    constexpr int PIXEL_VECS = KT / DY_CHUNK;
+    constexpr int PIXEL_VECS = KT / DY_COPY_ELEMS;
     #pragma unroll 1
-    for (int i = (int)threadIdx.x; i < TP * QP * PIXEL_VECS; i += THREADS) {
-        const int row = i / (QP * PIXEL_VECS), rem = i - row * (QP * PIXEL_VECS), q = rem / PIXEL_VECS, k = (rem - q * PIXEL_VECS) * DY_CHUNK;
+    for (int i = (int)threadIdx.x; i < TILE_ROWS * QP * PIXEL_VECS; i += THREADS) {
+        const int row = i / (QP * PIXEL_VECS), rem = i - row * (QP * PIXEL_VECS), q = rem / PIXEL_VECS, k = (rem - q * PIXEL_VECS) * DY_COPY_ELEMS;
         const bool inside = out0 + row < (int)p.out_h && q < (int)p.out_w && channel0 + k < (int)p.channels_out;
-        copy_async<DY_CHUNK * (int)sizeof(Element)>(
+        copy_async<DY_COPY_ELEMS * (int)sizeof(Element)>(
             dys + (row * QP + q) * DY_PITCH + k,
             inside ? p.dy + n * p.dy_n + (out0 + row) * p.dy_h + q * p.dy_w + channel0 + k : p.dy, inside
         );
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_wgrad(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_wgrad(const __grid_constant__ Params p) {
     extern __shared__ __align__(16) unsigned char memory[];
     Element* const xs = (Element*)memory;
     Element* const dys = xs + 2 * X_STAGE;
@@ -61,10 +62,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_wgrad(
     const int channel0 = (int)blockIdx.y * KT;
 
     {  // writes the zeros on both sides of the rows
-        const int inner = (int)p.row_pieces * CHUNK, outer = PITCH - inner;
+        const int inner = (int)p.row_pieces * COPY_ELEMS, outer = PITCH - inner;
         for (int i = threadIdx.x; i < 2 * IN_ROWS * outer; i += THREADS) {
             const int r = i / outer, e = i - r * outer;
-            xs[r * PITCH + (e < BEFORE ? e : e + inner)].bits = 0;
+            xs[r * PITCH + (e < LEFT_PAD_ELEMS ? e : e + inner)].bits = 0;
         }
     }
     unsigned int stage = blockIdx.x;
@@ -74,8 +75,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_wgrad(
     int word_at[NP];  // offsets of this lane's words in a pixel's window
     #pragma unroll
     for (int i = 0; i < NP; ++i) {
-        const int word = (warp_n * NP + i) * 8 + g, r = word / WORDS;
-        word_at[i] = r < R ? r * PITCH + (int)p.window + 2 * (word - r * WORDS) + 2 * j * (STRIDE_W * C) : 0;
+        const int word = (warp_n * NP + i) * 8 + g, r = word / WINDOW_WORDS;
+        word_at[i] = r < R ? r * PITCH + (int)p.window + 2 * (word - r * WINDOW_WORDS) + 2 * j * (STRIDE_W * C) : 0;
     }
     const int dy_matrix = (lane / 16 * 8 + lane % 8) * DY_PITCH + lane / 8 % 2 * 8;
 
@@ -95,8 +96,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_wgrad(
         if (stage + gridDim.x < (unsigned int)p.stages)
             load_stage(p, xs + (slot ^ 1) * X_STAGE, dys + (slot ^ 1) * DY_STAGE, stage + gridDim.x, channel0);
         commit_copies();
-        const int rows_left = (int)p.out_h - (int)(stage % (unsigned int)p.row_stages) * TP;
-        const int rows = rows_left < TP ? rows_left : TP;
+        const int rows_left = (int)p.out_h - (int)(stage % (unsigned int)p.row_stages) * TILE_ROWS;
+        const int rows = rows_left < TILE_ROWS ? rows_left : TILE_ROWS;
         #pragma unroll 1
         for (int k_step = warp_k; k_step < rows * (QP / 16); k_step += WARPS_K) {
             const int row = k_step / (QP / 16), q0 = k_step % (QP / 16) * 16;
@@ -112,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_wgrad(
                 for (int e = 0; e < 4; ++e) {
                     word[e] = *(const unsigned int*)(windows + word_at[i] + (e / 2 * 8 + e % 2) * (STRIDE_W * C));
                     // dy is 0 past the end of its row, but 0 * inf is NaN
-                    if (!EXACT && q0 + 2 * j + e / 2 * 8 + e % 2 >= (int)p.out_w) word[e] = 0;
+                    if (!WHOLE_COLUMNS && q0 + 2 * j + e / 2 * 8 + e % 2 >= (int)p.out_w) word[e] = 0;
                 }
                 const unsigned int even0 = (word[0] & 0xffffu) | word[1] << 16, odd0 = word[0] >> 16 | (word[1] & 0xffff0000u);
                 const unsigned int even1 = (word[2] & 0xffffu) | word[3] << 16, odd1 = word[2] >> 16 | (word[3] & 0xffff0000u);
@@ -155,25 +156,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) direct_stem_wgrad(
             }
 }
 
-// The lanes of a warp are columns of one channel. Each of the SLICES warps adds every SLICES-th partial sum, in order.
-extern "C" __global__ void __launch_bounds__(32 * SLICES) direct_stem_wgrad_sum(const __grid_constant__ Params p) {
-    __shared__ float shared[SLICES][32];
+// The lanes of a warp are columns of one channel. Each of the REDUCE_WARPS warps adds every REDUCE_WARPS-th partial sum, in
+// order.
+extern "C" __global__ void __launch_bounds__(32 * REDUCE_WARPS) direct_stem_wgrad_sum(const __grid_constant__ Params p) {
+    __shared__ float shared[REDUCE_WARPS][32];
     const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32;
     const int column = (int)blockIdx.x * 32 + lane, k = (int)blockIdx.y;
-    const int word = column / 2, r = word / WORDS, window_element = 2 * (word - r * WORDS) + column % 2 - LEAD;
+    const int word = column / 2, r = word / WINDOW_WORDS, window_element = 2 * (word - r * WINDOW_WORDS) + column % 2 - LEADING_ELEMENT;
     const bool is_tap = column < COLUMNS && r < R && window_element >= 0 && window_element < S * C;
     float accum = 0.0f;
     if (is_tap) {
         const float* from = p.partial + (long long)k * COLUMNS + column;
         const long long warp_n = p.padded_channels * COLUMNS;
         #pragma unroll 8
-        for (int i = slice; i < (int)p.splits; i += SLICES) accum += from[i * warp_n];
+        for (int i = slice; i < (int)p.splits; i += REDUCE_WARPS) accum += from[i * warp_n];
     }
     shared[slice][lane] = accum;
     __syncthreads();
     if (slice != 0 || !is_tap) return;
     #pragma unroll
-    for (int i = 1; i < SLICES; ++i) accum += shared[i][lane];
+    for (int i = 1; i < REDUCE_WARPS; ++i) accum += shared[i][lane];
     const int s = window_element / C, c = window_element - s * C;
     const int coord[6] = {0, k, c, 0, FLIP ? R - 1 - r : r, FLIP ? S - 1 - s : s};
     const float acc[1] = {accum};

@@ -39,14 +39,14 @@ from graphdnn.operations.conv_problem import ConvProblem
 from graphdnn.tensors import TensorSpec
 
 _TAG = "conv_fprop"
-# From so many of them on, or for more channels, products of warpgroups are faster: by 8 % (3x3) to 4 times (11x11).
+# From so many taps on, or for more channels, wgmma is faster than mma.sync: by 8 % (3x3) to 4 times (11x11).
 _MANY, _NARROW = 64, 32
-_MANY_OF_SLICES = 32  # where a result reads several slices
-_OF_VOLUMES = 3  # axes
-_ONE_SLICE = 0.3  # of its time, that a volume takes besides where a result reads one slice: as planes it takes none
-_HALF = 88  # with which two blocks share a multiprocessor
+_MANY_OF_SLICES = 32  # the same where a result reads several depth slices
+_OF_VOLUMES = 3  # spatial axes of a volume
+_ONE_SLICE = 0.3  # additional time of a volume whose results read one depth slice; as 2-D images it takes none
+_HALF = 88  # registers with which two CTAs fit on an SM
 _WARPS = 8
-# Of 484 products of a filter: sums of two unsigned bytes would pass 2^24.
+# The most multiply-adds of a result are 484: more products of two unsigned bytes may exceed 2^24.
 _BYTES = (
     (DataType.INT8, DataType.INT8),
     (DataType.UINT8, DataType.INT8),
@@ -66,14 +66,15 @@ _WARPGROUPS = Knob(
     0,
     "0: chosen by the filter; 1: products of warps; 2: of warpgroups (9.0), if they fit",
 )
-_PACE, _PACE_OF_GROUPS = 0.3, 0.5  # of the tensor cores' peak: operands are read beside the products
+# The part of the tensor cores' peak that mma.sync and wgmma reach, beside the loads of operands.
+_PACE, _PACE_OF_GROUPS = 0.3, 0.5
 _OCCUPANCY = Knob(KnobType.OCCUPANCY, 1, 4, 1, 2, "blocks of a multiprocessor that registers are limited for")
 
 
 def _warpgroups(
     p: ConvProblem, plan: Plan, x: TensorSpec, strides: tuple[int, ...], size: int, device: DeviceSpec, knobs: Knobs
 ) -> Warpgroups | None:
-    """None: products of warps. ``size``: bytes of a filter's element."""
+    """The plan of the kernel with wgmma, or None if mma.sync is used. ``size``: bytes of a filter element."""
     is_asked, of_warps = knobs[_WARPGROUPS.type] == 2, knobs[_WARPGROUPS.type] == 1
     few = _MANY if plan.slices == 1 else _MANY_OF_SLICES
     if device.compute_capability != (9, 0) or of_warps or (plan.weights(p) < few and p.k <= _NARROW and not is_asked):
@@ -85,7 +86,7 @@ def _warpgroups(
 
 
 def _as_halves(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
-    """A copy of bytes that tensor cores multiply as floats: sums stay below 2^24, so nothing is rounded."""
+    """A copy of bytes as 16-bit floats for the tensor cores. Sums stay below 2^24, so the result is exact."""
     update = {"uid": steps.new_uid(), "data_type": DataType.HALF, "byte_alignment": 16, "is_virtual": False}
     copy = spec.model_copy(update=update)
     steps.add_copy(spec, copy)
@@ -93,27 +94,27 @@ def _as_halves(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
 
 
 def _is_shared(plan: Plan, p: ConvProblem, x: TensorSpec) -> bool:
-    """Whether several blocks have room in a multiprocessor. Bytes take registers of their own while they leave."""
+    """Whether several CTAs fit on an SM. The epilogue of bytes needs further registers."""
     return plan.weights(p) <= _HALF and x.data_type not in INTEGERS
 
 
 class _Block(NamedTuple):
-    """How a block of threads divides a tile: by warps, or by warpgroups."""
+    """The division of a tile among the warps or warpgroups of a CTA."""
 
-    entry: str  # also the kernel's file
-    rows: int  # of the output
+    entry: str  # the name of the kernel and of its file
+    rows: int  # output rows of a tile
     channels: int
-    own: int  # neighbouring channels of a lane
+    own: int  # contiguous channels of a lane
     threads: int
-    resident: int  # blocks of a multiprocessor that registers are limited for
-    shared: int  # bytes
+    resident: int  # CTAs of an SM that the register limit allows
+    shared: int  # bytes of shared memory
     constants: Mapping[str, int]
 
 
 def _of_warps(plan: Plan, p: ConvProblem, x: TensorSpec, w: TensorSpec, *, resident: int) -> _Block:
     channels = plan.parts * 8 * plan.tiles_n
     shared = plan.shared(p, plan.rows, max(element_bytes(x), element_bytes(w)))
-    constants = {"NT": plan.tiles_n, "CHANNEL_SPLITS": plan.parts, "STAGES": STAGES, "BLOCKS": resident}
+    constants = {"NT": plan.tiles_n, "CHANNEL_SPLITS": plan.parts, "STAGES": STAGES, "CTAS_PER_SM": resident}
     rest = 2 * plan.tiles_n, WARP * _WARPS, resident, shared, constants
     return _Block("direct_stem", plan.rows, channels, *rest)
 
@@ -168,7 +169,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         **slice_fields(problem, x_strides, strides),
     })  # fmt: skip
 
-    # Filters lie as their windows do.
+    # The filter has the memory order of the windows.
     in_order = not p.flip and (strides[2], strides[4], strides[5]) == (1, p.filter[1] * p.c, p.c)
     in_order = in_order and (slices == 1 or strides[3] == of_slice)
     taps = f"{f't{slices}' if problem.spatial == 3 else ''}r{p.filter[0]}s{p.filter[1]}"
@@ -186,8 +187,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "SPATIAL": problem.spatial, "T": slices,
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "FLIP": p.flip, "IN_ORDER": in_order, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before,
-            "TP": block.rows, "THREADS": block.threads, "CHUNK": chunk, "FILTER_CHUNK": filter_chunk, "WIDTH": width,
+            "FLIP": p.flip, "FILTER_IS_PACKED": in_order, "PITCH": plan.pitch, "LEADING_ELEMENT": plan.lead,
+            "LEFT_PAD_ELEMS": plan.before,
+            "TILE_ROWS": block.rows, "THREADS": block.threads, "COPY_ELEMS": chunk,
+            "FILTER_COPY_ELEMS": filter_chunk, "VEC_WIDTH": width,
             **block.constants,
             "Element": STORAGE[x.data_type], "Filter": STORAGE[w.data_type], "Accum": compute,
         },
@@ -218,14 +221,14 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 
 
 def _of_lines(cost: Cost, tiles: int, device: DeviceSpec) -> Cost:
-    """A block computes whole lines: of fewer of these than there are multiprocessors, each takes its own time."""
+    """Predicted seconds by whole output rows: with fewer rows than SMs, the time is that of one row."""
     if tiles >= device.sm_count:
         return cost
     return cost.plus({"idle": (device.sm_count / tiles - 1.0) * (cost.seconds - cost.parts["launch"])})
 
 
 def _fits(task: Task) -> bool:
-    """Filters in registers, and what a line of the result reads in shared memory."""
+    """Whether filters fit into registers, and the image rows of one output row into shared memory."""
     p, _ = slices_of(problem_of(task))
     plan = Plan.of(problem_of(task), task.device, 0)
     return plan.tiles_n > 0 and plan.shared(p, 1, 2) <= task.device.shared_memory - RESERVED
@@ -257,7 +260,7 @@ ENGINE = cuda_engine(
             "cuda_direct_stem.row",
             "x.dims[3]",
             lambda task: problem_of(task).input[-1],
-            Equals("lines of which the shared memory of a block holds a filter's height twice"),
+            Equals("rows so short that the shared memory of a CTA holds twice the filter's height of them"),
             reason="the rows of a filter's height are kept in shared memory twice, whole",
             fix="divide the image into narrower ones",
             when=lambda task: is_served(task, _TAG, volumes=True) and not _fits(task),

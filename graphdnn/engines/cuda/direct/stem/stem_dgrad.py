@@ -28,16 +28,16 @@ from graphdnn.operations.conv_problem import ConvProblem
 _TAG = "conv_dgrad"
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 4, 1, 0, "rows of tiles of a warp, 1, 2 or 4; 0: chosen by the shape")
 _WARPS = 16
-_SUMS, _WEIGHTS = 64, 64  # registers of a thread
+_SUMS, _WEIGHTS = 64, 64  # the most registers of a thread for accumulators, and for weights
 _UNROLLED = 4
-_PACE = 0.5  # of the tensor cores' peak
+_PACE = 0.5  # the part of the tensor cores' peak that the kernel reaches
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """The window of dy over one axis of dx."""
 
-    low: int  # its first position, from the tile's
+    low: int  # first position, relative to the tile
     taps: int
     base: int  # tap of residue 0 at the first position
 
@@ -53,13 +53,13 @@ class Plan:
 
     height: Axis
     width: Axis
-    depth: int  # channels of dy, in whole products
-    products: int  # side by side: columns of all residues
-    tiles: int  # 16 pixels wide, of a block
-    rows: int  # of a warp
+    depth: int  # channels of dy, padded to the MMA's K
+    products: int  # MMA tiles along N: columns of all residues
+    tiles: int  # tiles of 16 pixels of a CTA along a row
+    rows: int  # rows of a warp
     row_parts: int
     shared: int
-    seconds: float  # of all products, on one multiprocessor, in relative units
+    seconds: float  # time of all MMAs on one SM, in relative units
 
     @property
     def warps(self) -> int:
@@ -68,7 +68,7 @@ class Plan:
 
 @lru_cache(maxsize=64)
 def plan_of(p: ConvProblem, shared_memory: int, wanted_rows: int) -> Plan | None:
-    """The plan with the least work in the units that bound it; None where no plan fits."""
+    """The plan with the least predicted work of the limiting unit, or None if no plan fits."""
     height, width = (Axis.of(f, s, pre) for f, s, pre in zip(p.filter, p.stride, p.pre_padding, strict=True))
     depth = -(-p.k // 16) * 16
     products = p.stride[0] * -(-p.stride[1] * p.c // 8)
@@ -88,7 +88,7 @@ def plan_of(p: ConvProblem, shared_memory: int, wanted_rows: int) -> Plan | None
                 shared = ring + weights + tiles * row_parts * 16 * p.stride[1] * p.c * 4
                 if shared > shared_memory - RESERVED:
                     continue
-                # Accesses to shared memory and products of a warp's step, per row.
+                # Shared-memory loads and MMAs of a warp for a step, per row.
                 matrices = 4 * (rows + height.taps - 1) / rows + 2 * height.taps * products / rows
                 busy = max(matrices, 2.0 * height.taps * products) + 0.3 * min(matrices, 2.0 * height.taps * products)
                 blocks = max(1, min(shared_memory // (shared + RESERVED), 24 // (tiles * row_parts)))
@@ -145,10 +145,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "K": p.k, "KP": plan.depth,
             "SH": p.stride[0], "SW": p.stride[1], "FLIP": p.flip,
-            "TAPS_H": plan.height.taps, "TAPS_W": plan.width.taps, "LOW_H": plan.height.low, "LOW_W": plan.width.low,
-            "BASE_H": plan.height.base, "BASE_W": plan.width.base,
-            "RW": plan.rows, "ROW_PARTS": plan.row_parts, "MT": plan.tiles, "THREADS": 32 * plan.warps,
-            "BLOCKS": resident, "CHUNK": chunk,
+            "TAPS_H": plan.height.taps, "TAPS_W": plan.width.taps, "FIRST_H": plan.height.low,
+            "FIRST_W": plan.width.low,
+            "BASE_TAP_H": plan.height.base, "BASE_TAP_W": plan.width.base,
+            "RW": plan.rows, "WARPS_H": plan.row_parts, "MT": plan.tiles, "THREADS": 32 * plan.warps,
+            "CTAS_PER_SM": resident, "COPY_ELEMS": chunk,
             "UNROLL": next(n for n in range(min(_UNROLLED, slices), 0, -1) if slices % n == 0),
             "Element": STORAGE[dy.data_type],
         },

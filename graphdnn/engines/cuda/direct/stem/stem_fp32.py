@@ -37,7 +37,7 @@ _TAG = "conv_fprop"
 _WARPS = 8
 _STAGES = 2
 _SIZE = 4  # bytes of an element
-_PACE = 0.75  # of the peak, beside reading operands
+_PACE = 0.75  # the part of the peak fp32 rate that is reached beside the loads of operands
 _TYPES = (
     OneOf((DataType.FLOAT, DataType.FLOAT)),
     "a window's numbers are multiplied as they lie in memory",
@@ -49,19 +49,19 @@ _PIXELS = Knob(KnobType.TILE_COLS, 0, 8, 1, 0, "pixels of a thread; 0: chosen by
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Sizes of the kernel for one problem; elements, unless said otherwise."""
+    """Sizes of the kernel for one problem, in elements unless stated otherwise."""
 
-    slices: int  # of the image that a result reads
-    pixels: int  # of a thread, every fourth
-    channels: int  # of a thread
+    slices: int  # depth slices of the image that a result reads
+    pixels: int  # pixels of a thread, every fourth of a row
+    channels: int  # channels of a thread
     rows: int  # output rows of a tile
-    before: int  # zeros before an image row
-    window: int  # where pixel 0's window begins in a row
+    before: int  # zeros before an image row (LEFT_PAD_ELEMS)
+    window: int  # offset of pixel 0's window in a row
     pitch: int
 
     @classmethod
     def of(cls, problem: ConvProblem, device: DeviceSpec, rows: int, pixels: int) -> Plan:
-        """``rows``, ``pixels``: 0 where they are chosen by the shape; of rows no more than there is room for."""
+        """The plan of a problem. ``rows``, ``pixels``: 0 if the shape chooses them; shared memory limits rows."""
         p, slices = slices_of(problem)
         width = p.output[1]
         channels = min((8, 4), key=lambda n: -(-p.k // (8 * n)) * n * (1 + (4 / n) / 8))
@@ -78,19 +78,19 @@ class Plan:
         fitting = [r for r in range(1, (rows or 8) + 1) if plan(r).shared(p) <= room] or [1]
         if rows:
             return plan(fitting[-1])
-        # Some rows are read by two tiles.
+        # Adjacent tiles read some rows twice.
         return plan(min(fitting, key=lambda r: plan(r).turns(p, device) * (1 + 0.05 * p.filter[0] / r)))
 
     def units(self, p: ConvProblem) -> int:
-        """What a warp does at a time, of a row. ``p``: of planes, here and below."""
+        """Warp tiles of an output row. ``p`` is the 2-D problem of ``slices_of``, here and below."""
         return -(-p.output[1] // (4 * self.pixels))
 
     def resident(self, p: ConvProblem, device: DeviceSpec) -> int:
-        """Blocks that share a multiprocessor."""
+        """Resident CTAs of an SM."""
         return 2 if 2 * (self.shared(p) + RESERVED) <= device.shared_memory else 1
 
     def turns(self, p: ConvProblem, device: DeviceSpec) -> float:
-        """Of a block's warps, for an image; a block that is alone on its multiprocessor takes longer."""
+        """Relative time of a CTA's warps for an image; a CTA that is alone on its SM takes longer."""
         turns = -(-p.output[0] // self.rows) * -(-self.rows * self.units(p) // _WARPS)
         return turns * (1.2 if self.resident(p, device) == 1 else 1.0)
 
@@ -138,9 +138,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants={
             "SPATIAL": problem.spatial, "T": slices,
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "FLIP": p.flip, "PITCH": plan.pitch, "BEFORE": plan.before, "HEAD": plan.window % 2,
-            "TP": plan.rows, "TM": plan.pixels, "TN": plan.channels, "THREADS": 32 * _WARPS, "BLOCKS": resident,
-            "STAGES": _STAGES, "CHUNK": chunk, "WIDTH": width, "Element": STORAGE[x.data_type],
+            "FLIP": p.flip, "PITCH": plan.pitch, "LEFT_PAD_ELEMS": plan.before, "FIRST_PAIR": plan.window % 2,
+            "TILE_ROWS": plan.rows, "TM": plan.pixels, "TN": plan.channels, "THREADS": 32 * _WARPS,
+            "CTAS_PER_SM": resident,
+            "STAGES": _STAGES, "COPY_ELEMS": chunk, "VEC_WIDTH": width, "Element": STORAGE[x.data_type],
         },
     )  # fmt: skip
     across = -(-p.k // channels)

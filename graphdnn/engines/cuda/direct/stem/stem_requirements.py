@@ -27,8 +27,8 @@ from graphdnn.tensors import TensorSpec
 
 CHANNELS = 4
 FILTER = 11
-STRIDE = 4  # of gradients
-OUTPUTS = 512  # channels of dy, of gradients
+STRIDE = 4  # the largest stride of gradients
+OUTPUTS = 512  # the most channels of dy in gradients
 FLOAT_SUMS = OneOf(*FLOAT_COMPUTE)
 TENSOR_CORES = (
     OneOf((DataType.HALF, DataType.HALF), (DataType.BFLOAT16, DataType.BFLOAT16)),
@@ -38,23 +38,23 @@ TENSOR_CORES = (
 
 
 def operands_of(task: Task) -> dict[str, TensorSpec]:
-    """The tensors that are read: dy with w or x."""
+    """The tensors that the kernel reads; in gradients dy, and w or x."""
     return dict(convolution_of(task).inputs())
 
 
 def _images(task: Task) -> dict[str, TensorSpec]:
-    """Those of them with pixels."""
+    """The image operands."""
     w = convolution_of(task).roles[1]
     return {name: t for name, t in operands_of(task).items() if t.uid != w.uid}
 
 
 def sums_of_types(task: Task) -> OneOf | Equals:
-    """Those of floats, or of bytes."""
+    """The accumulator types of floating-point operands, or of bytes."""
     return Equals(DataType.INT32) if all(t.data_type in INTEGERS for t in operands_of(task).values()) else FLOAT_SUMS
 
 
 def _is_plain(task: Task, spec: TensorSpec) -> bool:
-    """No axis of groups, and a stride for each."""
+    """Whether the tensor has no axis of groups and one stride for each axis."""
     return is_addressable(spec) and len(spec.extents) == problem_of(task).spatial + 2
 
 
@@ -63,7 +63,7 @@ def _has_rows(task: Task, volumes: bool) -> bool:
 
 
 def _misplaced(task: Task) -> list[str]:
-    """Images whose channels are not neighbours, and x where its pixels do not follow each other."""
+    """The images whose channels are not contiguous, and x if its pixels do not follow each other without gaps."""
     found = []
     for name, spec in _images(task).items():
         space = image_space(roles_of(task), spec)
@@ -83,7 +83,8 @@ def stem_needs(
     *,
     volumes: bool = False,
 ) -> tuple[Constraint, ...]:
-    """``tag``: of the direction. ``types``: those of the operands, the reason, the fix. Ids begin with ``prefix``.
+    """The requirements of a stem engine; rule ids begin with ``prefix``. ``tag``: the direction. ``types``: the
+    operands' types, the reason and the fix.
     ``volumes``: images may have slices.
     """
 
@@ -185,7 +186,7 @@ def _gradient_needs(prefix: str, is_image: Condition) -> tuple[Constraint, ...]:
 
 
 def is_served(task: Task, tag: str, *, volumes: bool = False) -> bool:
-    """What a plan can be asked of: small enough in every respect but memory."""
+    """Whether all requirements but shared memory are met, so that a plan can be computed."""
     if not is_convolution(task) or task.op.main.tag != tag or not _has_rows(task, volumes):
         return False
     p = problem_of(task)

@@ -29,26 +29,26 @@ _TAG = "conv_wgrad"
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 8, 1, 0, "rows of dy of a stage; 0: chosen by the shape")
 _USUAL_ROWS = 4
 _WARPS = 16
-_SLICES = 8  # warps that add the parts of one channel
-_PACE = 0.5  # of the tensor cores' peak
+_SLICES = 8  # warps of the second launch that divide the splits of one channel
+_PACE = 0.5  # the part of the tensor cores' peak that the kernel reaches
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Sizes of the kernel; elements, unless said otherwise."""
+    """Sizes of the kernel, in elements unless stated otherwise."""
 
     lead: int
-    before: int  # zeros before an image row
-    window: int  # where pixel 0's window begins in a row
-    words: int  # of a window of one filter row
+    before: int  # zeros before an image row (LEFT_PAD_ELEMS)
+    window: int  # offset of pixel 0's window in a row
+    words: int  # 32-bit words of the window of one filter row
     pitch: int
-    width: int  # pixels of a row of dy, in whole products
-    channel_tiles: int  # 16 channels of dy each, of a block
-    pairs: int  # of products side by side, of a warp
-    parts: int  # of the words, among warps
-    shares: int  # of the pixels
-    rows: int  # of dy, of a stage
-    shared: int  # bytes
+    width: int  # pixels of a row of dy, padded to the MMA's K
+    channel_tiles: int  # MMA tiles of 16 channels of dy of a CTA
+    pairs: int  # pairs of MMAs of a warp along N
+    parts: int  # warps along the words
+    shares: int  # warps along the pixels
+    rows: int  # rows of dy of a stage
+    shared: int  # bytes of shared memory
 
     @property
     def columns(self) -> int:
@@ -57,7 +57,7 @@ class Plan:
 
 @lru_cache(maxsize=64)
 def plan_of(p: ConvProblem, shared_memory: int, wanted_rows: int) -> Plan | None:
-    """None where not even one row fits."""
+    """The plan, or None if not even one row fits."""
     (r, s), c = p.filter, p.c
     reach = p.pre_padding[1] * c
     before = -(-(reach + 1) // 8) * 8
@@ -121,11 +121,13 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         functions=[body.function("epilogue", "const float (&acc)[1]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "FLIP": p.flip, "PITCH": plan.pitch, "LEAD": plan.lead, "BEFORE": plan.before, "WORDS": plan.words,
-            "QP": plan.width, "EXACT": plan.width == p.output[1], "TP": plan.rows,
+            "FLIP": p.flip, "PITCH": plan.pitch, "LEADING_ELEMENT": plan.lead, "LEFT_PAD_ELEMS": plan.before,
+            "WINDOW_WORDS": plan.words,
+            "QP": plan.width, "WHOLE_COLUMNS": plan.width == p.output[1], "TILE_ROWS": plan.rows,
             "MT": plan.channel_tiles, "NP": plan.pairs, "WARPS_N": plan.parts, "WARPS_K": plan.shares,
-            "THREADS": threads, "BLOCKS": 1, "SLICES": _SLICES,
-            "CHUNK": chunk, "DY_CHUNK": copied_at_once(dy, 8, p.k, dy_n, dy_h, dy_w), "Element": STORAGE[x.data_type],
+            "THREADS": threads, "CTAS_PER_SM": 1, "REDUCE_WARPS": _SLICES,
+            "COPY_ELEMS": chunk, "DY_COPY_ELEMS": copied_at_once(dy, 8, p.k, dy_n, dy_h, dy_w),
+            "Element": STORAGE[x.data_type],
         },
     )  # fmt: skip
     packed = parameters.pack()

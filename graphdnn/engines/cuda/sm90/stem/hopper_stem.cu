@@ -1,16 +1,17 @@
 // Forward convolution of an image with few channels (1 to 4), the first layer of a network, by wgmma for sm_90a.
 //
-// Tile:       TP whole output rows by TILE_N channels. A warpgroup multiplies 64 pixels at a time: each of its warps has 16 neighbouring
-//             pixels. K runs over the windows of the filter rows, as in direct_stem.cu (direct_stem_windows.cuh).
-// Pipeline:   persistent; STAGES stages of image rows, one tile in each. `full` completes when the rows of a tile have arrived, `empty`
-//             by one arrival of each consumer warp. A fragments are loaded in two buffers: wgmma multiplies one, while the warp loads
-//             the other, at the end already for its next pixels.
-// Warp roles: LOADS_BY_TMA: all warps are consumers, and warp 0 also issues the TMA load of a later tile whenever it finishes a tile.
-//             Otherwise the last 128 threads are the producer, by cp.async. Consumer warpgroups take groups of 64 pixels in turn, from
-//             tile to tile.
-// Layout:     shared memory has the filters, K-major in slabs of TILE_N rows and 128 bytes with the 128-byte swizzle; then the stages, as
-//             plain rows with zeros around the image; the filters as they arrive; and the barriers. A is loaded from the image rows
-//             into registers, without im2col (wgmma RS).
+// Tile:       TILE_ROWS whole output rows by TILE_N channels. A warpgroup multiplies 64 pixels at a time: each of its warps has
+//             16 neighbouring pixels. K runs over the windows of the filter rows, as in direct_stem.cu
+//             (direct_stem_windows.cuh).
+// Pipeline:   persistent; STAGES stages of image rows, one tile in each. `full` completes when the rows of a tile have arrived,
+//             `empty` by one arrival of each consumer warp. A fragments are loaded in two buffers: wgmma multiplies one, while
+//             the warp loads the other, at the end already for its next pixels.
+// Warp roles: LOADS_BY_TMA: all warps are consumers, and warp 0 also issues the TMA load of a later tile whenever it finishes
+//             a tile. Otherwise the last 128 threads are the producer, by cp.async. Consumer warpgroups take groups of 64
+//             pixels in turn, from tile to tile.
+// Layout:     shared memory has the filters, K-major in slabs of TILE_N rows and 128 bytes with the 128-byte swizzle; then the
+//             stages, as plain rows with zeros around the image; the filters as they arrive; and the barriers. A is loaded from
+//             the image rows into registers, without im2col (wgmma RS).
 // Epilogue:   output channels are permuted over N so that a lane has 8 contiguous channels of every 32 of its pixel.
 //
 // Required constants (from the generator), besides those of direct_stem_rows.cuh and direct_stem_windows.cuh:
@@ -24,8 +25,8 @@
 #include "direct_stem_rows.cuh"
 #include "direct_stem_windows.cuh"
 
-constexpr int K_STEPS = (SLICES + 1) / 2;                         // MMA K steps of 16
-constexpr int FILTER_SLABS = (SLICES + 7) / 8;                    // of 64 K
+constexpr int K_STEPS = (K_SLICES + 1) / 2;                         // MMA K steps of 16
+constexpr int FILTER_SLABS = (K_SLICES + 7) / 8;                    // of 64 K
 constexpr int FILTER_BYTES = FILTER_SLABS * TILE_N * SWIZZLE_BYTES;  // the filters for one pixel parity
 constexpr int K_PARTS = (K_STEPS + 11) / 12 * 2;                  // even: parts alternate between two register buffers
 constexpr int PART_K_STEPS = (K_STEPS + K_PARTS - 1) / K_PARTS;
@@ -71,7 +72,7 @@ struct PixelGroup {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
-    Element* const stages = (Element*)(memory + APART * FILTER_BYTES);
+    Element* const stages = (Element*)(memory + PIXEL_PARITIES * FILTER_BYTES);
     Filter* const smem_filter = (Filter*)(stages + STAGES * STAGE);
     const smem_addr_t full = smem_addr(smem_filter) + SMEM_FILTER_BYTES, empty = full + 8 * STAGES;
     const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4;
@@ -88,14 +89,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
             if (lane == 0) {
                 mbarrier_expect_tx(full + 8 * load_pipe.stage, STAGE * (int)sizeof(Element));
                 const smem_addr_t to = smem_addr(stages + load_pipe.stage * STAGE), barrier = full + 8 * load_pipe.stage;
-                const int before = -(BEFORE * (int)sizeof(Element) / 8), h = load_tile.row * (TP * STRIDE_H) - (int)p.pad_h;
+                const int before = -(LEFT_PAD_ELEMS * (int)sizeof(Element) / 8), h = load_tile.row * (TILE_ROWS * STRIDE_H) - (int)p.pad_h;
                 const Slice out = slice_of(p, load_tile.n);
                 if constexpr (SPATIAL == 3)
                     tma_load_tile(to, p.image[0], barrier, before, h, out.d * (int)p.stride_d - (int)p.pad_d, out.n);
                 else tma_load_tile(to, p.image[0], barrier, before, h, out.n);
             }
         } else {
-            fetch<128>(p, stages + load_pipe.stage * STAGE, load_tile.tile, (int)threadIdx.x - CONSUMER_THREADS);
+            load_image_rows<128>(p, stages + load_pipe.stage * STAGE, load_tile.tile, (int)threadIdx.x - CONSUMER_THREADS);
             commit_copies();
             await_copies<0>();
             mbarrier_arrive(full + 8 * load_pipe.stage);
@@ -107,11 +108,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     // setup: filters, column operands, barriers, and the first tiles
     if (!is_producer) copy_filters<TILE_N, CONSUMER_THREADS>(p, smem_filter, first_channel);
     commit_copies();
-    ColumnOperands operands[TILE_N / 4 / WIDTH];
+    ColumnOperands operands[TILE_N / 4 / VEC_WIDTH];
     #pragma unroll
-    for (int v = 0; v < TILE_N / 4; v += WIDTH) {
+    for (int v = 0; v < TILE_N / 4; v += VEC_WIDTH) {
         const int channel = first_channel + v / 8 * 32 + 8 * j + v % 8;
-        load_column_operands(p, place_of(p, 0, channel < (int)p.channels_out ? channel : 0, 0, 0).at, operands[v / WIDTH]);
+        load_column_operands(p, output_coord(p, 0, channel < (int)p.channels_out ? channel : 0, 0, 0).at, operands[v / VEC_WIDTH]);
     }
     if (threadIdx.x == 0) {
         #pragma unroll
@@ -132,10 +133,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     await_copies<0>();
     __syncthreads();
     if (!is_producer) {
-        for (int i = threadIdx.x; i < APART * FILTER_SLABS * 8 * TILE_N; i += CONSUMER_THREADS) {  // 8 K of one column
+        for (int i = threadIdx.x; i < PIXEL_PARITIES * FILTER_SLABS * 8 * TILE_N; i += CONSUMER_THREADS) {  // 8 K of one column
             const int column = i % TILE_N, slice = i / TILE_N % (FILTER_SLABS * 8), parity = i / TILE_N / (FILTER_SLABS * 8);
             const int channel = column / 32 * 32 + column % 8 / 2 * 8 + column % 32 / 8 * 2 + column % 2;
-            const int r = slice / (DEPTH / 8), first = slice % (DEPTH / 8) * 8 - (parity ? 1 - LEAD : LEAD);
+            const int r = slice / (FILTER_ROW_K / 8), first = slice % (FILTER_ROW_K / 8) * 8 - (parity ? 1 - LEADING_ELEMENT : LEADING_ELEMENT);
             Vec<Element, 8> vec;
             #pragma unroll
             for (int e = 0; e < 8; ++e) vec.data[e].bits = weight_at(p, smem_filter, channel, r, first + e);
@@ -157,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     }
 
     // A group is 16 pixels of a row (of one parity); a warpgroup has four of them at a time, which are its unit of work.
-    const int groups = TP * (int)p.column_tiles, units = (groups + 3) / 4 * APART;
+    const int groups = TILE_ROWS * (int)p.column_tiles, units = (groups + 3) / 4 * PIXEL_PARITIES;
     const unsigned int inverse = 0xffffffffu / (unsigned int)p.column_tiles + 1u;  // 0 if there is one column tile
     int unit = warp / 4;
     // Advances to the tile that has `unit`. Returns false after the last tile.
@@ -179,34 +180,34 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     };
     const auto decode_pixels = [&] {
         PixelGroup pixels;
-        pixels.parity = unit % APART;
-        const int warp_group = unit / APART * 4 + warp % 4, group = warp_group < groups ? warp_group : groups - 1;
+        pixels.parity = unit % PIXEL_PARITIES;
+        const int warp_group = unit / PIXEL_PARITIES * 4 + warp % 4, group = warp_group < groups ? warp_group : groups - 1;
         const int row = inverse ? (int)((unsigned long long)group * inverse >> 32) : group;
-        pixels.q = ((group - row * (int)p.column_tiles) * 16 + g) * APART + pixels.parity;
-        pixels.window = stages + pipe.stage * STAGE + row * STRIDE_H * PITCH + (int)p.window + (pixels.parity ? 2 * LEAD - 1 : 0) +
+        pixels.q = ((group - row * (int)p.column_tiles) * 16 + g) * PIXEL_PARITIES + pixels.parity;
+        pixels.window = stages + pipe.stage * STAGE + row * STRIDE_H * PITCH + (int)p.window + (pixels.parity ? 2 * LEADING_ELEMENT - 1 : 0) +
                         pixels.q * (STRIDE_W * C) + 2 * j;
         pixels.n = tile.n;
-        pixels.row = tile.row * TP + row;
+        pixels.row = tile.row * TILE_ROWS + row;
         pixels.is_inside = warp_group < groups && pixels.row < (int)p.out_h;
         return pixels;
     };
     unsigned int a[2][PART_K_STEPS][4];
     // Loads the A fragments of one part of K.
     const auto load_a_fragments = [&](const PixelGroup& pixels, int part) {
-        const int lead = pixels.parity ? 1 - LEAD : LEAD;
+        const int lead = pixels.parity ? 1 - LEADING_ELEMENT : LEADING_ELEMENT;
         // Masks that clear elements outside the window in its first and in its last pair.
         const unsigned int first_mask = lead && j == 0 ? 0xffff0000u : 0xffffffffu;
-        const int last_element = DEPTH - 8 + 2 * j - lead;
+        const int last_element = FILTER_ROW_K - 8 + 2 * j - lead;
         const unsigned int last_mask = (last_element < WINDOW ? 0xffffu : 0u) | (last_element + 1 < WINDOW ? 0xffff0000u : 0u);
         #pragma unroll
         for (int i = 0; i < 2 * PART_K_STEPS; ++i) {
-            const int slice = 2 * PART_K_STEPS * part + i, r = slice / (DEPTH / 8), begin = slice % (DEPTH / 8);
+            const int slice = 2 * PART_K_STEPS * part + i, r = slice / (FILTER_ROW_K / 8), begin = slice % (FILTER_ROW_K / 8);
             unsigned int upper = 0, lower = 0;
-            if (slice < SLICES) {
+            if (slice < K_SLICES) {
                 const Element* const from = pixels.window + row_at(r) + begin * 8;
-                upper = pair_at(from), lower = pair_at(from + 8 * NEXT);
-                if (HAS_LEAD && begin == 0) upper &= first_mask, lower &= first_mask;
-                if ((DEPTH != WINDOW + LEAD || APART == 2) && begin == DEPTH / 8 - 1) upper &= last_mask, lower &= last_mask;
+                upper = pair_at(from), lower = pair_at(from + 8 * A_ROW_STRIDE);
+                if (HAS_LEADING_ELEMENT && begin == 0) upper &= first_mask, lower &= first_mask;
+                if ((FILTER_ROW_K != WINDOW + LEADING_ELEMENT || PIXEL_PARITIES == 2) && begin == FILTER_ROW_K / 8 - 1) upper &= last_mask, lower &= last_mask;
             }
             a[part % 2][i / 2][i % 2 * 2] = upper;
             a[part % 2][i / 2][i % 2 * 2 + 1] = lower;
@@ -263,16 +264,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
         if (!pixels.is_inside) continue;
         #pragma unroll
         for (int half = 0; half < 2; ++half) {
-            if (pixels.q + 8 * APART * half >= (int)p.out_w) continue;
+            if (pixels.q + 8 * PIXEL_PARITIES * half >= (int)p.out_w) continue;
             #pragma unroll
-            for (int v = 0; v < TILE_N / 4; v += WIDTH) {
+            for (int v = 0; v < TILE_N / 4; v += VEC_WIDTH) {
                 const int channel = first_channel + v / 8 * 32 + 8 * j + v % 8;
-                const Place out = place_of(p, pixels.n, channel, pixels.row, pixels.q + 8 * APART * half);
+                const OutputCoord out = output_coord(p, pixels.n, channel, pixels.row, pixels.q + 8 * PIXEL_PARITIES * half);
                 if (channel >= (int)p.channels_out) continue;
-                Accum acc[WIDTH];
+                Accum acc[VEC_WIDTH];
                 #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) acc[e] = (Accum)accum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
-                epilogue(p, out.at, operands[v / WIDTH], acc);
+                for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = (Accum)accum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
+                epilogue(p, out.at, operands[v / VEC_WIDTH], acc);
             }
         }
     }
