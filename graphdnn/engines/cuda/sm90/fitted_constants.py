@@ -1,0 +1,97 @@
+"""Fitted constants of the cost models of the Hopper kernels, from an H200: fitted_h200.json beside this file.
+
+The file says for each model the device, the date, the measured rows, and each constant with its unit and meaning. It
+serves every device of compute capability 9.0. ``benchmarks/fit_predictions.py`` fits constants to
+``tests/data/measured_h200.txt``. Constants of the hardware and of a kernel's code are in the models.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+FILE = Path(__file__).with_name("fitted_h200.json")
+
+
+@dataclass(frozen=True, slots=True)
+class GemmConstants:
+    """Tiles of tile.py: tile_cycles.py, gemm_time.py, conv_gemm_shape.py, hopper_matmul.py."""
+
+    mma_cycles_per_result: float  # cycles: for each result of a tile and K tile
+    smem_bytes_per_cycle: float  # bytes per cycle: of shared memory that wgmma reads, or TMA writes
+    tma_bytes_per_cycle: float  # bytes per cycle: that TMA loads from L2
+    tile_overhead_cycles: float  # cycles: further, of a tile
+    cta_alternation_cycles: float  # cycles: further, of a tile, if two CTAs share the multiprocessor
+    epilogue_store_bytes_per_cycle: float  # bytes per cycle: of results and of epilogue operands that move
+    tma_residual_share: float  # share: of a residual's bytes that counts, if TMA loads it
+    epilogue_cycles_per_result: float  # cycles: of a warpgroup for each of its results
+    epilogue_cycles_per_byte: float  # cycles: of a warpgroup for each byte that its epilogue moves
+    epilogue_min_bytes: float  # bytes: the fewest that an element counts: a byte takes instructions as well
+    scalar_store_cycles: float  # cycles: of a warpgroup for each result, if elements are stored one by one
+    swap_ab_scalar_store_cycles: float  # cycles: the same with ``swap_ab``
+    pair_store_cycles: float  # cycles: the same, if elements are stored in pairs
+    exposed_epilogue_share: float  # share: of the epilogue that no main loop overlaps, of the last tiles
+    launch_cycles: float  # cycles: of a launch: negative, because it starts while the previous one ends
+    # cycles: that a launch saves, if all multiprocessors idle: they start the next launch at once
+    idle_saving_cycles: float
+    idle_saving_loss_per_result: float  # cycles: less saved, for each result of a tile
+    wgrad_idle_saving_loss_per_result: float  # cycles: the same of a filter gradient
+    pingpong_factor: float  # factor: of a K tile with ping-pong groups
+    pingpong_16bit_factor: float  # factor: the same with 16-bit operands, which measured 0.97 to 1.46 of the model
+    cluster_mainloop_factor: float  # factor: of a K tile, if a cluster reduces splits
+    byte_tile_overhead_cycles: float  # cycles: further, of a tile whose results have one byte
+    byte_epilogue_bytes: float  # bytes: that such a result counts as in a warpgroup's epilogue
+    byte_store_bytes: float  # bytes: that such a result counts as in all bytes that move
+    byte_wide_tile_cycles: float  # cycles: further, for each such result of a tile with more than 128 columns
+    byte_swap_ab_cycles: float  # cycles: further, for each such result with ``swap_ab``, or with three consumers
+    integer_epilogue_cycles: float  # cycles: further, of a tile of integers with three consumers, or with ``swap_ab``
+    conversion_results_per_cycle: float  # results per cycle: integers that become floats
+    wgrad_launch_cycles: float  # cycles: further, of a filter gradient's launch
+    wgrad_load_factor: float  # factor: of the loads of a filter gradient's K tile
+    # factor: how much less a filter gradient's K tile takes, times the share of idle multiprocessors
+    wgrad_idle_speedup: float
+    wgrad_max_idle_share: float  # share: the largest of idle multiprocessors that counts there
+    wgrad_cluster_max_idle_share: float  # share: the largest that counts there in clusters
+    shared_slab_cycles: float  # cycles: further, of a tile with a shared slab
+    tma_partial_slab_row_cycles: float  # cycles: of TMA for a row of less than 128 bytes
+    tma_two_lines_cycles: float  # cycles: of TMA for a row of 128 bytes in two cache lines (RowAlignment)
+    tma_split_sector_cycles: float  # cycles: the same, if the row splits sectors
+    tma_partial_cycles: float  # cycles: the same, if the row is partial
+    tma_volumetric_cycles: float  # cycles: the same, if the row is of a volume
+    tma_zero_row_cycles: float  # cycles: of TMA for a row that it fills with zeros
+    sustained_clock_share: float  # share: the sustained clock rate over the highest
+    tma_latency_cycles: float  # cycles: from the issue of a TMA load to its end
+    overlap_norm: float  # exponent: of the norm that combines cycles of a multiprocessor and of memory
+    # cycles: further, of a filter gradient's tile, if two CTAs may share a multiprocessor
+    wgrad_cta_alternation_cycles: float
+    cluster_sync_cycles: float  # cycles: until all CTAs of a cluster have arrived, unless loading operands dominates
+    dsmem_bytes_per_cycle: float  # bytes per cycle: that a multiprocessor sends to others of its cluster
+    split_reduction_launches: float  # launches: the time of the launch that reduces splits, without its reads
+    sm_memory_bytes_per_second: float  # bytes per second: from memory to one multiprocessor
+    half_rate_bytes_in_flight: float  # bytes: in flight with which a multiprocessor reads at half of that rate
+    operand_bandwidth_share: float  # share: of the bandwidth that reads of operands get
+    cluster_bandwidth_exponent: float  # exponent: clusters get the share of busy multiprocessors to this power
+    # factor: how much faster a multiprocessor reads, if few others do: nothing if half of them do
+    few_readers_speedup: float
+    # factor: of the bytes that move, if a tap skips pixels whose channels share cache lines
+    shared_line_traffic_factor: float
+    beyond_cache_factor: float  # factor: of a product's seconds, if neither operand stays in L2
+
+
+Constants = TypeVar("Constants")
+
+
+def read(kind: type[Constants], table: Mapping[str, Any]) -> Constants:
+    """The constants of one model. Raises ValueError where the table has other names than the class has fields."""
+    constants = table["constants"]
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    if list(constants) != names:
+        raise ValueError(f"{FILE.name}: {kind.__name__} has other constants: {sorted(set(constants) ^ set(names))}")
+    return kind(**{name: constants[name]["value"] for name in names})
+
+
+_TABLES = json.loads(FILE.read_text(encoding="utf-8"))
+GEMM = read(GemmConstants, _TABLES["gemm"])
