@@ -42,33 +42,33 @@ _REGRET = 4.0  # how much a choice that is 1 % slower counts beside a prediction
 class Model:
     """Constants by their names, and the engines whose predictions they make.
 
-    ``fitted``: the name that the modules have for the constants of a data file. Without it, each constant is of one of
-    the modules.
+    ``table``: of fitted_h200.json, whose constants the modules have as ``FITTED``. Without it, each constant is one of
+    a module.
     """
 
     modules: tuple[ModuleType, ...]
     engines: tuple[str, ...]
     constants: tuple[str, ...]
-    fitted: str = ""
+    table: str = ""
 
     def __getitem__(self, constant: str) -> float:
         home = self._homes(constant)[0]
-        value: float = getattr(getattr(home, self.fitted) if self.fitted else home, constant)
+        value: float = getattr(home.FITTED if self.table else home, constant)
         return value
 
     def __setitem__(self, constant: str, value: float) -> None:
         for home in self._homes(constant):
-            if self.fitted:
-                setattr(home, self.fitted, replace(getattr(home, self.fitted), **{constant: value}))
+            if self.table:
+                home.FITTED = replace(home.FITTED, **{constant: value})
             else:
                 setattr(home, constant, value)
 
     def _homes(self, constant: str) -> list[ModuleType]:
-        return [module for module in self.modules if hasattr(module, self.fitted or constant)]
+        return [module for module in self.modules if hasattr(module, "FITTED" if self.table else constant)]
 
     def unit(self, constant: str) -> str:
         """As the data file has it."""
-        return str(UNITS[self.fitted.lower()][constant]) if self.fitted else ""
+        return UNITS[self.table][constant] if self.table else ""
 
     def forget(self) -> None:
         """What was worked out with other constants."""
@@ -102,35 +102,52 @@ MODELS = {
             *("tma_zero_row_cycles", "scalar_store_cycles", "swap_ab_scalar_store_cycles", "pair_store_cycles"),
             *("tma_latency_cycles", "tma_partial_slab_row_cycles"),
         ),
-        "GEMM",
+        "gemm",
     ),
     "halo": Model(
         (halo_tile_choice,),
         ("cuda_hopper_halo", "cuda_hopper_halo_tf32"),
         (
-            *("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_TAP", "_HALO_TILE", "_STATIONARY_TILE"),
-            *("_LEAVING", "_START"),
+            *("mma_cycles_per_result", "smem_bytes_per_cycle", "tma_bytes_per_cycle", "mma_cycles_per_loaded_byte"),
+            *("min_tap_cycles", "tile_overhead_cycles", "stationary_tile_overhead_cycles"),
+            *("epilogue_store_bytes_per_cycle", "launch_cycles"),
         ),
+        "halo",
     ),
-    "held": Model(
+    "weight_stationary": Model(
         (weight_stationary_tiles,),
         ("cuda_hopper_weight_stationary",),
-        ("_PRODUCT", "_READ", "_PIXELS", "_PARTIAL", "_UNDER_WAY", "_STEP", "_BYTE_OUT", "_FILTERS"),
+        (
+            *("mma_cycles_per_result", "smem_bytes_per_cycle", "pixel_tma_bytes_per_cycle", "partial_row_load_factor"),
+            *("tma_latency_cycles", "k_tile_overhead_cycles", "epilogue_cycles_per_byte"),
+            "filter_tma_bytes_per_cycle",
+        ),
+        "weight_stationary",
     ),
-    "across": Model(
+    "dgrad_tf32": Model(
         (dgrad_tf32_tiles,),
         ("cuda_hopper_dgrad_tf32",),
-        ("_PRODUCT", "_BESIDE", "_TILE", "_BYTE_OUT", "_LEAVING", "_START"),
+        (
+            *("mma_cycles_per_result", "mma_cycles_per_loaded_byte", "tile_overhead_cycles"),
+            *("epilogue_cycles_per_byte", "epilogue_store_bytes_per_cycle", "launch_cycles"),
+        ),
+        "dgrad_tf32",
     ),
     "halo_dgrad": Model(
         (halo_dgrad_tiles,),
         ("cuda_hopper_halo_dgrad", "cuda_hopper_halo_dgrad_tf32"),
-        ("_READ", "_HELD_READ", "_LEAVING", "_START"),
+        ("smem_bytes_per_cycle", "rs_smem_bytes_per_cycle", "epilogue_store_bytes_per_cycle", "launch_cycles"),
+        "halo_dgrad",
     ),
     "halo_wgrad": Model(
         (halo_wgrad_tiles,),
         ("cuda_hopper_halo_wgrad",),
-        ("_PRODUCTS", "_READ", "_COPIED", "_HALO_TILE", "_LEAVING", "_TILE", "_START", "_SUM"),
+        (
+            *("mma_products_per_cycle", "smem_bytes_per_cycle", "tma_bytes_per_cycle", "tile_overhead_cycles"),
+            *("epilogue_store_bytes_per_cycle", "filter_block_overhead_cycles", "launch_cycles"),
+            "split_reduction_launches",
+        ),
+        "halo_wgrad",
     ),
     "grouped": Model(
         (grouped_tiles,),

@@ -90,7 +90,7 @@ def test_layers_that_were_not_fitted_to_are_chosen_as_well() -> None:
 
 
 def test_fit_predictions_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["across", "--rows", "dgrad dy=f32", "--passes", "1", "--halves"])
+    main(["dgrad_tf32", "--rows", "dgrad dy=f32", "--passes", "1", "--halves"])
     found = capsys.readouterr().out
     assert "cuda_hopper_dgrad_tf32: " in found
     assert "half of the layers: " in found

@@ -81,6 +81,102 @@ class GemmConstants:
     beyond_cache_factor: float  # factor: of a product's seconds, if neither operand stays in L2
 
 
+@dataclass(frozen=True, slots=True)
+class HaloConstants:
+    """Halo tiles of fprop: halo_tile_choice.py, hopper_halo.py."""
+
+    tma_residual_factor: float  # factor: of a residual's bytes, if TMA loads it
+    thread_residual_factor: float  # factor: of a residual's bytes, if threads load it
+    mma_cycles_per_result: float  # cycles: for each result of a tile and 32 bytes of K
+    smem_bytes_per_cycle: float  # bytes per cycle: of shared memory that wgmma reads
+    tma_bytes_per_cycle: float  # bytes per cycle: that TMA loads
+    mma_cycles_per_loaded_byte: float  # cycles: for each byte that is loaded during MMAs: power
+    min_tap_cycles: float  # cycles: the fewest of a tap, if a consumer has 64 pixels: it waits for filters
+    tile_overhead_cycles: float  # cycles: further, of a halo tile
+    volume_factor: float  # factor: of a wave, for volumes
+    # cycles: further, with stationary filters; consumers that do not wait divide them
+    stationary_tile_overhead_cycles: float
+    epilogue_store_bytes_per_cycle: float  # bytes per cycle: of results that are stored
+    streamed_epilogue_divisor: float  # divisor: of the epilogues of all consumers, with streamed filters
+    launch_cycles: float  # cycles: of a launch
+    sustained_clock_share: float  # share: the sustained clock rate over the highest
+    idle_saving_launches: float  # launches: what a grid saves that leaves nearly all multiprocessors idle
+    byte_launch_cycles: float  # cycles: of a launch, for streamed filters of bytes
+    byte_tile_overhead_cycles: float  # cycles: further, of a halo tile of bytes
+    byte_store_bytes_per_cycle: float  # bytes per cycle: of results that are stored, for operands of bytes
+    byte_sustained_clock_share: float  # share: the sustained clock rate over the highest, for operands of bytes
+    # bytes per cycle: of results, if stores overlap MMAs of another consumer
+    byte_overlapped_store_bytes_per_cycle: float
+    byte_tma_bytes_per_cycle: float  # bytes per cycle: that TMA loads, for operands of bytes
+    byte_tap_overhead_cycles: float  # cycles: further, of a tap of bytes
+    # cycles: further, for each accumulator of a thread, if registers do not keep column operands
+    byte_operand_reload_cycles: float
+    # factor: of the time of memory, for one tap: engines that load filters again take longer
+    memory_bound_factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class HaloDgradConstants:
+    """Halo tiles of dgrad: halo_dgrad_tiles.py."""
+
+    smem_bytes_per_cycle: float  # bytes per cycle: of shared memory that wgmma SS reads
+    rs_smem_bytes_per_cycle: float  # bytes per cycle: of shared memory that is read for wgmma RS
+    epilogue_store_bytes_per_cycle: float  # bytes per cycle: of results that are stored
+    launch_cycles: float  # cycles: of a launch
+    tma_latency_cycles: float  # cycles: from the issue of a TMA load to its end: with few stages, consumers wait
+    sustained_clock_share: float  # share: the clock rate over the nominal one
+    idle_saving_launches: float  # launches: what a grid saves that leaves nearly all multiprocessors idle
+
+
+@dataclass(frozen=True, slots=True)
+class HaloWgradConstants:
+    """Halo tiles of wgrad: halo_wgrad_tiles.py."""
+
+    mma_products_per_cycle: float  # products per cycle: multiplications of 16-bit numbers
+    smem_bytes_per_cycle: float  # bytes per cycle: of shared memory that wgmma reads
+    tma_bytes_per_cycle: float  # bytes per cycle: that TMA loads
+    tile_overhead_cycles: float  # cycles: further, of a halo tile
+    epilogue_store_bytes_per_cycle: float  # bytes per cycle: of results that are stored
+    filter_block_overhead_cycles: float  # cycles: further, of a filter block
+    launch_cycles: float  # cycles: of a launch: negative, because it starts while the previous one ends
+    sustained_clock_share: float  # share: the sustained clock rate over the highest
+    split_reduction_launches: float  # launches: the time of the launch that reduces splits, without its reads
+
+
+@dataclass(frozen=True, slots=True)
+class WeightStationaryConstants:
+    """Tiles with stationary filters: weight_stationary_tiles.py, weight_stationary_shape.py."""
+
+    mma_cycles_per_result: float  # cycles: for each result of a tile and K tile
+    smem_bytes_per_cycle: float  # bytes per cycle: of shared memory that wgmma reads
+    pixel_tma_bytes_per_cycle: float  # bytes per cycle: of pixels that TMA loads
+    partial_row_load_factor: float  # factor: further loads, for each missing byte of rows of 128 bytes
+    tma_latency_cycles: float  # cycles: from the issue of a TMA load to its end: with few stages, consumers wait
+    k_tile_overhead_cycles: float  # cycles: further, of a K tile
+    epilogue_cycles_per_byte: float  # cycles: of a consumer for each byte that its epilogue stores or loads
+    # bytes per cycle: of filters that TMA loads: most loads overlap the previous launch
+    filter_tma_bytes_per_cycle: float
+    overlap_norm: float  # exponent: of the norm that combines the phases
+    sustained_clock_share: float  # share: the clock rate over the nominal one
+    idle_saving_launches: float  # launches: what a grid saves that leaves nearly all multiprocessors idle
+    scalar_store_factor: int  # factor: of a result's bytes, if its elements are stored one by one
+    residual_traffic_factor: float  # factor: of all bytes, if threads wait for an operand as large as the result
+
+
+@dataclass(frozen=True, slots=True)
+class DgradTf32Constants:
+    """TF32 data gradients whose filters pass through registers: dgrad_tf32_tiles.py."""
+
+    mma_cycles_per_result: float  # cycles: for each result and K tile
+    mma_cycles_per_loaded_byte: float  # cycles: for each byte of a K tile
+    tile_overhead_cycles: float  # cycles: further, of a tile
+    epilogue_cycles_per_byte: float  # cycles: of a warpgroup for each byte of its results
+    epilogue_store_bytes_per_cycle: float  # bytes per cycle: of results that a multiprocessor stores
+    launch_cycles: float  # cycles: of a launch: negative, because it starts while the previous one ends
+    idle_saving_launches: float  # launches: what a grid saves that leaves nearly all multiprocessors idle
+    sustained_clock_share: float  # share: the sustained clock rate over the highest
+
+
 Constants = TypeVar("Constants")
 
 
@@ -95,3 +191,8 @@ def read(kind: type[Constants], table: Mapping[str, Any]) -> Constants:
 
 _TABLES = json.loads(FILE.read_text(encoding="utf-8"))
 GEMM = read(GemmConstants, _TABLES["gemm"])
+HALO = read(HaloConstants, _TABLES["halo"])
+HALO_DGRAD = read(HaloDgradConstants, _TABLES["halo_dgrad"])
+HALO_WGRAD = read(HaloWgradConstants, _TABLES["halo_wgrad"])
+WEIGHT_STATIONARY = read(WeightStationaryConstants, _TABLES["weight_stationary"])
+DGRAD_TF32 = read(DgradTf32Constants, _TABLES["dgrad_tf32"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from graphdnn.engines.cuda.sm90.device_limits import Machine
-from graphdnn.engines.cuda.sm90.fitted_constants import GEMM
+from graphdnn.engines.cuda.sm90.fitted_constants import GEMM as FITTED
 from graphdnn.engines.cuda.sm90.tile_cycles import EpilogueClocks, TileClocks
 
 _CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}  # clusters of so many CTAs that run at the same time
@@ -18,7 +18,7 @@ CLUSTERS = tuple(_CLUSTERS)  # CTAs of a cluster
 
 def clock_rate(machine: Machine) -> float:
     """The sustained clock rate of wgmma kernels, in Hz."""
-    return machine.clock * GEMM.sustained_clock_share
+    return machine.clock * FITTED.sustained_clock_share
 
 
 def clusters_at_once(splits: int, sms: int) -> int:
@@ -55,12 +55,12 @@ class MemoryReads(NamedTuple):
         if not self.bytes:
             return self.moved / machine.bandwidth
         if self.is_mn_major:  # both operands are in flight, but clusters leave whole groups of multiprocessors idle
-            share = min(1.0, items / machine.sms) ** GEMM.cluster_bandwidth_exponent if in_cluster else 1.0
-            return self.bytes / (machine.bandwidth * GEMM.operand_bandwidth_share * share)
-        stream_rate = GEMM.sm_memory_bytes_per_second * ctas_per_sm * self.in_flight
-        stream_rate /= ctas_per_sm * self.in_flight + GEMM.half_rate_bytes_in_flight
-        stream_rate *= 1.0 + GEMM.few_readers_speedup * max(0.0, 1.0 - 2 * items / machine.sms)
-        peak, slots = machine.bandwidth * GEMM.operand_bandwidth_share, ctas_per_sm * machine.sms
+            share = min(1.0, items / machine.sms) ** FITTED.cluster_bandwidth_exponent if in_cluster else 1.0
+            return self.bytes / (machine.bandwidth * FITTED.operand_bandwidth_share * share)
+        stream_rate = FITTED.sm_memory_bytes_per_second * ctas_per_sm * self.in_flight
+        stream_rate /= ctas_per_sm * self.in_flight + FITTED.half_rate_bytes_in_flight
+        stream_rate *= 1.0 + FITTED.few_readers_speedup * max(0.0, 1.0 - 2 * items / machine.sms)
+        peak, slots = machine.bandwidth * FITTED.operand_bandwidth_share, ctas_per_sm * machine.sms
         full_waves, last_wave = divmod(items, slots)
         seconds = full_waves * slots / min(peak, machine.sms * stream_rate)
         return (
@@ -74,7 +74,7 @@ def seconds_of(
     cost: TileClocks, work: TileWork, split: SplitConfig, machine: Machine, read: MemoryReads
 ) -> tuple[float, int]:
     """Seconds of all waves of tiles and of the reduction; and the CTAs with K tiles, as in ``Choice``."""
-    norm = GEMM.overlap_norm
+    norm = FITTED.overlap_norm
     splits, in_cluster, stages = split
     ctas_per_sm, epilogue, items = (
         cost.ctas_per_sm,
@@ -88,7 +88,7 @@ def seconds_of(
     loaded_step = cost.step_among(items, machine.sms, in_cluster)
     # With few stages, a CTA that is alone on its multiprocessor waits for loads.
     mainloop = k_tiles * (
-        max(loaded_step, GEMM.tma_latency_cycles / stages) if resident_ctas < ctas_per_sm else loaded_step
+        max(loaded_step, FITTED.tma_latency_cycles / stages) if resident_ctas < ctas_per_sm else loaded_step
     )
     epilogue_clocks = epilogue.tile + epilogue.warpgroup + cost.extra
     cta = _cta_clocks(cost, epilogue, mainloop, epilogue_clocks, resident_ctas)
@@ -128,7 +128,7 @@ def _cta_clocks(
         return max(mainloop + epilogue_clocks, cost.ctas_per_sm * mainloop + epilogue.alternation)
     return (
         resident_ctas * mainloop
-        + GEMM.wgrad_cta_alternation_cycles
+        + FITTED.wgrad_cta_alternation_cycles
         + (epilogue.warpgroup if resident_ctas > 1 else epilogue_clocks)
     )
 
@@ -157,7 +157,7 @@ class LowerBounds(NamedTuple):
         ]
         # CTAs that share a multiprocessor alternate.
         alternations = [
-            GEMM.wgrad_cta_alternation_cycles + epilogue.warpgroup if cost.is_mn_major else epilogue.alternation
+            FITTED.wgrad_cta_alternation_cycles + epilogue.warpgroup if cost.is_mn_major else epilogue.alternation
             for epilogue in (cost.results, cost.partial_sums)
         ]
         return cls(
@@ -219,7 +219,7 @@ def split_reduction_seconds(cost: TileClocks, tiles: int, splits: int, machine: 
 
 def reduction_seconds(partial: float, launch: float, bandwidth: float) -> float:
     """Seconds of a launch that reduces ``partial`` bytes of partial sums."""
-    return GEMM.split_reduction_launches * launch + partial / bandwidth
+    return FITTED.split_reduction_launches * launch + partial / bandwidth
 
 
 class _Waves(NamedTuple):
@@ -245,7 +245,7 @@ def _cluster_reduction_clocks(cost: TileClocks, splits: int, resident_ctas: int)
     """Clocks in which a cluster reduces its splits."""
     sent = 4.0 * resident_ctas * cost.tile.bm * cost.tile.bn * (splits - 1) / splits
     return (
-        (not cost.is_mn_major) * GEMM.cluster_sync_cycles
-        + sent / GEMM.dsmem_bytes_per_cycle
+        (not cost.is_mn_major) * FITTED.cluster_sync_cycles
+        + sent / FITTED.dsmem_bytes_per_cycle
         + cost.results.warpgroup / splits
     )
