@@ -177,6 +177,61 @@ class DgradTf32Constants:
     sustained_clock_share: float  # share: the sustained clock rate over the highest
 
 
+@dataclass(frozen=True, slots=True)
+class LimbConstants:
+    """Split precision, fprop and dgrad: limb_tiles.py, image_limbs.py, hopper_limbs.py."""
+
+    mma_factor: float  # factor: of the cycles of wgmma at the peak rate
+    packed_mma_factor: float  # factor: the same with packed accumulators, whose permutation nothing hides
+    packed_mma_overhead_cycles: float  # cycles: further, of each MMA with packed accumulators, before that factor
+    split_float_cycles: float  # cycles: of a consumer, to split a K step of fp32 into limbs; partly hidden behind wgmma
+    split_int32_cycles: float  # cycles: the same of int32
+    split_int16_cycles: float  # cycles: the same of int16
+    split_byte_cycles: float  # cycles: the same of int8 and uint8
+    # cycles: of a consumer, for each column of a tile of floats and K tile; partly hidden
+    promotion_cycles_per_column: float
+    tma_bytes_per_cycle: float  # bytes per cycle: of a stage that TMA fills
+    k_tile_overhead_cycles: float  # cycles: further, of a K tile
+    tile_overhead_cycles: float  # cycles: further, of a tile
+    epilogue_store_bytes_per_cycle: float  # bytes per cycle: of results that are stored
+    exposed_epilogue_divisor: float  # divisor: of the epilogue, where main loops overlap it
+    # share: of the data sheet's bandwidth that the launch reaches that splits the filter
+    split_filter_bandwidth_share: float
+    # share: of the data sheet's bandwidth that the launch reaches that splits the image
+    split_image_bandwidth_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class LimbWgradConstants:
+    """Split precision, wgrad: limb_wgrad_tiles.py, limb_wgrad_schemes.py."""
+
+    two_limb_mma_factor: float  # factor: of the cycles of wgmma at the peak rate, with two limbs
+    three_limb_mma_factor: float  # factor: the same with three limbs
+    integer_mma_factor: float  # factor: the same of integers
+    tma_bytes_per_cycle: float  # bytes per cycle: of a stage that TMA fills
+    k_tile_overhead_cycles: float  # cycles: further, of a K tile
+    tile_overhead_cycles: float  # cycles: further, of a tile
+    epilogue_store_bytes_per_cycle: float  # bytes per cycle: of results that are stored
+    exposed_epilogue_divisor: float  # divisor: of the epilogue, where main loops overlap it
+    launch_cycles: float  # cycles: of a launch
+
+
+@dataclass(frozen=True, slots=True)
+class StemConstants:
+    """Rows of a tile of first layers: hopper_stem.py."""
+
+    tma_reload_penalty: float  # factor: further time, times the share of rows that are loaded again, if TMA loads them
+    thread_reload_penalty: float  # factor: the same, if threads load them
+    few_stages_penalty: float  # factor: further time with fewer than three stages: consumers wait for memory
+
+
+@dataclass(frozen=True, slots=True)
+class FilterCopyConstants:
+    """The launch that copies a filter: tma_operands.py."""
+
+    copy_launches: float  # launches: the time of the launch without the bytes that it moves
+
+
 Constants = TypeVar("Constants")
 
 
@@ -196,3 +251,7 @@ HALO_DGRAD = read(HaloDgradConstants, _TABLES["halo_dgrad"])
 HALO_WGRAD = read(HaloWgradConstants, _TABLES["halo_wgrad"])
 WEIGHT_STATIONARY = read(WeightStationaryConstants, _TABLES["weight_stationary"])
 DGRAD_TF32 = read(DgradTf32Constants, _TABLES["dgrad_tf32"])
+LIMBS = read(LimbConstants, _TABLES["limbs"])
+LIMBS_WGRAD = read(LimbWgradConstants, _TABLES["limbs_wgrad"])
+STEM = read(StemConstants, _TABLES["stem"])
+FILTER_COPY = read(FilterCopyConstants, _TABLES["filter_copy"])
