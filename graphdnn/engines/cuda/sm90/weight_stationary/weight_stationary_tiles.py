@@ -140,14 +140,14 @@ class _Candidate(NamedTuple):
     def clocks(self, rows: int, memory: float, most: float) -> float:
         """Clocks of a launch. ``memory``: clocks of all memory traffic. Above ``most``, a lower bound is enough."""
         waves = -(-rows // self.pixels)
-        consumer_clocks = -(-waves // self.tile.consumers) * self.consumer
-        # The longest phase; longer, if others are nearly as long.
-        parts = waves * self.products, consumer_clocks, memory, waves * self.copies
-        bound = max(parts) + self.outside
+        mma, loading = waves * self.products, waves * self.copies
+        consumer = -(-waves // self.tile.consumers) * self.consumer
+        bound = max(mma, consumer, memory, loading) + self.outside
         if bound > most * _ROUNDING:
             return bound
+        # The longest phase; longer, if others are nearly as long.
         norm = FITTED.overlap_norm
-        mainloop: float = sum([part**norm for part in parts]) ** (1 / norm)
+        mainloop: float = sum((mma**norm, consumer**norm, memory**norm, loading**norm)) ** (1 / norm)
         return mainloop + self.outside
 
 
