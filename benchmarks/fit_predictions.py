@@ -3,18 +3,20 @@
     python benchmarks/fit_predictions.py [MODEL ...] [--rows TEXT] [--passes N] [--halves]
 
 Prints the regret of choices by engine, each layer weighed equally; then, for each model, how far predictions are from
-what was measured, what the choice of a tile costs, and the constants that do better, one changed after the other; then
-the problems whose first choice, with these constants, is none of the measured candidates: what the table says of
-choices is not said of them. ``--halves`` fits to half of the layers and asks the others. Nothing is written: a constant
-is changed where the change has a reason.
+what was measured, what the choice of a tile costs, and each constant, with the value that does better, one changed
+after the other; then the problems whose first choice, with these constants, is none of the measured candidates: what
+the table says of choices is not said of them. ``--halves`` fits to half of the layers and asks the others. Nothing is
+written: a constant is changed where the change has a reason. Constants of the Hopper kernels are in
+graphdnn/engines/cuda/sm90/fitted_h200.json, the others in the modules of their models.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import exp, log, sqrt
 from pathlib import Path
@@ -27,7 +29,7 @@ from gpu.measured import Row, rows
 from graphdnn.engines.cuda.cublas import explicit_gemm, strided_gemm
 from graphdnn.engines.cuda.direct.grouped import grouped_tiles, grouped_wgrad_tiles
 from graphdnn.engines.cuda.sm80 import mma_gemm, mma_skinny
-from graphdnn.engines.cuda.sm90 import gemm_time, tile_choice, tile_cycles
+from graphdnn.engines.cuda.sm90 import fitted_constants, gemm_time, tile_choice, tile_cycles
 from graphdnn.engines.cuda.sm90.gemm import dgrad_tf32_tiles
 from graphdnn.engines.cuda.sm90.halo import halo_dgrad_tiles, halo_tile_choice, halo_wgrad_tiles
 from graphdnn.engines.cuda.sm90.weight_stationary import weight_stationary_tiles
@@ -38,22 +40,35 @@ _REGRET = 4.0  # how much a choice that is 1 % slower counts beside a prediction
 
 @dataclass(frozen=True)
 class Model:
-    """Constants by their names, each of one of the modules, and the engines whose predictions they make."""
+    """Constants by their names, and the engines whose predictions they make.
+
+    ``table``: of fitted_h200.json, whose constants the modules have as ``FITTED``. Without it, each constant is one of
+    a module.
+    """
 
     modules: tuple[ModuleType, ...]
     engines: tuple[str, ...]
     constants: tuple[str, ...]
+    table: str = ""
 
     def __getitem__(self, constant: str) -> float:
-        value: float = getattr(self._home(constant), constant)
+        home = self._homes(constant)[0]
+        value: float = getattr(home.FITTED if self.table else home, constant)
         return value
 
     def __setitem__(self, constant: str, value: float) -> None:
-        setattr(self._home(constant), constant, value)
+        for home in self._homes(constant):
+            if self.table:
+                home.FITTED = replace(home.FITTED, **{constant: value})
+            else:
+                setattr(home, constant, value)
 
-    def _home(self, constant: str) -> ModuleType:
-        (home,) = (module for module in self.modules if hasattr(module, constant))
-        return home
+    def _homes(self, constant: str) -> list[ModuleType]:
+        return [module for module in self.modules if hasattr(module, "FITTED" if self.table else constant)]
+
+    def unit(self, constant: str) -> str:
+        """As the data file has it."""
+        return UNITS[self.table][constant] if self.table else ""
 
     def forget(self) -> None:
         """What was worked out with other constants."""
@@ -67,46 +82,72 @@ class Model:
                         vars(tile).pop(name, None)
 
 
+UNITS = {
+    name: {constant: row["unit"] for constant, row in table["constants"].items()}
+    for name, table in json.loads(fitted_constants.FILE.read_text(encoding="utf-8")).items()
+}
 MODELS = {
     "gemm": Model(
         (tile_cycles, gemm_time, tile_choice),
         ("cuda_hopper_gemm", "cuda_hopper_gemm_tf32", "cuda_hopper_matmul"),
         (
-            *("_PRODUCT", "_SHARED", "_COPIED", "_TILE", "_TURN", "_LEAVING", "_SUM_OUT"),
-            *("_BYTE_OUT", "_LAST_OUT", "_START", "_START_ACROSS", "_TURN_ACROSS"),
-            *("_LATE_OF_INTEGERS", "_CONVERTED", "_CLUSTER_SYNC", "_SENT", "_SUM", "_STREAM", "_HALF_RATE_BYTES"),
-            *("_IDLE", "_IDLE_SUM", "_IDLE_SUM_ACROSS", "_FEW_READERS"),
-            *("_IN_TWO", "_ODD", "_PARTIAL", "_DEEP", "_EMPTY", "_ALONE", "_TURNED_ALONE", "_PAIRS"),
-            *("_LATENCY", "_PARTIAL_ROW"),
+            *("mma_cycles_per_result", "smem_bytes_per_cycle", "tma_bytes_per_cycle", "tile_overhead_cycles"),
+            *("cta_alternation_cycles", "epilogue_store_bytes_per_cycle", "epilogue_cycles_per_result"),
+            *("epilogue_cycles_per_byte", "exposed_epilogue_share", "launch_cycles", "wgrad_launch_cycles"),
+            *("wgrad_cta_alternation_cycles", "integer_epilogue_cycles", "conversion_results_per_cycle"),
+            *("cluster_sync_cycles", "dsmem_bytes_per_cycle", "split_reduction_launches"),
+            *("sm_memory_bytes_per_second", "half_rate_bytes_in_flight", "idle_saving_cycles"),
+            *("idle_saving_loss_per_result", "wgrad_idle_saving_loss_per_result", "few_readers_speedup"),
+            *("tma_two_lines_cycles", "tma_split_sector_cycles", "tma_partial_cycles", "tma_volumetric_cycles"),
+            *("tma_zero_row_cycles", "scalar_store_cycles", "swap_ab_scalar_store_cycles", "pair_store_cycles"),
+            *("tma_latency_cycles", "tma_partial_slab_row_cycles"),
         ),
+        "gemm",
     ),
     "halo": Model(
         (halo_tile_choice,),
         ("cuda_hopper_halo", "cuda_hopper_halo_tf32"),
         (
-            *("_PRODUCT", "_READ", "_COPIED", "_BESIDE", "_TAP", "_HALO_TILE", "_STATIONARY_TILE"),
-            *("_LEAVING", "_START"),
+            *("mma_cycles_per_result", "smem_bytes_per_cycle", "tma_bytes_per_cycle", "mma_cycles_per_loaded_byte"),
+            *("min_tap_cycles", "tile_overhead_cycles", "stationary_tile_overhead_cycles"),
+            *("epilogue_store_bytes_per_cycle", "launch_cycles"),
         ),
+        "halo",
     ),
-    "held": Model(
+    "weight_stationary": Model(
         (weight_stationary_tiles,),
         ("cuda_hopper_weight_stationary",),
-        ("_PRODUCT", "_READ", "_PIXELS", "_PARTIAL", "_UNDER_WAY", "_STEP", "_BYTE_OUT", "_FILTERS"),
+        (
+            *("mma_cycles_per_result", "smem_bytes_per_cycle", "pixel_tma_bytes_per_cycle", "partial_row_load_factor"),
+            *("tma_latency_cycles", "k_tile_overhead_cycles", "epilogue_cycles_per_byte"),
+            "filter_tma_bytes_per_cycle",
+        ),
+        "weight_stationary",
     ),
-    "across": Model(
+    "dgrad_tf32": Model(
         (dgrad_tf32_tiles,),
         ("cuda_hopper_dgrad_tf32",),
-        ("_PRODUCT", "_BESIDE", "_TILE", "_BYTE_OUT", "_LEAVING", "_START"),
+        (
+            *("mma_cycles_per_result", "mma_cycles_per_loaded_byte", "tile_overhead_cycles"),
+            *("epilogue_cycles_per_byte", "epilogue_store_bytes_per_cycle", "launch_cycles"),
+        ),
+        "dgrad_tf32",
     ),
     "halo_dgrad": Model(
         (halo_dgrad_tiles,),
         ("cuda_hopper_halo_dgrad", "cuda_hopper_halo_dgrad_tf32"),
-        ("_READ", "_HELD_READ", "_LEAVING", "_START"),
+        ("smem_bytes_per_cycle", "rs_smem_bytes_per_cycle", "epilogue_store_bytes_per_cycle", "launch_cycles"),
+        "halo_dgrad",
     ),
     "halo_wgrad": Model(
         (halo_wgrad_tiles,),
         ("cuda_hopper_halo_wgrad",),
-        ("_PRODUCTS", "_READ", "_COPIED", "_HALO_TILE", "_LEAVING", "_TILE", "_START", "_SUM"),
+        (
+            *("mma_products_per_cycle", "smem_bytes_per_cycle", "tma_bytes_per_cycle", "tile_overhead_cycles"),
+            *("epilogue_store_bytes_per_cycle", "filter_block_overhead_cycles", "launch_cycles"),
+            "split_reduction_launches",
+        ),
+        "halo_wgrad",
     ),
     "grouped": Model(
         (grouped_tiles,),
@@ -243,6 +284,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print_regret("all engines", table)
     for family in sorted({one.engine.name for row in table for one in row.candidates}):
         print_regret(family, [row for row in table if any(one.engine.name == family for one in row.candidates)])
+    asked = [MODELS[name] for name in given.models or MODELS]
+    unchanged = [(model, constant, model[constant]) for model in asked for constant in model.constants]
     for name in given.models or MODELS:
         model = MODELS[name]
         own = [row for row in table if any(one.engine.name in model.engines for one in row.candidates)]
@@ -255,10 +298,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         elif given.passes:
             print(f"  fitted: {fit(model, own, given.passes)}")
         for constant, value in before.items():
-            now = model[constant]
-            if now != value:
-                print(f"  {constant} {value:g} -> {now:.4g}")
+            now, unit = model[constant], model.unit(constant)
+            print(f"  {constant} {value:g}{f' -> {now:.4g}' if now != value else ''}{unit and f' ({unit})'}")
     print_unmeasured(table)
+    for model, constant, value in unchanged:
+        model[constant] = value
+    for model in asked:
+        model.forget()
 
 
 if __name__ == "__main__":

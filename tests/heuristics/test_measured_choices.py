@@ -8,12 +8,17 @@ mostly starts and waits, apart from the others. The table is described and read 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from math import exp, log
 
 import pytest
 from fit_predictions import MODELS, halves, main, regret_by_layer
 from gpu.measured import Row, rows
+from repository import ROOT
+
+from graphdnn.engines.cuda.sm90.fitted_constants import HALO_WGRAD, WEIGHT_STATIONARY
 
 _TILED = re.compile(r"cuda_hopper_\w+ ([^=,]+?)(?:p\d+c?)?$")
 _SMALL = 10.0  # microseconds of the fastest candidate
@@ -90,7 +95,29 @@ def test_layers_that_were_not_fitted_to_are_chosen_as_well() -> None:
 
 
 def test_fit_predictions_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["across", "--rows", "dgrad dy=f32", "--passes", "1", "--halves"])
+    main(["dgrad_tf32", "--rows", "dgrad dy=f32", "--passes", "1", "--halves"])
     found = capsys.readouterr().out
     assert "cuda_hopper_dgrad_tf32: " in found
     assert "half of the layers: " in found
+
+
+def test_fit_predictions_prints_the_constants_of_the_data_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """Constants that do better are printed beside them, and are forgotten at the end."""
+    before = {name: [model[constant] for constant in model.constants] for name, model in MODELS.items()}
+    main(["halo_wgrad", "--rows", "wgrad x=f16[64,64", "--passes", "1"])
+    found = capsys.readouterr().out
+    assert "all engines: 3 problems" in found
+    assert "fitted: " in found
+    for constant in MODELS["halo_wgrad"].constants:
+        assert f"  {constant} {getattr(HALO_WGRAD, constant):g}" in found
+    assert "  filter_block_overhead_cycles 1000 -> " in found
+    assert before == {name: [model[constant] for constant in model.constants] for name, model in MODELS.items()}
+
+
+def test_fit_predictions_starts_as_a_program() -> None:
+    """From a checkout, without the paths that tests have."""
+    program = ROOT / "benchmarks" / "fit_predictions.py"
+    asked = [sys.executable, program, "weight_stationary", "--rows", "f16[64,64,56,56]", "--passes", "0"]
+    done = subprocess.run(asked, capture_output=True, text=True, check=True)
+    assert "weight_stationary: " in done.stdout
+    assert f"  k_tile_overhead_cycles {WEIGHT_STATIONARY.k_tile_overhead_cycles:g} (cycles)" in done.stdout

@@ -11,6 +11,7 @@ from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
 from graphdnn.engines.cuda.codegen.tensor_cores import INTEGERS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.sm90.epilogue_operands import epilogue_tensors, is_contiguous, pixel_axes, tma_residual
+from graphdnn.engines.cuda.sm90.fitted_constants import GEMM
 from graphdnn.engines.cuda.sm90.gemm_shape import ALIGNED, GemmShape, RowAlignment
 from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.tma_operands import ALIGNMENT, is_filter_transposed
@@ -23,7 +24,6 @@ from graphdnn.operations import ConvolutionOperation
 _CHANNELS = 2  # axis of an image's coordinates
 _SECTOR = 32  # bytes
 _VOLUME_AXES = 3  # spatial axes of a volume
-_SHARED_LINES = 1.5  # factor of the bytes that move, if a tap skips pixels whose channels share cache lines
 
 
 @memoize
@@ -32,7 +32,7 @@ def gemm_shape_of(op: FusedOp) -> GemmShape:
     base, n = _shape_of_image(op), _anchor(op).problem.n
     if not base.is_mn_major:
         gemms = tuple([(n * pixels, k_tiles) for pixels, k_tiles in base.gemms])
-        moved = bytes_moved(op) * (_SHARED_LINES if _shares_cache_lines(op) else 1.0)
+        moved = bytes_moved(op) * (GEMM.shared_line_traffic_factor if _shares_cache_lines(op) else 1.0)
         return base._replace(gemms=gemms, bytes_moved=round(moved))
     ((rows, pixels),) = base.gemms
     read = _anchor(op).inputs()

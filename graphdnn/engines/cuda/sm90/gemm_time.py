@@ -1,36 +1,24 @@
-"""Cost model of a whole launch on compute capability 9.0: waves of tiles, reads from memory, reduction of splits."""
+"""Cost model of a whole launch on compute capability 9.0: waves of tiles, reads from memory, reduction of splits.
+
+Its fitted constants are in fitted_h200.json.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from graphdnn.engines.cuda.sm90.device_limits import Machine
+from graphdnn.engines.cuda.sm90.fitted_constants import GEMM as FITTED
 from graphdnn.engines.cuda.sm90.tile_cycles import EpilogueClocks, TileClocks
 
-# Fitted together with the constants of tile_cycles.py.
-_CLOCK_SHARE = 0.96  # the sustained clock rate, as a share of the highest
-_LATENCY = 2200.0  # clocks from the issue of a TMA load to its end
-_NORM = 4.0  # the exponent of the norm that combines clocks of a multiprocessor and of memory
-_TURN_ACROSS = 1140.0  # further clocks of a filter gradient's tile, if two CTAs may share a multiprocessor
-# Splits that a cluster reduces.
-_CLUSTER_SYNC = 1340.0  # clocks until all CTAs have arrived, unless loading operands dominates
-_SENT = 20.0  # bytes that a multiprocessor sends to others in a clock
 _CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}  # clusters of so many CTAs that run at the same time
 _CLUSTERS_SMS = 132  # on so many multiprocessors, with a CTA on each
 CLUSTERS = tuple(_CLUSTERS)  # CTAs of a cluster
-# Splits that another launch reduces.
-_SUM = 0.707  # the time of that launch without its reads, in launches
-# Operands from memory.
-_STREAM = 49.7e9  # bytes per second from memory to one multiprocessor
-_HALF_RATE_BYTES = 59.8e3  # bytes in flight with which a multiprocessor reads at half of that rate
-_READ_SHARE = 0.88  # the share of the bandwidth that reads of operands get
-_CLUSTER_EXPONENT = 0.6  # clusters get the share of busy multiprocessors to this power
-_FEW_READERS = 4.3  # how much faster a multiprocessor reads, if few others do: nothing if half of them do
 
 
 def clock_rate(machine: Machine) -> float:
     """The sustained clock rate of wgmma kernels, in Hz."""
-    return machine.clock * _CLOCK_SHARE
+    return machine.clock * FITTED.sustained_clock_share
 
 
 def clusters_at_once(splits: int, sms: int) -> int:
@@ -67,11 +55,12 @@ class MemoryReads(NamedTuple):
         if not self.bytes:
             return self.moved / machine.bandwidth
         if self.is_mn_major:  # both operands are in flight, but clusters leave whole groups of multiprocessors idle
-            share = min(1.0, items / machine.sms) ** _CLUSTER_EXPONENT if in_cluster else 1.0
-            return self.bytes / (machine.bandwidth * _READ_SHARE * share)
-        stream_rate = _STREAM * ctas_per_sm * self.in_flight / (ctas_per_sm * self.in_flight + _HALF_RATE_BYTES)
-        stream_rate *= 1.0 + _FEW_READERS * max(0.0, 1.0 - 2 * items / machine.sms)
-        peak, slots = machine.bandwidth * _READ_SHARE, ctas_per_sm * machine.sms
+            share = min(1.0, items / machine.sms) ** FITTED.cluster_bandwidth_exponent if in_cluster else 1.0
+            return self.bytes / (machine.bandwidth * FITTED.operand_bandwidth_share * share)
+        stream_rate = FITTED.sm_memory_bytes_per_second * ctas_per_sm * self.in_flight
+        stream_rate /= ctas_per_sm * self.in_flight + FITTED.half_rate_bytes_in_flight
+        stream_rate *= 1.0 + FITTED.few_readers_speedup * max(0.0, 1.0 - 2 * items / machine.sms)
+        peak, slots = machine.bandwidth * FITTED.operand_bandwidth_share, ctas_per_sm * machine.sms
         full_waves, last_wave = divmod(items, slots)
         seconds = full_waves * slots / min(peak, machine.sms * stream_rate)
         return (
@@ -85,6 +74,7 @@ def seconds_of(
     cost: TileClocks, work: TileWork, split: SplitConfig, machine: Machine, read: MemoryReads
 ) -> tuple[float, int]:
     """Seconds of all waves of tiles and of the reduction; and the CTAs with K tiles, as in ``Choice``."""
+    norm = FITTED.overlap_norm
     splits, in_cluster, stages = split
     ctas_per_sm, epilogue, items = (
         cost.ctas_per_sm,
@@ -97,12 +87,13 @@ def seconds_of(
     k_tiles = max(1.0, -(-work.k_tiles // splits))
     loaded_step = cost.step_among(items, machine.sms, in_cluster)
     # With few stages, a CTA that is alone on its multiprocessor waits for loads.
-    mainloop = k_tiles * (max(loaded_step, _LATENCY / stages) if resident_ctas < ctas_per_sm else loaded_step)
+    mainloop = k_tiles * (
+        max(loaded_step, FITTED.tma_latency_cycles / stages) if resident_ctas < ctas_per_sm else loaded_step
+    )
     epilogue_clocks = epilogue.tile + epilogue.warpgroup + cost.extra
     cta = _cta_clocks(cost, epilogue, mainloop, epilogue_clocks, resident_ctas)
-    busy: float = (cta**_NORM + epilogue.multiprocessor**_NORM) ** (
-        1 / _NORM
-    )  # longer than either, if they are similar
+    # Longer than either, if they are similar.
+    busy: float = (cta**norm + epilogue.multiprocessor**norm) ** (1 / norm)
     tile_phase, mainloop_ctas = waves * busy, 0
     if cost.tile.pingpong_groups > 1:  # no main loop overlaps the last epilogue
         tile_phase += epilogue_clocks
@@ -114,7 +105,7 @@ def seconds_of(
     if in_cluster:
         clocks += _cluster_reduction_clocks(cost, splits, resident_ctas)
     seconds, reads = clocks / clock_rate(machine), read.seconds(items, resident_ctas, machine, in_cluster)
-    seconds = (seconds**_NORM + reads**_NORM) ** (1 / _NORM) if cost.is_mn_major else max(seconds, reads)
+    seconds = (seconds**norm + reads**norm) ** (1 / norm) if cost.is_mn_major else max(seconds, reads)
     reduction = 0.0 if in_cluster else split_reduction_seconds(cost, work.tiles, splits, machine)
     return seconds + reduction - idle_seconds(cost, items, machine), mainloop_ctas
 
@@ -135,7 +126,11 @@ def _cta_clocks(
         return mainloop + epilogue_clocks
     if cost.ctas_per_sm == 1 or not cost.is_mn_major:
         return max(mainloop + epilogue_clocks, cost.ctas_per_sm * mainloop + epilogue.alternation)
-    return resident_ctas * mainloop + _TURN_ACROSS + (epilogue.warpgroup if resident_ctas > 1 else epilogue_clocks)
+    return (
+        resident_ctas * mainloop
+        + FITTED.wgrad_cta_alternation_cycles
+        + (epilogue.warpgroup if resident_ctas > 1 else epilogue_clocks)
+    )
 
 
 class LowerBounds(NamedTuple):
@@ -162,7 +157,7 @@ class LowerBounds(NamedTuple):
         ]
         # CTAs that share a multiprocessor alternate.
         alternations = [
-            _TURN_ACROSS + epilogue.warpgroup if cost.is_mn_major else epilogue.alternation
+            FITTED.wgrad_cta_alternation_cycles + epilogue.warpgroup if cost.is_mn_major else epilogue.alternation
             for epilogue in (cost.results, cost.partial_sums)
         ]
         return cls(
@@ -224,7 +219,7 @@ def split_reduction_seconds(cost: TileClocks, tiles: int, splits: int, machine: 
 
 def reduction_seconds(partial: float, launch: float, bandwidth: float) -> float:
     """Seconds of a launch that reduces ``partial`` bytes of partial sums."""
-    return _SUM * launch + partial / bandwidth
+    return FITTED.split_reduction_launches * launch + partial / bandwidth
 
 
 class _Waves(NamedTuple):
@@ -249,4 +244,8 @@ def _wave_clocks(work: TileWork, slots: int, clocks: float, end: float) -> _Wave
 def _cluster_reduction_clocks(cost: TileClocks, splits: int, resident_ctas: int) -> float:
     """Clocks in which a cluster reduces its splits."""
     sent = 4.0 * resident_ctas * cost.tile.bm * cost.tile.bn * (splits - 1) / splits
-    return (not cost.is_mn_major) * _CLUSTER_SYNC + sent / _SENT + cost.results.warpgroup / splits
+    return (
+        (not cost.is_mn_major) * FITTED.cluster_sync_cycles
+        + sent / FITTED.dsmem_bytes_per_cycle
+        + cost.results.warpgroup / splits
+    )

@@ -37,7 +37,7 @@ from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
 _ROUNDING = 1 + 1e-9  # a lower bound may equal the cost in floating point
-_LONG = 2.5  # saved idle clocks: where a launch takes more, idle multiprocessors cost more than they save
+_LONG_LAUNCH = 2.5  # saved idle clocks: where a launch takes more, idle multiprocessors cost more than they save
 _MIN_CHOSEN_STAGES = 3  # of a tile that is not requested
 
 TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
@@ -257,7 +257,7 @@ class _Table:
         if not row_steps:
             return inf
         # In a long launch, idle multiprocessors cost more than the launch saves by them.
-        long, clocks = _LONG * self._busy, limit - self._start
+        long, clocks = _LONG_LAUNCH * self._busy, limit - self._start
         return (clocks - self._busy if clocks - self._busy > long else min(clocks, long)) / row_steps
 
 

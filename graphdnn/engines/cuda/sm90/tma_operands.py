@@ -17,14 +17,13 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
+from graphdnn.engines.cuda.sm90.fitted_constants import FILTER_COPY
 from graphdnn.engines.cuda.sm90.wgmma_text import ACROSS_K
 from graphdnn.engines.memoization import memoize
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
 ALIGNMENT = 16  # bytes, of addresses and strides of tensor maps
-# The copy of a filter takes 2.2 us and 0.4 us for each MB, between 0.6 and 9 MB, measured on an H200.
-_FILTER_START = 0.75  # launches
 LARGEST_STRIDE = 2**40
 
 
@@ -71,7 +70,7 @@ class Operand:
         if not self.is_copied:
             return 0.0
         if self.is_filter:
-            return _FILTER_START * device.launch + 2 * self.spec.bytes / device.bandwidth
+            return FILTER_COPY.copy_launches * device.launch + 2 * self.spec.bytes / device.bandwidth
         return copying_seconds(self.spec.bytes, device)
 
     @cached_property

@@ -1,4 +1,7 @@
-"""Tiles of the TF32 data gradient whose filters pass through registers, and the choice of one."""
+"""Tiles of the TF32 data gradient whose filters pass through registers, and the choice of one.
+
+Fitted constants of the cost model are in fitted_h200.json.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import lru_cache
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.sm90.device_limits import Machine
+from graphdnn.engines.cuda.sm90.fitted_constants import DGRAD_TF32 as FITTED
 from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
 from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, SWIZZLE_BYTES
 from graphdnn.engines.engine import Knob, Knobs
@@ -16,17 +20,6 @@ from graphdnn.enums import KnobType
 _RESERVED = RESERVED + 256  # bytes of shared memory: the system's part, and alignment
 _BARRIERS = 16  # bytes for each stage
 _MAX_STAGES = 8
-
-# Constants of the cost model, fitted to 30 measured pairs of a layer and a tile on an H200, together with the model of
-# cuda_hopper_gemm_tf32 for the same layers: the prediction decides between the two engines.
-_PRODUCT = 0.02525  # clocks for each result and K tile
-_BESIDE = 0.006  # clocks for each byte of a K tile
-_TILE = 3360.0  # further clocks of a tile
-_BYTE_OUT = 0.0203  # clocks of a warpgroup for each byte of its results
-_LEAVING = 12.9  # bytes of results that a multiprocessor stores in a clock
-_START = -2040.0  # clocks of a launch
-IDLE = 0.4  # launches: what a grid saves that leaves nearly all multiprocessors idle
-_PACE = 0.9  # the sustained clock rate, as a share of the highest
 
 
 @dataclass(frozen=True)
@@ -75,11 +68,13 @@ class Tile:
 
     def seconds(self, shape: GemmShape, sms: int, clock: float) -> float:
         k_tiles = shape.gemms[0][1]
-        step = self.channels * self.pixels * _PRODUCT + self.stage_bytes * _BESIDE
-        epilogue = SLAB_ROWS * self.columns * _BYTE_OUT * shape.result_bytes
-        moved = self.channels * self.pixels * shape.result_bytes / _LEAVING
-        tile = max(k_tiles * step + _TILE + epilogue, moved)
-        return (-(-self.work_items(shape) // sms) * tile + _START) / (clock * _PACE)
+        step = self.channels * self.pixels * FITTED.mma_cycles_per_result
+        step += self.stage_bytes * FITTED.mma_cycles_per_loaded_byte
+        epilogue = SLAB_ROWS * self.columns * FITTED.epilogue_cycles_per_byte * shape.result_bytes
+        moved = self.channels * self.pixels * shape.result_bytes / FITTED.epilogue_store_bytes_per_cycle
+        tile = max(k_tiles * step + FITTED.tile_overhead_cycles + epilogue, moved)
+        clocks = -(-self.work_items(shape) // sms) * tile + FITTED.launch_cycles
+        return clocks / (clock * FITTED.sustained_clock_share)
 
 
 TILES: tuple[Tile, ...] = (

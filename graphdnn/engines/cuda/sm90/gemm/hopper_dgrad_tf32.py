@@ -25,9 +25,10 @@ from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, Role
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
+from graphdnn.engines.cuda.sm90.fitted_constants import DGRAD_TF32
 from graphdnn.engines.cuda.sm90.flat_pixels import flat_space
 from graphdnn.engines.cuda.sm90.gemm.dgrad_tf32_requirements import NEEDS
-from graphdnn.engines.cuda.sm90.gemm.dgrad_tf32_tiles import IDLE, TILE, TILES, choose
+from graphdnn.engines.cuda.sm90.gemm.dgrad_tf32_tiles import TILE, TILES, choose
 from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_variants
 from graphdnn.engines.cuda.sm90.tensor_maps import filter_map, im2col_box_of, im2col_map
 from graphdnn.engines.cuda.sm90.tile import SWIZZLE_BYTES
@@ -102,7 +103,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     copying = sum(o.copying_seconds(task.device) for o in _operands(gemm_problem_of(task.op).roles))
     choice = choose(gemm_shape_of(task.op), task.device, knobs, memory_seconds(task))
     cost = device_cost(task, choice.seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
-    return where_idle(cost, task.device, choice.work_items, IDLE)
+    return where_idle(cost, task.device, choice.work_items, DGRAD_TF32.idle_saving_launches)
 
 
 def _effective(task: Task, knobs: Knobs) -> Knobs:

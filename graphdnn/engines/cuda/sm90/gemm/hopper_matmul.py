@@ -36,6 +36,7 @@ from graphdnn.engines.cuda.codegen.tensor_cores import (
 )
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.simt.matmul_simt import Stack
+from graphdnn.engines.cuda.sm90.fitted_constants import GEMM
 from graphdnn.engines.cuda.sm90.gemm.matmul_operands import MOST_BATCH_AXES, MatrixOperand, batch_size
 from graphdnn.engines.cuda.sm90.gemm.matmul_requirements import (
     batch_axes,
@@ -370,14 +371,11 @@ def _raster_width(tile: Tile, device: DeviceSpec, layout: TileGrid) -> int:
     return max(1, min(max(layout.tiles_m), round(sqrt(device.sm_count * tile.ctas_per_sm * tile.bn / tile.bm))))
 
 
-_BEYOND_CACHE = 1.05  # measured at 8,192 cubed, where neither operand stays in L2
-
-
 def _cost(task: Task, knobs: Knobs) -> Cost:
     op = task.op
     choice = choose(_shape(op), task.device, knobs)
     is_beyond = min([t.bytes for t in op.main.inputs().values()]) > task.device.cache_bytes
-    seconds = choice.seconds * (_BEYOND_CACHE if is_beyond else 1.0)
+    seconds = choice.seconds * (GEMM.beyond_cache_factor if is_beyond else 1.0)
     cost = device_cost(task, seconds + choice.idle + other_seconds(task))
     if choice.idle:
         cost = cost.plus({"idle": -choice.idle})

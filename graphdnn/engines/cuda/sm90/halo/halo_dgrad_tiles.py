@@ -1,4 +1,7 @@
-"""Tiles of hopper_halo_dgrad.cu, and the choice of one by a cost model."""
+"""Tiles of hopper_halo_dgrad.cu, and the choice of one by a cost model.
+
+Fitted constants of the cost model are in fitted_h200.json.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,14 @@ from typing import NamedTuple
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.sm90.device_limits import Machine
-from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, SWIZZLE_BYTES
+from graphdnn.engines.cuda.sm90.fitted_constants import HALO_DGRAD as FITTED
+from graphdnn.engines.cuda.sm90.tile import MMA_K_BYTES, SLAB_ROWS, SWIZZLE_BYTES
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
 _RESERVED = RESERVED + 64  # bytes of shared memory: the system's part, and alignment
 _BARRIERS, _BARRIER = 16, 8  # bytes of barriers for each stage, and for the filters of each channel block
 _MAX_STAGES, _MIN_STAGES = 8, 2
-
-_STEP = 32  # bytes of K of an MMA
-
-# Constants of the cost model, fitted to 23 measured pairs of a problem and a tile on an H200: 15 % in the mean.
-_READ, _HELD_READ = 96.0, 60.4  # bytes of shared memory that are read in a clock, by wgmma SS and for wgmma RS
-_LEAVING = 39.3  # bytes of results that are stored in a clock
-_START = 4740.0  # clocks of a launch
-_UNDER_WAY = 1100.0  # clocks from the issue of a TMA load to its end: with few stages, consumers wait
-_PACE = 1.08  # the clock rate, as a share of the nominal one
-IDLE = 1.2  # launches: what a grid saves that leaves nearly all multiprocessors idle
 
 
 class Shape(NamedTuple):
@@ -152,19 +146,22 @@ def _fastest(shape: Shape, machine: Machine, number: int) -> Choice | None:
     if not tiles:
         return None
     tile = min(tiles, key=lambda tile: _clocks(shape, tile, machine))
-    seconds = _clocks(shape, tile, machine) / (machine.clock * _PACE)
+    seconds = _clocks(shape, tile, machine) / (machine.clock * FITTED.sustained_clock_share)
     return Choice(tile, tile.stages(shape, machine.shared_memory), seconds)
 
 
 def _clocks(shape: Shape, tile: Tile, machine: Machine) -> float:
-    rows, columns = SLAB_ROWS * _STEP, tile.bn * _STEP  # bytes that an MMA reads
+    rows, columns = SLAB_ROWS * MMA_K_BYTES, tile.bn * MMA_K_BYTES  # bytes that an MMA reads
     if tile.a_in_registers:
-        smem_read = (shape.tap_groups * rows + shape.taps * columns) / _HELD_READ
+        smem_read = (shape.tap_groups * rows + shape.taps * columns) / FITTED.rs_smem_bytes_per_cycle
     else:
-        smem_read = shape.taps * (rows + columns) / _READ
-    latency = shape.channel_blocks * tile.loads(shape) * _UNDER_WAY / tile.stages(shape, machine.shared_memory)
-    mainloop = max(shape.channel_blocks * (SWIZZLE_BYTES // _STEP) * max(shape.taps * tile.bn / 2, smem_read), latency)
-    epilogue = shape.residues * SLAB_ROWS * tile.bn * shape.result_bytes / _LEAVING
+        smem_read = shape.taps * (rows + columns) / FITTED.smem_bytes_per_cycle
+    stages = tile.stages(shape, machine.shared_memory)
+    latency = shape.channel_blocks * tile.loads(shape) * FITTED.tma_latency_cycles / stages
+    mainloop = max(
+        shape.channel_blocks * (SWIZZLE_BYTES // MMA_K_BYTES) * max(shape.taps * tile.bn / 2, smem_read), latency
+    )
+    epilogue = shape.residues * SLAB_ROWS * tile.bn * shape.result_bytes / FITTED.epilogue_store_bytes_per_cycle
     tiles_n = -(-shape.columns // tile.bn)
     waves = -(-tile.work_items(shape) * tiles_n // ctas_of(shape, tile, machine.sms))
-    return _START + waves * (mainloop + epilogue)
+    return FITTED.launch_cycles + waves * (mainloop + epilogue)

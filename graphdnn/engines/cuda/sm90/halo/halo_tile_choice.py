@@ -1,4 +1,7 @@
-"""The table of halo tiles, and the choice of one by a cost model."""
+"""The table of halo tiles, and the choice of one by a cost model.
+
+Fitted constants of the cost model are in fitted_h200.json.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +11,14 @@ from functools import lru_cache
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.sm90.device_limits import Machine
+from graphdnn.engines.cuda.sm90.fitted_constants import HALO as FITTED
 from graphdnn.engines.cuda.sm90.halo.halo_tile import HaloTile, Shape
 from graphdnn.engines.cuda.sm90.halo.halo_tile_swap_ab import SwappedHaloTile
 from graphdnn.engines.cuda.sm90.tile import MMA_K_BYTES, SLAB_ROWS, SWIZZLE_BYTES
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
-_STREAMED_SHARE, _READ_SHARE = (
-    0.25,
-    4.0,
-)  # factors of a residual's bytes: if TMA loads it, if threads do
 _MIN_COLUMNS = 64  # columns of a tile with streamed filters
-
-# Constants of the cost model, fitted to 30 measured pairs of a layer and a tile on an H200: within 8 %.
-_PRODUCT = 1.04 / 32  # clocks for each result of a tile and 32 bytes of K
-_READ = 126.0  # bytes of shared memory that wgmma reads in a clock
-_COPIED = 95.0  # bytes that TMA loads in a clock
-_BESIDE = 0.0032  # clocks for each byte that is loaded during MMAs: power
-_TAP = 360.0  # the fewest clocks of a tap, if a consumer has 64 pixels: it waits for filters
-_HALO_TILE = 890.0  # further clocks of a halo tile
-_VOLUME_FACTOR = 0.93  # factor for volumes; two layers measured 0.89 and 0.93
-# Further clocks of a halo tile with stationary filters; consumers that do not wait for each other divide them.
-_STATIONARY_TILE = 430.0
-_LEAVING = 16.9  # bytes of results that are stored in a clock
-_START = 1240.0  # clocks of a launch
-_PACE = 0.916  # the sustained clock rate, as a share of the highest
-IDLE = 0.87  # launches: what a grid saves that leaves nearly all multiprocessors idle
-# The same for streamed filters of bytes, fitted to 15 measured pairs: within 10 %. Power does not limit the clock rate,
-# so everything besides MMAs counts more.
-_START_OF_BYTES, _HALO_TILE_OF_BYTES, _LEAVING_OF_BYTES, _PACE_OF_BYTES = 6200.0, 170.0, 9.7, 1.07
-_OVERLAPPED_STORES = 21.2  # bytes of results in a clock, if stores overlap MMAs of another consumer
-_COPIED_OF_BYTES, _TAP_OF_BYTES = 71.0, 9.0  # bytes that TMA loads in a clock; further clocks of a tap
-_RELOADED_OPERANDS = 8.0  # further clocks for each accumulator of a thread, if registers do not keep column operands
 
 
 TILES: tuple[HaloTile, ...] = (
@@ -98,7 +77,7 @@ def _fastest(shape: Shape, machine: Machine, number: int) -> Choice | None:
     if best is None:
         return None
     clocks, run, candidate = best
-    seconds = clocks / (machine.clock * _PACE)
+    seconds = clocks / (machine.clock * FITTED.sustained_clock_share)
     return Choice(
         candidate.tile, candidate.stages, candidate.filter_stages, run, seconds, candidate.work_items(shape, run)
     )
@@ -120,44 +99,55 @@ class _Candidate:
     def of(cls, tile: HaloTile, stages: int, filter_stages: int, shape: Shape) -> _Candidate:
         columns = tile.columns(shape)
         mma_tiles, taps = tile.mma_tiles(shape), shape.tap_count * shape.k_blocks // tile.depth_slices(shape)
-        smem_read = (SLAB_ROWS + columns) * SWIZZLE_BYTES / _READ
+        smem_read = (SLAB_ROWS + columns) * SWIZZLE_BYTES / FITTED.smem_bytes_per_cycle
         filled_share = shape.mma_k_steps * MMA_K_BYTES / (shape.k_blocks * SWIZZLE_BYTES)
-        mma_clocks = mma_tiles * filled_share * max(SLAB_ROWS * columns * _PRODUCT, smem_read)
+        mma_clocks = mma_tiles * filled_share * max(SLAB_ROWS * columns * FITTED.mma_cycles_per_result, smem_read)
         residual_share = (
-            1.0 if tile.is_weight_stationary else _STREAMED_SHARE if tile.loads_residual(shape) else _READ_SHARE
+            1.0
+            if tile.is_weight_stationary
+            else FITTED.tma_residual_factor
+            if tile.loads_residual(shape)
+            else FITTED.thread_residual_factor
         )
         result_bytes = shape.result_bytes + (residual_share - 1.0) * shape.tma_residual_bytes
         tiles_n = -(-shape.columns // tile.bn)
         stored_columns = columns if tile.swap_ab else -(-shape.columns // tiles_n)
-        epilogue = mma_tiles * SLAB_ROWS * stored_columns * result_bytes / _LEAVING
+        epilogue = mma_tiles * SLAB_ROWS * stored_columns * result_bytes / FITTED.epilogue_store_bytes_per_cycle
         fixed = tile, stages, filter_stages
         if tile.is_weight_stationary:
             k_blocks = shape.k_blocks // tile.depth_slices(shape)
             overlapping = tile.consumers if tile.has_depth_slices or stages > k_blocks else 1
             tile_clocks = max(
-                taps * mma_clocks + _STATIONARY_TILE / overlapping,
-                k_blocks * tile.load_bytes(shape) / _COPIED,
+                taps * mma_clocks + FITTED.stationary_tile_overhead_cycles / overlapping,
+                k_blocks * tile.load_bytes(shape) / FITTED.tma_bytes_per_cycle,
                 epilogue,
             )
-            start = _START + shape.tap_count * shape.k_blocks * tile.filter_bytes(shape) / _COPIED
-            return cls(*fixed, start, tile_clocks, taps * mma_clocks + _HALO_TILE + epilogue, tiles_n)
+            filter_bytes = shape.tap_count * shape.k_blocks * tile.filter_bytes(shape)
+            start = FITTED.launch_cycles + filter_bytes / FITTED.tma_bytes_per_cycle
+            return cls(*fixed, start, tile_clocks, taps * mma_clocks + FITTED.tile_overhead_cycles + epilogue, tiles_n)
+        divisor = FITTED.streamed_epilogue_divisor
         loaded = tile.filter_bytes(shape) + tile.halo_tiles_per_cta * tile.load_bytes(shape) / shape.tap_count
-        loading = loaded / (_COPIED_OF_BYTES if shape.are_bytes else _COPIED)
-        tap_clocks = max(tile.consumers * mma_clocks, loading) + _BESIDE * loaded + _TAP_OF_BYTES * shape.are_bytes
+        loading = loaded / (FITTED.byte_tma_bytes_per_cycle if shape.are_bytes else FITTED.tma_bytes_per_cycle)
+        tap_clocks = max(tile.consumers * mma_clocks, loading) + FITTED.mma_cycles_per_loaded_byte * loaded
+        tap_clocks += FITTED.byte_tap_overhead_cycles * shape.are_bytes
         if mma_tiles == 1 and shape.columns >= _MIN_COLUMNS and not shape.are_bytes:
-            tap_clocks = max(tap_clocks, _TAP)
+            tap_clocks = max(tap_clocks, FITTED.min_tap_cycles)
         if shape.are_bytes:
+            stored = tile.consumers * epilogue * FITTED.epilogue_store_bytes_per_cycle  # bytes
             if tile.swap_ab:
-                epilogue_clocks = tile.consumers * epilogue * _LEAVING / _OVERLAPPED_STORES / 3
+                epilogue_clocks = stored / FITTED.byte_overlapped_store_bytes_per_cycle / divisor
             else:
-                reload = 0.0 if tile.keeps_operands(shape) else _RELOADED_OPERANDS * tile.accumulators(shape)
-                epilogue_clocks = (
-                    _HALO_TILE_OF_BYTES + reload + tile.consumers * epilogue * _LEAVING / _LEAVING_OF_BYTES / 3
+                reload = (
+                    0.0 if tile.keeps_operands(shape) else FITTED.byte_operand_reload_cycles * tile.accumulators(shape)
                 )
-            clock_ratio = _PACE / _PACE_OF_BYTES
+                epilogue_clocks = (
+                    FITTED.byte_tile_overhead_cycles + reload + stored / FITTED.byte_store_bytes_per_cycle / divisor
+                )
+            clock_ratio = FITTED.sustained_clock_share / FITTED.byte_sustained_clock_share
             tile_clocks = clock_ratio * (taps * tap_clocks + epilogue_clocks)
-            return cls(*fixed, clock_ratio * _START_OF_BYTES, tile_clocks, 0.0, tiles_n)
-        return cls(*fixed, _START, taps * tap_clocks + _HALO_TILE + tile.consumers * epilogue / 3, 0.0, tiles_n)
+            return cls(*fixed, clock_ratio * FITTED.byte_launch_cycles, tile_clocks, 0.0, tiles_n)
+        tile_clocks = taps * tap_clocks + FITTED.tile_overhead_cycles + tile.consumers * epilogue / divisor
+        return cls(*fixed, FITTED.launch_cycles, tile_clocks, 0.0, tiles_n)
 
     def depth_runs(self, shape: Shape) -> Iterable[int]:
         """Numbers of output slices of a work item: equal parts of all slices."""
@@ -181,7 +171,7 @@ class _Candidate:
             return self.start + slices * max(
                 waves * self.tile_clocks, -(-waves // tile.consumers) * self.consumer_clocks
             )
-        return self.start + waves * self.tile_clocks * (_VOLUME_FACTOR if shape.output_slices > 1 else 1.0)
+        return self.start + waves * self.tile_clocks * (FITTED.volume_factor if shape.output_slices > 1 else 1.0)
 
 
 @lru_cache(maxsize=256)

@@ -1,4 +1,7 @@
-"""Tiles of hopper_halo_wgrad.cu, and the choice of one by a cost model."""
+"""Tiles of hopper_halo_wgrad.cu, and the choice of one by a cost model.
+
+Fitted constants of the cost model are in fitted_h200.json.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import NamedTuple
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.sm90.device_limits import Machine
+from graphdnn.engines.cuda.sm90.fitted_constants import HALO_WGRAD as FITTED
 from graphdnn.engines.cuda.sm90.tile import SWIZZLE_BYTES
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
@@ -24,17 +28,6 @@ _MAX_TAP_ROWS, _MAX_ROW_TAPS = 3, 4  # rows of taps: consumer warpgroups; taps o
 _MAX_BOX = 256  # elements of a TMA box along an axis
 _REGISTER_FILE = 65536  # 32-bit registers of a multiprocessor
 _OTHER_REGISTERS = 26  # of a thread beside its accumulators: ptxas requires as many
-
-# Constants of the cost model, fitted to 14 measured pairs of a layer and a tile on an H200: within 4 %.
-_PRODUCTS = 2130.0  # multiplications of 16-bit numbers in a clock
-_READ = 120.0  # bytes of shared memory that wgmma reads in a clock
-_COPIED = 60.0  # bytes that TMA loads in a clock
-_HALO_TILE = 12.0  # further clocks of a halo tile
-_LEAVING = 27.0  # bytes of results that are stored in a clock
-_TILE = 1000.0  # further clocks of a filter block
-_START = -2540.0  # clocks of a launch
-_PACE = 0.95  # the sustained clock rate, as a share of the highest
-_SUM = 0.8  # the time of the launch that reduces splits, in launches
 
 
 class Shape(NamedTuple):
@@ -178,24 +171,28 @@ class _Candidate(NamedTuple):
     def of(cls, tile: HaloTile, kind: Shape, shared_memory: int) -> _Candidate:
         rows_of_taps, taps_per_row = kind.taps
         columns = taps_per_row * tile.channels
-        pixel = max(_BLOCK_ROWS * columns / _PRODUCTS, (_BLOCK_ROWS + columns) * _ELEMENT_BYTES / _READ)
-        halo_tile_clocks = (
-            max(rows_of_taps * tile.height * tile.width * pixel, tile.stage_bytes(kind) / _COPIED) + _HALO_TILE
-        )
+        smem_read = (_BLOCK_ROWS + columns) * _ELEMENT_BYTES / FITTED.smem_bytes_per_cycle
+        pixel = max(_BLOCK_ROWS * columns / FITTED.mma_products_per_cycle, smem_read)
+        loading = tile.stage_bytes(kind) / FITTED.tma_bytes_per_cycle
+        mainloop = max(rows_of_taps * tile.height * tile.width * pixel, loading)
+        halo_tile_clocks = mainloop + FITTED.tile_overhead_cycles
         results = _BLOCK_ROWS * tile.channels * kind.tap_count
-        epilogue = results * kind.result_bytes / _LEAVING
+        epilogue = results * kind.result_bytes / FITTED.epilogue_store_bytes_per_cycle
         return cls(
             tile, tile.stages(kind, shared_memory), prod(tile.filter_blocks(kind)), halo_tile_clocks, results, epilogue
         )
 
     def seconds(self, unsplit_blocks: int, splits: int, halo_tiles: int, machine: Machine) -> float:
         split_blocks = self.filter_blocks - unsplit_blocks
-        clocks = -(-unsplit_blocks // machine.sms) * (halo_tiles * self.halo_tile_clocks + self.epilogue + _TILE)
-        split_clocks = -(-halo_tiles // splits) * self.halo_tile_clocks + self.results * 4 / _LEAVING + _TILE
-        clocks = clocks + -(-(split_blocks * splits) // machine.sms) * split_clocks + _START
-        seconds = clocks / (machine.clock * _PACE)
+        overhead = FITTED.filter_block_overhead_cycles
+        partial_epilogue = self.results * 4 / FITTED.epilogue_store_bytes_per_cycle
+        clocks = -(-unsplit_blocks // machine.sms) * (halo_tiles * self.halo_tile_clocks + self.epilogue + overhead)
+        split_clocks = -(-halo_tiles // splits) * self.halo_tile_clocks + partial_epilogue + overhead
+        clocks = clocks + -(-(split_blocks * splits) // machine.sms) * split_clocks + FITTED.launch_cycles
+        seconds = clocks / (machine.clock * FITTED.sustained_clock_share)
         if split_blocks:  # partial sums are stored, loaded and added
-            seconds += _SUM * machine.launch + 4.0 * split_blocks * self.results * splits / machine.bandwidth
+            partial_bytes = 4.0 * split_blocks * self.results * splits
+            seconds += FITTED.split_reduction_launches * machine.launch + partial_bytes / machine.bandwidth
         return seconds
 
 

@@ -31,12 +31,13 @@ from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import residual_tile_map, tma_residual
+from graphdnn.engines.cuda.sm90.fitted_constants import HALO
 from graphdnn.engines.cuda.sm90.flat_pixels import flat_gemm, flat_map, flat_space, is_flat
 from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tail_mma_steps, work_tile_variants
 from graphdnn.engines.cuda.sm90.halo.halo_requirements import halo_needs
 from graphdnn.engines.cuda.sm90.halo.halo_shape import Taps, channels_of_k_block, shape_of
 from graphdnn.engines.cuda.sm90.halo.halo_tile import HaloTile, Shape
-from graphdnn.engines.cuda.sm90.halo.halo_tile_choice import IDLE, TILE, TILES, choose
+from graphdnn.engines.cuda.sm90.halo.halo_tile_choice import TILE, TILES, choose
 from graphdnn.engines.cuda.sm90.tensor_maps import (
     MAX_VEC_N,
     filter_map,
@@ -55,7 +56,6 @@ from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 
 _ROW_PAIR = 2  # contiguous channels of a thread, where rows are channels
-_BOUND = 0.97  # of the time of memory, for one tap: engines that load filters again take longer
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -175,8 +175,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     copy_seconds = copy_seconds_of(task.op, task.device)
     cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copy_seconds} if copy_seconds else {})
     if is_flat(task.op) and seconds < cost.parts["memory"] and not gemm_shape_of(task.op).tma_residual_bytes:
-        cost = replace(cost, seconds=cost.seconds * _BOUND)
-    return cost if choice is None else where_idle(cost, task.device, choice.work_items, IDLE)
+        cost = replace(cost, seconds=cost.seconds * HALO.memory_bound_factor)
+    return cost if choice is None else where_idle(cost, task.device, choice.work_items, HALO.idle_saving_launches)
 
 
 def _effective(task: Task, knobs: Knobs) -> Knobs:

@@ -25,10 +25,11 @@ from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
+from graphdnn.engines.cuda.sm90.fitted_constants import HALO_DGRAD
 from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_variants
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_requirements import dgrad_needs
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_shape import coarse_extents_of, load_box_of, shape_of
-from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import IDLE, TILE, TILES, choose, ctas_of
+from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import TILE, TILES, choose, ctas_of
 from graphdnn.engines.cuda.sm90.halo.tap_groups import TapGroups, tap_groups_of
 from graphdnn.engines.cuda.sm90.tensor_maps import (
     filter_map,
@@ -180,7 +181,12 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
     if choice is None:
         return cost
-    return where_idle(cost, task.device, ctas_of(shape_of(task.op), choice.tile, task.device.sm_count), IDLE)
+    return where_idle(
+        cost,
+        task.device,
+        ctas_of(shape_of(task.op), choice.tile, task.device.sm_count),
+        HALO_DGRAD.idle_saving_launches,
+    )
 
 
 def _effective(task: Task, knobs: Knobs) -> Knobs:

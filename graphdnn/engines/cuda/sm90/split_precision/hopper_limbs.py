@@ -34,6 +34,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
 from graphdnn.engines.cuda.sm90.epilogue_operands import result_space
+from graphdnn.engines.cuda.sm90.fitted_constants import LIMBS
 from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, tap_fields_of, work_tile_variants
 from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
 from graphdnn.engines.cuda.sm90.split_k import SplitKReduction
@@ -56,7 +57,6 @@ from graphdnn.enums import KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 
 _VEC_N = {1: 8, 2: 8, 4: 4, 8: 2}  # contiguous columns that a thread stores, by the bytes of a result
-_SPLIT_BANDWIDTH_SHARE = 0.5  # of the data sheet's bandwidth, by the launch that splits the filter
 
 
 def _scheme(op: FusedOp) -> LimbScheme:
@@ -185,7 +185,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = choose(scheme, _sizes(op, gemm, scheme), device, knobs)
     image, filter = operands(gemm.roles)
     limbs = FilterLimbs(gemm.roles, filter.spec, scheme)
-    phases = {"split": device.launch + (filter.spec.bytes + limbs.bytes) / (_SPLIT_BANDWIDTH_SHARE * device.bandwidth)}
+    bandwidth = LIMBS.split_filter_bandwidth_share * device.bandwidth
+    phases = {"split": device.launch + (filter.spec.bytes + limbs.bytes) / bandwidth}
     if image.is_copied:
         phases["copies"] = copying_seconds(image.spec.bytes, device)
     cost = device_cost(task, choice.seconds + other_seconds(task)).plus(phases)

@@ -11,6 +11,7 @@ from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
+from graphdnn.engines.cuda.sm90.fitted_constants import LIMBS
 from graphdnn.engines.cuda.sm90.tensor_maps import Im2colBox, im2col_map
 from graphdnn.engines.cuda.sm90.tma_operands import Operand, channels_last_strides
 from graphdnn.enums import DataType
@@ -19,7 +20,6 @@ from graphdnn.tensors import TensorSpec
 _THREADS = 256
 _CHANNELS_PER_THREAD = 8
 _CTAS_PER_SM = 16  # the largest grid, for each multiprocessor
-_BANDWIDTH_SHARE = 0.8  # of the data sheet's bandwidth
 _PIXEL_AXES = (0, 3, 4, 5)  # N, D, H and W of an image's six coordinates
 
 
@@ -56,7 +56,8 @@ class ImageLimbs:
         return 2 * self._padded_channels * self._pixels
 
     def seconds(self, device: DeviceSpec) -> float:
-        return device.launch + (self.image.spec.bytes + self.count * self.bytes) / (_BANDWIDTH_SHARE * device.bandwidth)
+        moved = self.image.spec.bytes + self.count * self.bytes
+        return device.launch + moved / (LIMBS.split_image_bandwidth_share * device.bandwidth)
 
     def split(self, steps: LaunchSequence) -> tuple[TensorSpec, ...]:
         """Adds the launch to ``steps`` and returns the limb tensors."""

@@ -1,4 +1,7 @@
-"""Tiles of split-precision fprop and dgrad, and the choice of one."""
+"""Tiles of split-precision fprop and dgrad, and the choice of one.
+
+Fitted constants of the cost model are in fitted_h200.json.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import NamedTuple
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.sm90.device_limits import Machine
+from graphdnn.engines.cuda.sm90.fitted_constants import LIMBS as FITTED
 from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
 from graphdnn.engines.cuda.sm90.gemm_time import reduction_seconds
 from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import LimbScheme
@@ -25,7 +29,13 @@ _BOX_BYTES = 128  # bytes of a row of a TMA box
 _ROUNDING = 1 + 1e-9  # a bound may exceed its exact value by rounding
 _OTHER_REGISTERS = (24, 24, 32)  # besides accumulators and limbs, for 1, 2 and 3 consumer warpgroups
 _PROMOTION_STAGES = 4  # stages between promotions of floats: 128 channels
-_SPLITTING = {DataType.FLOAT: 35, DataType.INT32: 16, DataType.INT16: 8, DataType.INT8: 2, DataType.UINT8: 2}  # clocks
+_SPLITTING = {  # cycles of a consumer, to split a K step into limbs
+    DataType.FLOAT: FITTED.split_float_cycles,
+    DataType.INT32: FITTED.split_int32_cycles,
+    DataType.INT16: FITTED.split_int16_cycles,
+    DataType.INT8: FITTED.split_byte_cycles,
+    DataType.UINT8: FITTED.split_byte_cycles,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +167,21 @@ def _split_counts(sizes: GemmShape, tiles: int, machine: Machine) -> Iterator[in
 
 
 def _k_tile_clocks(scheme: LimbScheme, tile: Tile) -> float:
-    """Clocks of a K tile. The constants here and in ``_seconds`` were fitted to measured tiles (70 of fp32 within 5 %).
+    """Clocks of a K tile.
 
-    TMA fills a stage at 32.5 bytes a clock, and the epilogue stores 17. The splitting of K steps and the promotion of
-    floats are partly hidden behind wgmma; the permutation of packed accumulators is not.
+    The splitting of K steps and the promotion of floats are partly hidden behind wgmma; the permutation of packed
+    accumulators is not.
     """
-    gemm = 0.76 * (tile.bn / 2 + 25) if scheme.is_packed else 1.04 * tile.bn / 2
+    if scheme.is_packed:
+        gemm = FITTED.packed_mma_factor * (tile.bn / 2 + FITTED.packed_mma_overhead_cycles)
+    else:
+        gemm = FITTED.mma_factor * tile.bn / 2
     mma = gemm * len(scheme.products) * scheme.mma_k_steps * tile.consumers
     splitting = scheme.mma_k_steps * tile.consumers * _SPLITTING[scheme.a] + (
-        tile.bn * tile.consumers / 2 if scheme.is_float else 0
+        tile.bn * tile.consumers * FITTED.promotion_cycles_per_column if scheme.is_float else 0
     )
-    return max(mma + splitting, tile.stage_bytes(scheme) / 32.5) + 54
+    loading = tile.stage_bytes(scheme) / FITTED.tma_bytes_per_cycle
+    return max(mma + splitting, loading) + FITTED.k_tile_overhead_cycles
 
 
 def _seconds(
@@ -181,8 +195,9 @@ def _seconds(
 ) -> float:
     """``partial_bytes``: of one partial sum, where K is split."""
     waves, size = -(-tiles * splits // machine.sms), candidate.tile.bm * candidate.tile.bn
-    epilogue = size * (partial_bytes if splits > 1 else result_bytes) / 17
-    clocks = waves * max(-(-k_tiles // splits) * candidate.k_tile_clocks + 1500 + epilogue / 3, epilogue)
+    epilogue = size * (partial_bytes if splits > 1 else result_bytes) / FITTED.epilogue_store_bytes_per_cycle
+    mainloop = -(-k_tiles // splits) * candidate.k_tile_clocks + FITTED.tile_overhead_cycles
+    clocks = waves * max(mainloop + epilogue / FITTED.exposed_epilogue_divisor, epilogue)
     seconds = clocks / machine.clock
     if splits > 1:
         seconds += reduction_seconds(partial_bytes * tiles * size * splits, machine.launch, machine.bandwidth)

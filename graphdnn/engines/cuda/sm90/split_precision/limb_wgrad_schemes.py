@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
+from graphdnn.engines.cuda.sm90.fitted_constants import LIMBS_WGRAD
 from graphdnn.engines.cuda.sm90.split_precision.limb_schemes import LimbScheme
 from graphdnn.enums import DataType
 
@@ -47,7 +48,7 @@ class FloatLimbs:
     @property
     def relative_clocks(self) -> float:
         """Measured clocks of a product, relative to the tensor cores' peak rate."""
-        return 1.06 if self.limbs == 2 else 1.2
+        return LIMBS_WGRAD.two_limb_mma_factor if self.limbs == 2 else LIMBS_WGRAD.three_limb_mma_factor
 
     @property
     def is_integer(self) -> bool:
@@ -95,7 +96,7 @@ class IntegerLimbs:
 
     @property
     def relative_clocks(self) -> float:
-        return 1.4
+        return LIMBS_WGRAD.integer_mma_factor
 
     @property
     def is_integer(self) -> bool:

@@ -1,4 +1,7 @@
-"""Tiles of split-precision filter gradients, and the choice of one."""
+"""Tiles of split-precision filter gradients, and the choice of one.
+
+Fitted constants of the cost model are in fitted_h200.json.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.sm90.device_limits import Machine
+from graphdnn.engines.cuda.sm90.fitted_constants import LIMBS_WGRAD as FITTED
 from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
 from graphdnn.engines.cuda.sm90.gemm_time import reduction_seconds
 from graphdnn.engines.cuda.sm90.split_precision.limb_tile import LimbTile
@@ -98,14 +102,17 @@ def _split_counts(sizes: GemmShape, tile: Tile, machine: Machine) -> Iterator[in
 
 
 def _seconds(scheme: Scheme, sizes: GemmShape, tile: Tile, splits: int, machine: Machine) -> float:
-    """The model of limb_tiles.py: within 4 % of tiles of VGG's layer measured on an H200, 15 % with three limbs."""
+    """The model of limb_tiles.py."""
     mma = scheme.relative_clocks * scheme.products * 4 * tile.bn / 2 * tile.consumers
-    k_tile_clocks = max(mma, tile.stage_bytes(scheme.limbs, SLAB_ROWS) / 60) + 20
+    loading = tile.stage_bytes(scheme.limbs, SLAB_ROWS) / FITTED.tma_bytes_per_cycle
+    k_tile_clocks = max(mma, loading) + FITTED.k_tile_overhead_cycles
     tiles, k_tiles = _tiles(sizes, tile), sizes.gemms[0][1]
     waves = -(-tiles * splits // machine.sms)
     partial_bytes = ELEMENTS[scheme.compute].bytes
-    epilogue = tile.bm * tile.bn * (partial_bytes if splits > 1 else sizes.result_bytes) / 17
-    clocks = waves * max(-(-k_tiles // splits) * k_tile_clocks + 1200 + epilogue / 3, epilogue) + 3000
+    stored = tile.bm * tile.bn * (partial_bytes if splits > 1 else sizes.result_bytes)
+    epilogue = stored / FITTED.epilogue_store_bytes_per_cycle
+    mainloop = -(-k_tiles // splits) * k_tile_clocks + FITTED.tile_overhead_cycles
+    clocks = waves * max(mainloop + epilogue / FITTED.exposed_epilogue_divisor, epilogue) + FITTED.launch_cycles
     seconds = clocks / machine.clock
     if splits > 1:
         seconds += reduction_seconds(

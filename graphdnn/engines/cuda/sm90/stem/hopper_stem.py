@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device.multiprocessor import RESERVED
+from graphdnn.engines.cuda.sm90.fitted_constants import STEM
 from graphdnn.enums import DataType
 from graphdnn.operations.conv_problem import ConvProblem
 
@@ -62,7 +63,8 @@ def divide(
         tile_rows = -(-tiles // max(1, sms // tiles_n)) * rows
         # Tiles share rows, which the second one loads from L2. With few stages, consumers wait for memory.
         reload_share = in_rows / (rows * p.stride[0]) - 1
-        penalty = 1 + (0.15 if loads_by_tma else 0.4) * reload_share + (0.1 if stages < 3 else 0)
+        reload_penalty = STEM.tma_reload_penalty if loads_by_tma else STEM.thread_reload_penalty
+        penalty = 1 + reload_penalty * reload_share + (STEM.few_stages_penalty if stages < 3 else 0)
         shared = fixed - RESERVED + stages * (stage + 16)
         candidates.append(
             (tile_rows * penalty, Warpgroups(columns, 512 if columns <= _FEW_COLUMNS else 384, rows, stages, shared))

@@ -27,6 +27,7 @@ from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
+from graphdnn.engines.cuda.sm90.fitted_constants import WEIGHT_STATIONARY
 from graphdnn.engines.cuda.sm90.flat_pixels import flat_space
 from graphdnn.engines.cuda.sm90.gemm_fields import (
     TileGrid,
@@ -49,7 +50,7 @@ from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.tma_operands import Operand, copy_seconds_of, has_copies, operands_of_images, prepared
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_requirements import NEEDS
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_shape import shape_of
-from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_tiles import IDLE, TILE, TILES, choose
+from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_tiles import TILE, TILES, choose
 from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import LayoutType
@@ -142,7 +143,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     assert choice is not None, "a requirement is that the filters fit"
     copying = copy_seconds_of(task.op, task.device)
     cost = device_cost(task, choice.seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
-    return where_idle(cost, task.device, choice.work_items, IDLE)
+    return where_idle(cost, task.device, choice.work_items, WEIGHT_STATIONARY.idle_saving_launches)
 
 
 def _effective(task: Task, knobs: Knobs) -> Knobs:

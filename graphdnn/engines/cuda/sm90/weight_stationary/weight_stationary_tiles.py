@@ -1,4 +1,7 @@
-"""Tiles of hopper_weight_stationary.cu, and the choice of one by a cost model."""
+"""Tiles of hopper_weight_stationary.cu, and the choice of one by a cost model.
+
+Fitted constants of the cost model are in fitted_h200.json.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import NamedTuple
 from graphdnn.device.multiprocessor import RESERVED
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.sm90.device_limits import Machine
+from graphdnn.engines.cuda.sm90.fitted_constants import WEIGHT_STATIONARY as FITTED
 from graphdnn.engines.cuda.sm90.tile import MMA_K_BYTES, SLAB_ROWS, SWIZZLE_BYTES
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
@@ -18,21 +22,8 @@ _RESERVED = RESERVED + 256  # bytes of shared memory: the system's part, and ali
 _BARRIER = 8  # bytes
 _MAX_STAGES, _MIN_STAGES = 8, 2
 
-# Constants of the cost model, fitted to 56 measured pairs of a layer and a tile (bytes and halves, results of one to
-# four bytes, operands in memory) on an H200: 10 % in the mean.
-_PRODUCT = 0.0368  # clocks for each result of a tile and K tile
-_READ = 101.0  # bytes of shared memory that wgmma reads in a clock
-_PIXELS = 53.0  # bytes of pixels that TMA loads in a clock
-_PARTIAL = 1.8  # further loads, for each missing byte of rows of 128 bytes
-_UNDER_WAY = 1300.0  # clocks from the issue of a TMA load to its end: with few stages, consumers wait
-_STEP = 6.4  # further clocks of a K tile
-_BYTE_OUT = 0.0106  # clocks of a consumer for each byte that its epilogue stores or loads
-_FILTERS = 1580.0  # bytes of filters that TMA loads in a clock: most loads overlap the previous launch
-_NORM = 2.7  # the exponent of the norm that combines the phases
-_PACE = 1.08  # the clock rate, as a share of the nominal one
 _ROUNDING = 1 + 1e-9  # a lower bound may equal the cost in floating point
 _OTHER_REGISTERS = 40  # of a thread beside its accumulators
-IDLE = 0.55  # launches: what a grid saves that leaves nearly all multiprocessors idle
 
 
 class Shape(NamedTuple):
@@ -106,7 +97,7 @@ def _fastest(shape: Shape, machine: Machine, number: int) -> Choice | None:
     candidates = _candidates(shape._replace(rows=0, moved_bytes=0), machine.sms, machine.shared_memory, number)
     if not candidates:
         return None
-    clock = machine.clock * _PACE
+    clock = machine.clock * FITTED.sustained_clock_share
     memory = shape.moved_bytes / machine.bandwidth * clock
     least, best = inf, candidates[0]
     for candidate in candidates:
@@ -131,26 +122,32 @@ class _Candidate(NamedTuple):
     @classmethod
     def of(cls, tile: Tile, stages: int, shape: Shape, sms: int) -> _Candidate:
         tiles_n = -(-shape.columns // tile.bn)
-        step = max(SLAB_ROWS * tile.bn * _PRODUCT, (SLAB_ROWS + tile.bn) * SWIZZLE_BYTES / _READ)
-        products = shape.mma_k_steps * MMA_K_BYTES / SWIZZLE_BYTES * step + shape.k_tiles * _STEP
-        read = 0.0 if tile.keeps_operands(shape.column_operand_bytes) else _BYTE_OUT * shape.column_operand_bytes
-        epilogue = SLAB_ROWS * tile.bn * (_BYTE_OUT * shape.result_bytes + read)
-        partial = 1.0 + _PARTIAL * (1.0 - shape.mma_k_steps * MMA_K_BYTES / (shape.k_tiles * SWIZZLE_BYTES))
-        consumer = max(products, shape.k_tiles * _UNDER_WAY / stages) + epilogue
-        copies = shape.k_tiles * SLAB_ROWS * SWIZZLE_BYTES / _PIXELS * partial
-        outside = shape.k_tiles * tile.bn * SWIZZLE_BYTES / _FILTERS + epilogue
+        smem_read = (SLAB_ROWS + tile.bn) * SWIZZLE_BYTES / FITTED.smem_bytes_per_cycle
+        step = max(SLAB_ROWS * tile.bn * FITTED.mma_cycles_per_result, smem_read)
+        products = (
+            shape.mma_k_steps * MMA_K_BYTES / SWIZZLE_BYTES * step + shape.k_tiles * FITTED.k_tile_overhead_cycles
+        )
+        per_byte = FITTED.epilogue_cycles_per_byte
+        read = 0.0 if tile.keeps_operands(shape.column_operand_bytes) else per_byte * shape.column_operand_bytes
+        epilogue = SLAB_ROWS * tile.bn * (per_byte * shape.result_bytes + read)
+        missing = 1.0 - shape.mma_k_steps * MMA_K_BYTES / (shape.k_tiles * SWIZZLE_BYTES)
+        partial = 1.0 + FITTED.partial_row_load_factor * missing
+        consumer = max(products, shape.k_tiles * FITTED.tma_latency_cycles / stages) + epilogue
+        copies = shape.k_tiles * SLAB_ROWS * SWIZZLE_BYTES / FITTED.pixel_tma_bytes_per_cycle * partial
+        outside = shape.k_tiles * tile.bn * SWIZZLE_BYTES / FITTED.filter_tma_bytes_per_cycle + epilogue
         return cls(tile, stages, SLAB_ROWS * max(1, sms // tiles_n), products, consumer, copies, outside)
 
     def clocks(self, rows: int, memory: float, most: float) -> float:
         """Clocks of a launch. ``memory``: clocks of all memory traffic. Above ``most``, a lower bound is enough."""
         waves = -(-rows // self.pixels)
-        consumer_clocks = -(-waves // self.tile.consumers) * self.consumer
-        # The longest phase; longer, if others are nearly as long.
-        parts = waves * self.products, consumer_clocks, memory, waves * self.copies
-        bound = max(parts) + self.outside
+        mma, loading = waves * self.products, waves * self.copies
+        consumer = -(-waves // self.tile.consumers) * self.consumer
+        bound = max(mma, consumer, memory, loading) + self.outside
         if bound > most * _ROUNDING:
             return bound
-        mainloop: float = sum([part**_NORM for part in parts]) ** (1 / _NORM)
+        # The longest phase; longer, if others are nearly as long.
+        norm = FITTED.overlap_norm
+        mainloop: float = sum((mma**norm, consumer**norm, memory**norm, loading**norm)) ** (1 / norm)
         return mainloop + self.outside
 
 
