@@ -37,9 +37,7 @@ _IDLE_SM_RATE = 0.3  # of an SM's pace that is left when it is all but empty
 _OF_HALVES = 1.8  # times what fp32 takes: 16-bit operands are widened on their way
 _IDLE = 0.35  # of a launch, that blocks do not take which leave nearly all multiprocessors idle
 
-_TILE = Knob(
-    KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first"
-)
+_TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, largest first")
 _SPLIT = Knob(
     KnobType.SPLIT_K,
     0,
