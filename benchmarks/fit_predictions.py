@@ -268,9 +268,10 @@ def print_unmeasured(table: Sequence[Row]) -> None:
     found = [(row, row.first.rank * 1e6) for row in table if row.problem not in timed]
     print(f"first choices that nobody measured: {len(found)} of {len(table)}")
     for row, us in sorted(found, key=lambda pair: pair[0].chosen.predicted_us(pair[0].task) / pair[1]):
-        chosen = row.chosen
+        chosen, first = row.chosen, row.first
+        kernel = first.engine.compile(first.task, first.knobs).name
         beside = f"{chosen.engine.name} {chosen.label} {chosen.predicted_us(row.task):.3g}"
-        print(f"  {row.problem}: {row.first.name} {us:.3g} us predicted, of those measured {beside}")
+        print(f"  {row.problem}: {first.name} {us:.3g} us predicted, measured only {beside}; kernel {kernel}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -181,9 +181,17 @@ def support_page() -> str:
     parts.append("## Element types\n")
     parts.append(
         table(
-            ("type", "C name", "value", "bits", "NumPy", "range"),
+            ("type", "C name", "value", "in a line", "bits", "NumPy", "range"),
             [
-                (t.name, f"`{t.c_name}`", int(t), e.bits, f"`{e.numpy}`", f"{e.smallest:g} to {e.largest:g}")
+                (
+                    t.name,
+                    f"`{t.c_name}`",
+                    int(t),
+                    f"`{e.short}`" if e.short else "-",
+                    e.bits,
+                    f"`{e.numpy}`",
+                    f"{e.smallest:g} to {e.largest:g}",
+                )
                 for t, e in ELEMENTS.items()
             ],
         )

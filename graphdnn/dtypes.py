@@ -28,40 +28,42 @@ class Element:
     kind: str  # "float", "int" or "bool"
     largest: float  # finite
     smallest: float
+    short: str  # the name in a problem's line, such as "f16"; "" where a line cannot name the type
     bytes: int = field(init=False)  # of one element; 1 for the bit-packed type, which cannot be addressed more finely
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bytes", max(1, self.bits // 8))
 
 
-def _element(dtype: object, bits: int | None = None) -> Element:
+def _element(dtype: object, short: str, bits: int | None = None) -> Element:
     native = np.dtype(dtype)  # type: ignore[call-overload]
     bits = native.itemsize * 8 if bits is None else bits
     if native.kind == "b":
-        return Element(native, bits, "bool", 1, 0)
+        return Element(native, bits, "bool", 1, 0, short)
     if native.kind in "iu":
         info = np.iinfo(native)
-        return Element(native, bits, "int", int(info.max), int(info.min))
+        return Element(native, bits, "int", int(info.max), int(info.min), short)
     limits = ml_dtypes.finfo(native)  # type: ignore[no-untyped-call]
-    return Element(native, bits, "float", float(limits.max), float(limits.min))
+    return Element(native, bits, "float", float(limits.max), float(limits.min), short)
 
 
 ELEMENTS: dict[DataType, Element] = {
-    DataType.DOUBLE: _element(np.float64),
-    DataType.FLOAT: _element(np.float32),
-    DataType.HALF: _element(np.float16),
-    DataType.BFLOAT16: _element(ml_dtypes.bfloat16),
-    DataType.FP8_E4M3: _element(ml_dtypes.float8_e4m3fn),
-    DataType.FP8_E5M2: _element(ml_dtypes.float8_e5m2),
-    DataType.INT8: _element(np.int8),
-    DataType.UINT8: _element(np.uint8),
-    DataType.INT16: _element(np.int16),
-    DataType.INT32: _element(np.int32),
-    DataType.INT64: _element(np.int64),
-    DataType.BYTE_BOOLEAN: _element(np.bool_),
-    DataType.BOOLEAN: _element(np.bool_, bits=1),
+    DataType.DOUBLE: _element(np.float64, "f64"),
+    DataType.FLOAT: _element(np.float32, "f32"),
+    DataType.HALF: _element(np.float16, "f16"),
+    DataType.BFLOAT16: _element(ml_dtypes.bfloat16, "bf16"),
+    DataType.FP8_E4M3: _element(ml_dtypes.float8_e4m3fn, "e4m3"),
+    DataType.FP8_E5M2: _element(ml_dtypes.float8_e5m2, "e5m2"),
+    DataType.INT8: _element(np.int8, "i8"),
+    DataType.UINT8: _element(np.uint8, "u8"),
+    DataType.INT16: _element(np.int16, "i16"),
+    DataType.INT32: _element(np.int32, "i32"),
+    DataType.INT64: _element(np.int64, "i64"),
+    DataType.BYTE_BOOLEAN: _element(np.bool_, "bool"),
+    DataType.BOOLEAN: _element(np.bool_, "", bits=1),
 }
 
+SHORT_NAMES = {e.short: t for t, e in ELEMENTS.items() if e.short}  # element types by their names in a problem's line
 FLOATS = tuple(t for t, e in ELEMENTS.items() if e.kind == "float")
 INTEGERS = tuple(t for t, e in ELEMENTS.items() if e.kind == "int")
 BOOLEANS = tuple(t for t, e in ELEMENTS.items() if e.kind == "bool")
@@ -88,9 +90,7 @@ INTEGER_COMPUTE = (DataType.INT32, DataType.INT64)
 _BY_NUMPY = {e.numpy: t for t, e in reversed(ELEMENTS.items()) if t is not DataType.BOOLEAN}
 _BY_NAME = {
     **{t.name.lower(): t for t in ELEMENTS},
-    "f64": DataType.DOUBLE, "f32": DataType.FLOAT, "f16": DataType.HALF, "bf16": DataType.BFLOAT16,
-    "e4m3": DataType.FP8_E4M3, "e5m2": DataType.FP8_E5M2, "i8": DataType.INT8, "u8": DataType.UINT8,
-    "i16": DataType.INT16, "i32": DataType.INT32, "i64": DataType.INT64, "bool": DataType.BYTE_BOOLEAN,
+    **SHORT_NAMES,
     "fp64": DataType.DOUBLE, "fp32": DataType.FLOAT, "fp16": DataType.HALF,
     "float64": DataType.DOUBLE, "float32": DataType.FLOAT, "float16": DataType.HALF,
     "float8_e4m3fn": DataType.FP8_E4M3, "float8_e5m2": DataType.FP8_E5M2,

@@ -177,7 +177,7 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str]] = {
 }
 
 
-def _gpu(
+def _board(
     name: str,
     capability: tuple[int, int],
     sm_count: int,
@@ -185,9 +185,11 @@ def _gpu(
     l2_mib: int,
     shared_kib: int,
     memory: int,
+    source: str,
     **rates: float,
-) -> DeviceSpec:
-    return DeviceSpec(
+) -> tuple[DeviceSpec, str]:
+    """A profile and the source of its figures. ``bandwidth`` is in GB/s, and rates are in TFLOP/s or TOP/s."""
+    spec = DeviceSpec(
         name=name,
         kind="cuda",
         sm_count=sm_count,
@@ -199,57 +201,66 @@ def _gpu(
         memory=memory,
         compute_capability=capability,
     )
+    return spec, source
 
 
-# Dense peaks in TFLOP/s or TOP/s with sums in fp32, bandwidth in GB/s, from ``SOURCES``. TF32 is the tensor-core rate
-# for float data; FLOAT and DOUBLE are the rates without tensor cores.
-PROFILES: dict[str, DeviceSpec] = {
-    "h200": _gpu(
+_TUNING_GUIDE = "shared memory: NVIDIA's tuning guide of the architecture"
+# Name, compute capability, multiprocessors, GB/s, MiB of L2, KiB of shared memory of a multiprocessor, bytes of memory.
+# Rates are dense peaks with sums in fp32. TF32 is the tensor-core rate for float data; FLOAT and DOUBLE are the rates
+# without tensor cores. Rates of integers but INT8 and UINT8 are without tensor cores as well.
+_BOARDS: tuple[tuple[DeviceSpec, str], ...] = (
+    _board(
         "h200", (9, 0), 132, 4800, 60, 228, 150_109_880_320,
+        "NVIDIA H200 (SXM) data sheet; cache and memory as its driver tells them (tests/data/h200_device.json)",
         DOUBLE=33.5, FLOAT=66.9, TF32=494.7, HALF=989.4, BFLOAT16=989.4,
         FP8_E4M3=1978.9, FP8_E5M2=1978.9, INT8=1978.9, UINT8=1978.9, INT32=33.5, INT64=8.4, INT16=33.5,
     ),
-    "h100": _gpu(
+    _board(
         "h100", (9, 0), 132, 3350, 50, 228, 80 * GIB,
+        f"NVIDIA H100 (SXM) data sheet; {_TUNING_GUIDE}",
         DOUBLE=33.5, FLOAT=66.9, TF32=494.7, HALF=989.4, BFLOAT16=989.4,
         FP8_E4M3=1978.9, FP8_E5M2=1978.9, INT8=1978.9, UINT8=1978.9, INT32=33.5, INT64=8.4, INT16=33.5,
     ),
-    "a100": _gpu(
+    _board(
         "a100", (8, 0), 108, 2039, 40, 164, 80 * GIB,
+        f"NVIDIA A100 (SXM, 80 GB) data sheet; {_TUNING_GUIDE}",
         DOUBLE=9.7, FLOAT=19.5, TF32=156, HALF=312, BFLOAT16=312,
         FP8_E4M3=19.5, FP8_E5M2=19.5, INT8=624, UINT8=624, INT32=19.5, INT64=4.9, INT16=19.5,
     ),
-    "l40s": _gpu(
+    _board(
         "l40s", (8, 9), 142, 864, 96, 100, 48 * GIB,
+        f"NVIDIA L40S data sheet; {_TUNING_GUIDE}",
         DOUBLE=1.4, FLOAT=91.6, TF32=183, HALF=362, BFLOAT16=362,
         FP8_E4M3=733, FP8_E5M2=733, INT8=733, UINT8=733, INT32=45.8, INT64=11.4, INT16=45.8,
     ),
-    "l4": _gpu(
+    _board(
         "l4", (8, 9), 58, 300, 48, 100, 24 * GIB,
+        f"NVIDIA L4 data sheet (halved: it counts sparsity), Ada GPU architecture V2.01; {_TUNING_GUIDE}",
         DOUBLE=0.49, FLOAT=30.3, TF32=60, HALF=121, BFLOAT16=121,
         FP8_E4M3=242, FP8_E5M2=242, INT8=242, UINT8=242, INT32=15.1, INT64=3.8, INT16=15.1,
     ),
-    "rtx4090": _gpu(
+    _board(
         "rtx4090", (8, 9), 128, 1008, 72, 100, 24 * GIB,
+        f"NVIDIA Ada GPU architecture V2.01 (fp32 accumulation, halved on GeForce); {_TUNING_GUIDE}",
         DOUBLE=1.29, FLOAT=82.6, TF32=82.6, HALF=165.2, BFLOAT16=165.2,
         FP8_E4M3=330.3, FP8_E5M2=330.3, INT8=660.6, UINT8=660.6, INT32=41.3, INT64=10.3, INT16=41.3,
     ),
-    "b200": _gpu(
+    _board(
         "b200", (10, 0), 148, 7672, 126, 228, 191_501_854_310,
+        "NVIDIA HGX B200 data sheet, of one GPU; SMs, L2, memory, bandwidth: as a driver told pytorch/ao#4002",
         DOUBLE=37, FLOAT=75, TF32=1125, HALF=2250, BFLOAT16=2250,
         FP8_E4M3=4500, FP8_E5M2=4500, INT8=4500, UINT8=4500, INT32=37.5, INT64=9.4, INT16=37.5,
     ),
-}  # fmt: skip
-_TUNING_GUIDE = "shared memory: NVIDIA's tuning guide of the architecture"
-SOURCES: dict[str, str] = {
-    "h200": "NVIDIA H200 (SXM) data sheet; cache and memory as its driver tells them (tests/data/h200_device.json)",
-    "h100": f"NVIDIA H100 (SXM) data sheet; {_TUNING_GUIDE}",
-    "a100": f"NVIDIA A100 (SXM, 80 GB) data sheet; {_TUNING_GUIDE}",
-    "l40s": f"NVIDIA L40S data sheet; {_TUNING_GUIDE}",
-    "l4": f"NVIDIA L4 data sheet (halved: it counts sparsity), Ada GPU architecture V2.01; {_TUNING_GUIDE}",
-    "rtx4090": f"NVIDIA Ada GPU architecture V2.01 (fp32 accumulation, halved on GeForce); {_TUNING_GUIDE}",
-    "b200": "NVIDIA HGX B200 data sheet, of one GPU; SMs, L2, memory, bandwidth: as a driver told pytorch/ao#4002",
-}
+    _board(
+        "rtx5090", (12, 0), 170, 1792, 96, 100, 32 * GIB,
+        "NVIDIA GeForce RTX 5090 specifications; tensor cores and integers: rates per cycle of compute capability 12.0 "
+        "at 2.407 GHz (fp32 accumulation, halved on GeForce); shared memory: CUDA C++ Programming Guide",
+        DOUBLE=1.64, FLOAT=104.8, TF32=104.8, HALF=209.5, BFLOAT16=209.5,
+        FP8_E4M3=419, FP8_E5M2=419, INT8=838, UINT8=838, INT32=52.4, INT64=13.1, INT16=52.4,
+    ),
+)  # fmt: skip
+PROFILES: dict[str, DeviceSpec] = {spec.name: spec for spec, _ in _BOARDS}
+SOURCES: dict[str, str] = {spec.name: source for spec, source in _BOARDS}
 
 
 @cache

@@ -7,7 +7,7 @@ table of engines is ``graphdnn.engines.ENGINES``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, partial
@@ -91,7 +91,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """A tuning parameter: ``minimum``, ``minimum + stride``, ... ``maximum``."""
+    """A tuning parameter: ``minimum``, ``minimum + stride``, ... ``maximum``.
+
+    ``is_row``: the value is the number of a row of a table. Neighbouring rows may differ in everything, so a search
+    takes all rows.
+    """
 
     type: KnobType
     minimum: int
@@ -99,6 +103,12 @@ class Knob:
     stride: int
     default: int
     meaning: str
+    is_row: bool = False
+
+    @classmethod
+    def row_of(cls, table: Sized, type_: KnobType, meaning: str) -> Knob:
+        """The number of a row, beginning with 1. The default 0 leaves the choice to the engine."""
+        return cls(type_, 0, len(table), 1, 0, meaning, is_row=True)
 
     @property
     def values(self) -> range:
@@ -106,9 +116,9 @@ class Knob:
 
     @property
     def sample(self) -> list[int]:
-        """All values, or of a long range the first ones, then some whose distance grows."""
+        """The values that a search takes: all, or of a long range the first ones, then some whose distance grows."""
         values = self.values
-        if len(values) <= _SAMPLED:
+        if self.is_row or len(values) <= _SAMPLED:
             return list(values)
         steps = [*range(9), *(n << k for k in range(2, 32) for n in (3, 4))]
         return [values[step] for step in sorted(set(steps)) if step < len(values)]
@@ -286,9 +296,10 @@ class Engine:
         for knob in self._unavailable(knobs, launched):
             others = ((value, self.settings({**knobs, knob.type: value})) for value in knob.sample)
             had = [v for v, s in others if v == knob.default or self.effective_knobs(task, s)[knob.type] == v]
+            first = "one of" if len(knob.sample) == len(knob.values) else "for example"
             found.append(
                 KNOB_UNAVAILABLE.reject(
-                    where, knob.type.c_name, knobs[knob.type], expected="one of " + ", ".join(map(str, had)),
+                    where, knob.type.c_name, knobs[knob.type], expected=f"{first} {', '.join(map(str, had))}",
                     launched=launched[knob.type],
                 )
             )  # fmt: skip

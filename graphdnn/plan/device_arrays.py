@@ -50,9 +50,10 @@ TOO_SHORT = Rule(
 
 _ADDRESSES = 1 << 64  # ctypes would take a number's last 64 bits
 
+_OF_NUMPY = 1  # ``isbuiltin`` of NumPy's own types; 2 for the types of ml_dtypes
 # Element types that CuPy or DLPack may lack: their bits are then carried by unsigned integers of the same size.
 CARRIERS: MappingProxyType[DataType, type[np.generic]] = MappingProxyType(
-    {DataType.BFLOAT16: np.uint16, DataType.FP8_E4M3: np.uint8, DataType.FP8_E5M2: np.uint8}
+    {t: np.dtype(f"u{e.bytes}").type for t, e in ELEMENTS.items() if e.numpy.isbuiltin != _OF_NUMPY}
 )
 
 

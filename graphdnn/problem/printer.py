@@ -7,8 +7,8 @@ from itertools import product
 from typing import Any
 
 from graphdnn.builder.pointwise_methods import POINTWISE_METHODS
-from graphdnn.dtypes import ELEMENTS, data_type_of
-from graphdnn.enums import ConvolutionMode, DataType, NormMode, PointwiseMode, ResampleMode
+from graphdnn.dtypes import ELEMENTS, SHORT_NAMES
+from graphdnn.enums import ConvolutionMode, NormMode, PointwiseMode, ResampleMode
 from graphdnn.errors import GraphdnnError
 from graphdnn.files import fields_of
 from graphdnn.graph.operation_graph import OperationGraph
@@ -24,8 +24,7 @@ from graphdnn.operations import (
 from graphdnn.problem import parse
 from graphdnn.tensors import TensorSpec, channels_last_strides, packed_strides
 
-_SHORT = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u8", "i16", "i32", "i64", "bool")
-_NAMES: dict[DataType, str] = {data_type_of(name): name for name in _SHORT}
+_NAMES = {data_type: name for name, data_type in SHORT_NAMES.items()}
 _CONVOLUTIONS = {"conv_fprop": ("conv", "y"), "conv_dgrad": ("dgrad", "dx"), "conv_wgrad": ("wgrad", "dw")}
 _POOLS = {
     ResampleMode.MAXPOOL: "max", ResampleMode.AVGPOOL_EXCLUDE_PADDING: "avg",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphdnn.builder import Graph, Tensor
-from graphdnn.dtypes import data_type_of
+from graphdnn.dtypes import SHORT_NAMES, data_type_of
 from graphdnn.enums import DataType
 from graphdnn.errors import BadParam
 from graphdnn.rules import Rule
@@ -44,7 +44,6 @@ _ELSEWHERE = dict.fromkeys(
     ("g", "group", "groups", "group_count"), "groups follow from the extents, x's channels over w.dims[1]: "
 )
 
-_TYPES = ("f64", "f32", "f16", "bf16", "e4m3", "e5m2", "i8", "u8", "i16", "i32", "i64", "bool")
 _OPERAND = re.compile(r"(?P<type>[A-Za-z_][\w]*)?\[(?P<dims>[\d,]+)\](?P<layout>(?i:nhwc|nchw))?$")
 
 
@@ -170,4 +169,4 @@ def type_of(value: str, text: str, name: str) -> DataType:
     try:
         return data_type_of(value)
     except ValueError:
-        raise unknown(name, value, text, _TYPES) from None
+        raise unknown(name, value, text, tuple(SHORT_NAMES)) from None

@@ -13,7 +13,7 @@ from itertools import islice
 
 from graphdnn.analysis.certificate import NumericClass, numeric_class
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines import Engine, Knob
+from graphdnn.engines import Engine, Knob, Knobs
 from graphdnn.engines.renames import matches_name
 from graphdnn.enums import HeurMode, Status
 from graphdnn.errors import NotSupported
@@ -101,19 +101,20 @@ class Candidates:
                     engines.append((config.predicted_seconds, config))
             if self.mode is not HeurMode.B:
                 continue
+            launched = [choice.engine.effective_knobs(choice.task, choice.knobs)]
             for knob in choice.engine.knobs:
                 others = sorted(
-                    (_with(around, i, c) for c in self._changes(choice, knob)), key=lambda c: c.predicted_seconds
+                    (_with(around, i, c) for c in self._changes(choice, knob, launched)),
+                    key=lambda c: c.predicted_seconds,
                 )
                 knobs += [(n, c.predicted_seconds, len(knobs) + n, c) for n, c in enumerate(others)]
         engines.sort(key=lambda entry: entry[0])
         knobs.sort(key=lambda entry: entry[:3])
         return [entry[-1] for entry in engines] + [entry[-1] for entry in knobs]
 
-    def _changes(self, choice: Choice, knob: Knob) -> Iterator[Choice]:
-        """Other values of one knob that can be had, each with a kernel of its own."""
+    def _changes(self, choice: Choice, knob: Knob, launched: list[Knobs]) -> Iterator[Choice]:
+        """Other values of one knob that can be had, each with a kernel that is not in ``launched`` yet."""
         task, engine = choice.task, choice.engine
-        launched = [engine.effective_knobs(task, choice.knobs)]
         for value in knob.sample:
             asked = engine.settings({**choice.knobs, knob.type: value})
             changed = Choice(task, engine, engine.named_settings(task, asked))

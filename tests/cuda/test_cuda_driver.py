@@ -241,24 +241,31 @@ def test_a_device_that_is_not_there(fake_driver: FakeDriver, ordinal: int) -> No
     [
         ("NVIDIA H200", "h200"), ("NVIDIA H100 80GB HBM3", "h100"), ("NVIDIA H100 PCIe", "h100"),
         ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA L40S", "l40s"), ("NVIDIA L40", None), ("NVIDIA A10", None),
-        ("NVIDIA GeForce RTX 4090", "rtx4090"), ("NVIDIA L4", "l4"), ("NVIDIA B200", "b200"), ("RTX 4080", None), ("NVIDIA A1000", None), ("", None),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"), ("NVIDIA GeForce RTX 5090", "rtx5090"), ("NVIDIA L4", "l4"), ("NVIDIA B200", "b200"), ("RTX 4080", None), ("NVIDIA A1000", None), ("", None),
     ],
 )  # fmt: skip
 def test_names_of_devices(name: str, profile: str | None) -> None:
     assert profile_of(name) == profile
 
 
+_BOOST_CLOCKS = {
+    "h200": 1.83e9, "h100": 1.83e9, "a100": 1.41e9, "l40s": 2.52e9, "l4": 2.04e9, "rtx4090": 2.52e9, "b200": 1.86e9,
+    "rtx5090": 2.407e9,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", PROFILES)
 def test_computed_rates_agree_with_the_profiles(name: str) -> None:
     """The rates per cycle give the data sheets' figures at the boards' boost clocks."""
-    clocks = {"h200": 1.83e9, "h100": 1.83e9, "a100": 1.41e9, "l40s": 2.52e9, "l4": 2.04e9, "rtx4090": 2.52e9,
-              "b200": 1.86e9}  # fmt: skip
+    assert name in _BOOST_CLOCKS, f"add the boost clock of {name} to _BOOST_CLOCKS"
     profile = PROFILES[name]
-    computed = rates_of(profile.compute_capability, profile.sm_count, clocks[name])
+    computed = rates_of(profile.compute_capability, profile.sm_count, _BOOST_CLOCKS[name])
     assert computed.keys() == profile.rates.keys()
     for kind in ("FLOAT", "HALF", "INT8", "TF32", "DOUBLE", "FP8_E4M3"):
-        is_halved = name == "rtx4090" and kind in ("HALF", "TF32", "FP8_E4M3")  # with sums in fp32, on GeForce
-        assert computed[kind] / (1 + is_halved) == pytest.approx(profile.rates[kind], rel=0.08), kind
+        is_halved = name.startswith("rtx") and kind in ("HALF", "TF32", "FP8_E4M3")  # with sums in fp32, on GeForce
+        assert computed[kind] / (1 + is_halved) == pytest.approx(profile.rates[kind], rel=0.08), (
+            f"{kind} of {name}: _PER_CYCLE in device_query.py and the profile disagree"
+        )
 
 
 def test_every_capability_has_rates() -> None:

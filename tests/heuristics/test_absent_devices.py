@@ -15,7 +15,7 @@ from command_line import answer, refused
 from file_mutations import damaged
 from problems import EXAMPLES
 from random_problems.families import FAMILIES, Case, draw
-from repository import DATA
+from repository import DATA, ROOT
 
 from graphdnn import (
     PROFILES,
@@ -34,6 +34,7 @@ from graphdnn.analysis.random_operands import random_operands
 from graphdnn.cli.commands.explain import as_text
 from graphdnn.cli.exit_codes import Exit
 from graphdnn.cuda import cublas, cufft, device_query, nvrtc, vendor_libraries
+from graphdnn.device.multiprocessor import MULTIPROCESSORS
 from graphdnn.device.profiles import SOURCES, device_from_json
 from graphdnn.enums import HeurMode
 from graphdnn.files import spec_from_json, spec_to_json
@@ -168,7 +169,6 @@ def test_every_profile_compiles(device: str) -> None:
 @pytest.mark.parametrize("device", GPUS)
 def test_every_profile_plans_and_explains(device: str, capsys: pytest.CaptureFixture[str]) -> None:
     """By engines of its own generation, in one order wherever it is asked."""
-    assert list(SOURCES) == GPUS
     for text in (
         LAYER,
         "matmul a=f16[4,512,512] b=f16[4,512,512] + gelu",
@@ -181,6 +181,20 @@ def test_every_profile_plans_and_explains(device: str, capsys: pytest.CaptureFix
         assert PROFILES[device].compute_capability == (9, 0) or "hopper" not in " ".join(c.name for c in ranking)
         assert f"ranking on {device}" in answer(capsys, "explain", text, "--device", device)[0]
     assert SOURCES[device] in answer(capsys, "device", device)[0]
+
+
+def test_the_page_of_devices_names_every_profile() -> None:
+    page = (ROOT / "docs" / "cuda.md").read_text(encoding="utf-8")
+    assert ", ".join(f"`{name}`" for name in GPUS) in page, "docs/cuda.md, Which device: the row of the profiles"
+
+
+def test_a_multiprocessor_is_known_for_every_profile() -> None:
+    """The most shared memory that a multiprocessor has, as its capability has it."""
+    for name in GPUS:
+        spec = PROFILES[name]
+        known = MULTIPROCESSORS.get(spec.compute_capability)
+        assert known, f"{name}: add {spec.compute_capability} to MULTIPROCESSORS in device/multiprocessor.py"
+        assert spec.shared_memory == known.shared, name
 
 
 # Devices in files.

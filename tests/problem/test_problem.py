@@ -9,11 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from repository import ROOT
 
 from graphdnn import BadParam, DataType, GraphdnnError, OperationGraph, problem
 from graphdnn.analysis.oracle import bounds, compare, evaluate, promoted
+from graphdnn.dtypes import SHORT_NAMES
 from graphdnn.problem import parse, parser, random_bindings
 from graphdnn.tensors import channels_last_strides
+
+
+def test_every_element_type_of_a_line_is_documented() -> None:
+    """In the docstring of graphdnn.problem and in the tutorial's table of words."""
+    tutorial = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    for text in (problem.__doc__ or "", tutorial):
+        words = " ".join(text.split())
+        assert " ".join(SHORT_NAMES) in words, "the list of types misses one of ELEMENTS, or has another order"
+
 
 DOCUMENTED = [
     re.sub(r"\s{3,}\(.*", "", line.strip())

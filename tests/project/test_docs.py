@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,6 +65,31 @@ def _anchors(page: Path) -> set[str]:
 def test_links_into_a_page_name_a_heading(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
         assert anchor in _anchors(page.parent / target if target else page), f"{page.name}: {target}#{anchor}"
+
+
+FOR_CONTRIBUTORS = ("architecture.md", "changing.md")
+NOT_COMMITTED = "docs/_build/"
+PAGES_WITH_PATHS = [
+    p for p in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if p.name != "performance-log.md"
+]
+
+
+@cache
+def _every_path() -> tuple[str, ...]:
+    folders = ("graphdnn", "tests", "benchmarks", "docs", "examples")
+    return tuple(f"/{path.relative_to(ROOT).as_posix()}" for top in folders for path in (ROOT / top).rglob("*"))
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_PATHS, ids=lambda p: p.name)
+def test_paths_in_a_page_exist(page: Path) -> None:
+    """A page names a file by its path from the root. Pages for contributors may leave out the first folders."""
+    text = page.read_text(encoding="utf-8")
+    paths = re.findall(r"`((?:graphdnn|tests|benchmarks|docs|examples)/[\w./-]*)`", text)
+    missing = [path for path in paths if not path.startswith(NOT_COMMITTED) and not (ROOT / path).exists()]
+    if page.name in FOR_CONTRIBUTORS:
+        named = re.findall(r"`([\w./-]+/[\w.-]*|[\w-]+\.(?:py|cuh?|md))`", text)
+        missing += [path for path in named if not any(one.endswith(f"/{path.rstrip('/')}") for one in _every_path())]
+    assert not missing, f"{page.name} names files that do not exist"
 
 
 # Python in the pages. Blocks of a page follow each other; the names that a page takes for granted are these.

@@ -10,7 +10,7 @@ from tuning_records import CONV, CPU, offered
 
 from graphdnn import Graph, HeurMode, NotSupported, fuse
 from graphdnn.analysis.certificate import numeric_class
-from graphdnn.engines.engine import Knob
+from graphdnn.engines import ENGINES, Knob
 from graphdnn.enums import KnobType
 from graphdnn.heuristics import EngineConfig, Filters
 from graphdnn.heuristics.composed import identity
@@ -43,6 +43,14 @@ def test_a_knob_of_many_values_is_not_searched_through() -> None:
     assert found[:10] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 12]
     assert found[-1] == 1024
     assert len(found) < 30
+
+
+def test_every_row_of_a_table_is_searched() -> None:
+    """A tile at the end of a long table is tried as well, though a long range of numbers is not."""
+    assert Knob.row_of(range(60), KnobType.TILE_SIZE, "").sample == list(range(61))
+    tiles = [knob for engine in ENGINES for knob in engine.knobs if "number of a tile" in knob.meaning]
+    assert max(len(knob.values) for knob in tiles) > 30
+    assert all(len(knob.sample) == len(knob.values) for knob in tiles)
 
 
 def test_modes_and_words() -> None:

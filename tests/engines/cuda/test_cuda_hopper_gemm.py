@@ -31,6 +31,7 @@ from graphdnn.enums import DataType, KnobType, PointwiseMode
 from graphdnn.operations import ConvForward, ConvolutionSpec, Operation, PointwiseOperation, PointwiseSpec
 
 _NUMBER = {tile.name: i for i, tile in enumerate(TILES, 1)}
+_NAME = {i: name for name, i in _NUMBER.items()}
 SMALL = _NUMBER["64x64"]
 
 
@@ -271,7 +272,7 @@ def test_teams_have_tiles_in_turns(text: str) -> None:
 
 @emulated
 @pytest.mark.long
-@pytest.mark.parametrize("tile", range(len(TILES) + 1))
+@pytest.mark.parametrize("tile", [0, *_NAME], ids=["chosen", *_NAME.values()])
 @pytest.mark.parametrize("text", [*FORWARD[:2], FORWARD[8], *BACKWARD[:2], *BACKWARD[5:8]])
 def test_every_tile(text: str, tile: int) -> None:
     check(text, tile=tile)
@@ -402,7 +403,7 @@ def test_fp8_compiles(a: str, b: str) -> None:
 
 @compiler
 @pytest.mark.long
-@pytest.mark.parametrize("tile", range(1, len(TILES) + 1))
+@pytest.mark.parametrize("tile", _NAME, ids=_NAME.get)
 def test_every_tile_of_fp8_compiles(tile: int) -> None:
     text = "conv x=e4m3[32,256,56,56]nhwc w=e5m2[256,256,3,3]nhwc pad=1 out=f16 + bias + residual + relu"
     compiles_cleanly(operations(text), ENGINE_FP8, "sm_90a", {KnobType.TILE_SIZE: tile})
@@ -410,7 +411,7 @@ def test_every_tile_of_fp8_compiles(tile: int) -> None:
 
 @compiler
 @pytest.mark.long
-@pytest.mark.parametrize("tile", range(1, len(TILES) + 1))
+@pytest.mark.parametrize("tile", _NAME, ids=_NAME.get)
 @pytest.mark.parametrize("text", LARGE)
 def test_every_tile_compiles(text: str, tile: int) -> None:
     knobs = {KnobType.TILE_SIZE: tile}

@@ -150,7 +150,7 @@ def test_tiles(tile: str) -> None:
 
 @emulated
 @pytest.mark.long
-@pytest.mark.parametrize("tile", range(len(TILES) + 1))
+@pytest.mark.parametrize("tile", [0, *_NUMBER.values()], ids=["chosen", *_NUMBER])
 @pytest.mark.parametrize("text", TEXTS[:5])
 def test_every_tile(text: str, tile: int) -> None:
     check(text, tile=tile)

@@ -15,17 +15,19 @@ from emulator import MISSING, Emulated, compile_for_host
 import graphdnn
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.dtypes import ELEMENTS, Array, cast
+from graphdnn.engines.cuda.codegen import parameters as codegen
 from graphdnn.enums import DataType
 
 TYPES = (Path(graphdnn.__file__).parent / "engines/cuda/codegen/include/types.cuh").read_text()
-STORAGE = {
-    DataType.DOUBLE: "double", DataType.FLOAT: "float", DataType.HALF: "half_t", DataType.BFLOAT16: "bfloat_t",
-    DataType.FP8_E4M3: "e4m3_t", DataType.FP8_E5M2: "e5m2_t", DataType.INT8: "int8_t", DataType.UINT8: "uint8_t",
-    DataType.INT16: "int16_t", DataType.INT32: "int32_t", DataType.INT64: "int64_t", DataType.BYTE_BOOLEAN: "bool_t",
-}  # fmt: skip
+STORAGE = {data_type: name for data_type, name in codegen.STORAGE.items() if data_type is not DataType.BOOLEAN}
 COMPUTE = {np.float64: "double", np.float32: "float", np.int32: "int", np.int64: "long long", np.bool_: "bool"}
 PAIRS = list(itertools.product(STORAGE, COMPUTE))
 PACKS = [(t, v) for t in STORAGE for v in (1, 2, 4, 8, 16, 32) if v * ELEMENTS[t].bytes <= 64]
+
+
+def test_every_element_type_has_storage_in_kernels() -> None:
+    """Engines of any type ask no further: a type without storage would end in a KeyError where kernels are written."""
+    assert set(codegen.STORAGE) == set(ELEMENTS), "STORAGE in codegen/parameters.py has a row for each row of ELEMENTS"
 
 
 @cache

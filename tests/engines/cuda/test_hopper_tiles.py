@@ -17,20 +17,27 @@ H200 = device_spec("h200")
 
 
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
+def test_the_kernel_has_tiles_of_these_extents(tile: Tile) -> None:
+    assert tile.bm in (64, 128, 192, 256), "Tile.consumers and Tile.registers say nothing of other rows"
+    multiple = 16 if tile.shares_tail else 32
+    assert tile.bn % multiple == 0, f"the columns are a multiple of {multiple}: see static_assert in hopper_gemm.cu"
+    assert tile.bn <= 256, "one wgmma has at most 256 columns"
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
 def test_registers_taken_are_there(tile: Tile) -> None:
-    """``setmaxnreg`` takes from what the block began with; asking for more waits for ever."""
-    multiplying, copying = tile.registers
-    assert multiplying % 8 == 0
-    assert copying % 8 == 0
-    assert tile.consumers * multiplying + copying <= (tile.consumers + 1) * tile.launch_registers
-    sums = tile.bm // (64 * tile.consumers) * tile.bn // 2
-    assert sums + 24 <= multiplying, "sums, and what addresses need"
+    """``setmaxnreg`` takes from what the CTA began with; asking for more waits for ever."""
+    consumer, producer = tile.registers
+    assert consumer % 8 == 0
+    assert producer % 8 == 0
+    assert tile.consumers * consumer + producer <= (tile.consumers + 1) * tile.launch_registers
+    assert tile.accumulators + 24 <= consumer, "a consumer thread has no registers for accumulators and addresses"
 
 
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
 def test_rings_fit_side_by_side(tile: Tile) -> None:
     stages = tile.stages(H200.shared_memory)
-    assert stages >= 2
+    assert stages >= 2, f"two stages of {tile.stage_bytes} bytes do not fit into shared memory"
     assert tile.ctas_per_sm * (stages * (tile.stage_bytes + 16) + 1024) <= H200.shared_memory
 
 

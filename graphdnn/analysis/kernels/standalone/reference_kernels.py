@@ -19,12 +19,11 @@ template <class Element> __global__ void fill(Element* data, long long count, un
     if (i >= count) return;
     unsigned hash = (unsigned)i * 2654435761u + seed * 0x9e3779b9u;
     hash ^= hash >> 15; hash *= 0x85ebca6bu; hash ^= hash >> 13;
-    constexpr bool is_signed = same<Element, int8_t> || same<Element, int16_t> ||
-                               same<Element, int32_t> || same<Element, int64_t>;
+    constexpr bool is_float = is_floating<Element> || __is_class(Element);
     if constexpr (same<Element, bool_t>) data[i] = narrow<Element>((int)(hash & 1));
-    else if constexpr (same<Element, uint8_t>) data[i] = narrow<Element>((int)(hash % 9));
-    else if constexpr (is_signed) data[i] = narrow<Element>((int)(hash % 9) - 4);
-    else data[i] = narrow<Element>(((int)(hash % 17) - 8) / 8.0);
+    else if constexpr (is_float) data[i] = narrow<Element>(((int)(hash % 17) - 8) / 8.0);
+    else if constexpr ((Element)-1 < (Element)0) data[i] = narrow<Element>((int)(hash % 9) - 4);
+    else data[i] = narrow<Element>((int)(hash % 9));
 }
 
 struct Verdict {

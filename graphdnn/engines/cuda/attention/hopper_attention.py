@@ -88,7 +88,7 @@ TILES = (
     *[Tile(2, tile_n, 2) for tile_n in _KEYS],
     *[Tile(1, tile_n, 2) for tile_n in _KEYS],
 )
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it fits")
+TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, if it fits")
 
 
 def _round_up(size: int, unit: int) -> int:

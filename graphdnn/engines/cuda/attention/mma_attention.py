@@ -68,7 +68,7 @@ TILES = (
     Tile(64, 32, 256),
     Tile(64, 16, 256),
 )
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it fits")
+TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, if it fits")
 
 
 def _padded_dims(fused: FusedAttention) -> tuple[int, int]:

@@ -72,7 +72,7 @@ TILES: tuple[Tile, ...] = (
 LARGEST_SHARE = max(tile.share for tile in TILES)
 _WIDE_TILES = (4, 5, 7, 8, 9, 10, 11)  # with 8-byte operands
 
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first")
+TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, largest first")
 SPLIT = Knob(
     KnobType.SPLIT_K,
     0,

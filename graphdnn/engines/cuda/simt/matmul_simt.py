@@ -37,9 +37,7 @@ _IDLE_SM_RATE = 0.3  # throughput of an SM with few warps over its full throughp
 _OF_HALVES = 1.8  # time over that of fp32, as 16-bit operands are converted
 _IDLE = 0.35  # the part of a launch's time that a grid saves if it leaves nearly all SMs idle
 
-_TILE = Knob(
-    KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first"
-)
+_TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, largest first")
 _SPLIT = Knob(
     KnobType.SPLIT_K,
     0,

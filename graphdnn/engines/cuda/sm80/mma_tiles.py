@@ -67,7 +67,7 @@ TILES: tuple[Tile, ...] = (
     Tile(32, 32, 16, 16),
 )
 
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, largest first")
+TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, largest first")
 DEPTH = Knob(KnobType.TILEK, 0, 2, 1, 0, "0: chosen by the shape; else 64 or 128 bytes of the sum in a tile")
 STAGES = Knob(KnobType.STAGES, 1, 5, 1, 1, "1: as many as fit; else tiles of both operands in shared memory, at most")
 OCCUPANCY = Knob(KnobType.OCCUPANCY, 0, 4, 1, 0, "0: chosen by the tile; else blocks that share an SM, at most")

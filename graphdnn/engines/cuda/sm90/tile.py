@@ -23,12 +23,13 @@ _REGISTERS, _MOST_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of ``bm`` rows by ``bn`` columns.
+    """A tile of ``bm`` rows by ``bn`` columns: 64, 128, 192 or 256 rows, and a multiple of 32 columns up to 256.
 
     ``ctas_per_sm``: CTAs that share a multiprocessor, so that the epilogue of one overlaps the main loop of another.
     ``swap_ab``: channels are the rows and pixels the columns; K is not split then. ``shares_tail``: a tile of a filter
     gradient, whose columns are slabs of 64 channels of a tap. If ``bn`` is no multiple of 64, neighbouring tiles share
-    one more slab. ``pingpong_groups``: warpgroups that alternate whole tiles; with 1, all consumers share a tile.
+    one more slab, and ``bn`` is a multiple of 16. ``pingpong_groups``: warpgroups that alternate whole tiles; with 1,
+    all consumers share a tile.
     """
 
     bm: int
@@ -121,6 +122,8 @@ class Tile:
         return f"{self.bm}x{self.bn}{kind}"
 
 
+# Plans store the number of a tile, its position in TILES. A new tile of any shape is a row at the end of TILES, and the
+# three tables before TILES do not change.
 _WIDTHS = {  # by CTAs on a multiprocessor, and rows
     (1, 128): (256, 192, 160, 128, 96, 64),
     (1, 256): (160, 128, 96, 64),

@@ -40,7 +40,7 @@ _ROUNDING = 1 + 1e-9  # a lower bound may equal the cost in floating point
 _LONG_LAUNCH = 2.5  # saved idle clocks: where a launch takes more, idle multiprocessors cost more than they save
 _MIN_CHOSEN_STAGES = 3  # of a tile that is not requested
 
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, if it serves")
 STAGES = Knob(
     KnobType.STAGES,
     0,

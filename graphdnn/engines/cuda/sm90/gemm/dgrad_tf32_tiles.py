@@ -82,7 +82,7 @@ TILES: tuple[Tile, ...] = (
     *(Tile(1, 2, columns) for columns in (128, 64, 96)),
     Tile(3, 1, 160),
 )
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile")
+TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile")
 
 
 @dataclass(frozen=True, slots=True)

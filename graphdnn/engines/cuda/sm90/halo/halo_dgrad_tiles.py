@@ -105,7 +105,7 @@ TILES: tuple[Tile, ...] = (
     *(Tile(32, consumers) for consumers in (2, 3)),
     Tile(32, 3, a_in_registers=True),
 )
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, if it serves")
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ TILES: tuple[HaloTile, ...] = (
     *(SwappedHaloTile(height, 8, 128, 2, False) for height in (28, 32)),
 )
 
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, if it serves")
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ TILES: tuple[HaloTile, ...] = tuple(
     for channels in (64, 32)
     for height, width in ((8, 8), (14, 8), (16, 8), (8, 16), (4, 8), (2, 8))
 )
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, if it serves")
 SPLITS = Knob(KnobType.SPLIT_K, 0, 256, 1, 0, "splits of the sum, computed side by side; 0: chosen by the shape")
 
 

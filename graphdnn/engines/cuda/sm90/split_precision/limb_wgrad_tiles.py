@@ -50,7 +50,7 @@ class Tile(LimbTile):
 
 
 TILES = tuple(Tile(bm, bn) for bm in (128, 64) for bn in (192, 128, 64))
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, if it serves")
 SPLITS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "splits of the sum, computed side by side; 0: chosen by the shape")
 
 

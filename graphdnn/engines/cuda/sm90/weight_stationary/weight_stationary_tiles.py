@@ -75,7 +75,7 @@ class Tile:
 
 
 TILES: tuple[Tile, ...] = (Tile(2, 128), Tile(3, 128), Tile(2, 64), Tile(3, 64), Tile(2, 256))
-TILE = Knob(KnobType.TILE_SIZE, 0, len(TILES), 1, 0, "0: chosen by the shape; else the number of a tile, if it serves")
+TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, if it serves")
 
 
 @dataclass(frozen=True, slots=True)
