@@ -257,7 +257,7 @@ ENGINE = cuda_engine(
             "cuda_direct_stem.row",
             "x.dims[3]",
             lambda task: problem_of(task).input[-1],
-            Equals("lines of which the shared memory of a block holds a filter's height twice"),
+            Equals("lines so short that two filter heights of them fit in the shared memory of a block"),
             reason="the rows of a filter's height are kept in shared memory twice, whole",
             fix="divide the image into narrower ones",
             when=lambda task: is_served(task, _TAG, volumes=True) and not _fits(task),
