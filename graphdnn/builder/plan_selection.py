@@ -171,7 +171,7 @@ class Planning(Limiting):
         """Check that an engine serves the graph.
 
         Raises:
-            NotSupported: No configuration is left. The error lists the reasons of every engine.
+            NotSupported: No configuration is left. The error lists the reasons of the engines for these operations.
             NotInitialized: ``create_execution_plans`` was not called.
         """
         self._first()
@@ -185,7 +185,7 @@ class Planning(Limiting):
                     return config
                 refused.append(self._deselection(config))
             if isinstance(ranking, Ranking):
-                refused += [r for declined in ranking.declined for r in declined.rejections]
+                refused += ranking.reasons
         if not self._rankings:
             raise NotInitialized(NOT_BUILT.reject(f"Graph '{self.name}'", "plans", "none"))
         error = NotSupported([r for i, r in enumerate(refused) if r not in refused[:i]])  # modes share configurations
