@@ -13,6 +13,7 @@ from typing import Any
 import graphdnn
 from graphdnn.backend.descriptor_spec import MANY
 from graphdnn.backend.descriptor_types import KINDS, UNSUPPORTED, Kind, Row
+from graphdnn.checks import Check
 from graphdnn.device.profiles import PROFILES
 from graphdnn.dtypes import COMPUTE, ELEMENTS
 from graphdnn.engines import ENGINES, Engine
@@ -318,11 +319,7 @@ def _needs() -> list[tuple[object, ...]]:
 
 
 def _check(constraint: Constraint) -> str:
-    return (
-        "see the rule"
-        if callable(constraint.check) and not hasattr(constraint.check, "allowed")
-        else str(constraint.check)
-    )
+    return str(constraint.check) if isinstance(constraint.check, Check) else "depends on the operation"
 
 
 def _ports(cls: type[Spec], role: str) -> str:

@@ -209,7 +209,7 @@ class PlanSelection:
         """Check that an engine serves the graph.
 
         Raises:
-            NotSupported: No configuration is left. The error lists the reasons of every engine.
+            NotSupported: No configuration is left. The error lists the reasons of the engines for these operations.
             NotInitialized: ``create_execution_plans`` was not called.
         """
         self._first()
@@ -223,7 +223,7 @@ class PlanSelection:
                     return config
                 refused.append(self.deselection(config))
             if isinstance(ranking, Ranking):
-                refused += [r for declined in ranking.declined for r in declined.rejections]
+                refused += ranking.reasons
         if not self.rankings:
             raise NotInitialized(NOT_BUILT.reject(self.description.where, "plans", "none"))
         error = NotSupported([r for i, r in enumerate(refused) if r not in refused[:i]])  # modes share configurations

@@ -99,13 +99,22 @@ class Ranking:
         """The first configuration.
 
         Raises:
-            NotSupported: There is none. The error lists the reasons of every engine.
+            NotSupported: There is none. The error has the ``reasons``.
         """
         if not self._fill(1):
-            error = NotSupported([r for declined in self.declined for r in declined.rejections])
+            error = NotSupported(self.reasons)
             error.subject = self
             raise error
         return self._found[0]
+
+    @property
+    def reasons(self) -> list[Rejection]:
+        """The reasons of the engines that are written for an operation of the graph; general engines come first.
+
+        ``declined`` has the engines for other kinds of operation too, and they are returned where there are no others.
+        """
+        declined = [d for d in self.declined if d.engine.is_for(d.operation.rule)] or self.declined
+        return [r for d in sorted(declined, key=lambda d: not d.engine.is_general) for r in d.rejections]
 
     @property
     def declined(self) -> tuple[Declined, ...]:

@@ -260,8 +260,8 @@ PAIR = Rule(
 
 NO_SCRIPT = Rule(
     id="v6.migration.operation",
-    expected="an operation that the graph builder has a method for",
-    reason="the script could not be complete",
+    expected="an operation that a script can contain",
+    reason="no statement is known for this operation, and the script could not be complete",
     fix="record the calls before and behind this one apart",
     status=Status.NOT_SUPPORTED,
 )

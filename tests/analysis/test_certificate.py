@@ -19,8 +19,10 @@ from random_problems.families import FAMILIES, Case, draw
 
 from graphdnn import build, fuse
 from graphdnn.analysis.certificate import Certificate, NumericClass, numeric_class
+from graphdnn.analysis.certificate.error_interval import ErrorInterval
 from graphdnn.analysis.certificate.pointwise_propagation import CARRIED
 from graphdnn.analysis.certificate.pointwise_rounding import ROUNDED
+from graphdnn.analysis.certificate.value_ranges import range_of
 from graphdnn.analysis.random_operands import blended, random_operands
 from graphdnn.cli import main
 from graphdnn.cli.exit_codes import Exit
@@ -50,7 +52,32 @@ def classes(text: str, device: str = "h200") -> dict[str, NumericClass]:
 
 
 def test_every_mode_says_what_it_carries_and_rounds() -> None:
-    assert set(CARRIED) == set(ROUNDED) == set(POINTWISE)
+    assert set(CARRIED) == set(POINTWISE), "CARRIED (certificate/pointwise_propagation.py) needs a row per mode"
+    assert set(ROUNDED) == set(POINTWISE), "ROUNDED (certificate/pointwise_rounding.py) needs a row per mode"
+
+
+@pytest.mark.parametrize("least", [0.5, -4.0])
+@pytest.mark.parametrize("mode", POINTWISE, ids=str)
+def test_every_mode_says_where_its_results_lie(mode: PointwiseMode, least: float) -> None:
+    if mode in (PointwiseMode.TAN, PointwiseMode.GEN_INDEX):
+        pytest.skip("TAN has poles, and the range of GEN_INDEX is an extent")
+    row = POINTWISE[mode]
+    spec = PointwiseSpec(mode=mode, math_type="f32")
+    ports = dict(zip(row.operands, (tensor(uid, (2, 3)) for uid in range(1, 4)), strict=False))
+    output = {"dx" if row.kind == "backward" else "y": tensor(9, (2, 3))}
+    op = PointwiseOperation(spec=spec, **ports, **output)
+    rng = np.random.default_rng(int(mode))
+    drawn = [rng.uniform(least, 4, 1000) for _ in row.operands]
+    parameters = spec.parameters()
+    low, high = range_of(op, [ErrorInterval.between(least, 4) for _ in row.operands], parameters)
+    if least > 0:  # a quotient or a root of what may be negative has no range
+        message = "graphdnn/analysis/certificate/value_ranges.py needs the range of this mode"
+        assert np.isfinite(low), message
+        assert np.isfinite(high), message
+    results = np.asarray(row.numpy(*drawn, **parameters), np.float64)
+    results = results[~np.isnan(results)]
+    assert low - 1e-12 <= results.min()
+    assert results.max() <= high + 1e-12
 
 
 def test_a_class_is_the_roundings_not_the_engine() -> None:

@@ -82,11 +82,13 @@ def test_keywords_of_the_frontend(method: str) -> None:
 
 def test_type_checkers_see_every_elementwise_method() -> None:
     declared = set(re.findall(r"^        (\w+): Elementwise$", Path(graph_module.__file__).read_text(), re.MULTILINE))
-    assert declared == set(POINTWISE_METHODS)
+    assert declared == set(POINTWISE_METHODS), "declare `NAME: Elementwise` in Graph (graphdnn/builder/graph.py)"
 
 
 def test_every_mode_has_a_method() -> None:
-    assert {row.mode for row in POINTWISE_METHODS.values()} == set(POINTWISE)
+    assert {row.mode for row in POINTWISE_METHODS.values()} == set(POINTWISE), (
+        "POINTWISE_METHODS (graphdnn/builder/pointwise_methods.py) needs a method per mode"
+    )
 
 
 @pytest.mark.parametrize("name", POINTWISE_METHODS)

@@ -16,6 +16,7 @@ from graphdnn.engines import ENGINES, Cost, Engine, Knob, Task
 from graphdnn.engines.numpy_general import ENGINE as NUMPY
 from graphdnn.engines.operation_cost import bytes_moved, floor_seconds, flops
 from graphdnn.enums import KnobType, NumericalNote, PointwiseMode
+from graphdnn.errors import NotSupported
 from graphdnn.heuristics import COMPOSED_ID, Ranking
 from graphdnn.operations import OPERATIONS
 from graphdnn.problem import parse
@@ -273,3 +274,16 @@ def test_no_two_engines_share_an_id_or_a_name() -> None:
     for key in ("id", "name"):
         values = [getattr(engine, key) for engine in ENGINES]
         assert sorted(set(values)) == sorted(values), key
+
+
+def test_the_reasons_of_a_refusal_are_of_engines_for_the_operation() -> None:
+    """A user reads the first ones, so engines that serve almost everything come first."""
+    graph = parse("conv x=i8[2147483656,4,8,8]nhwc w=i8[4,4,3,3]nhwc").build_operation_graph()
+    ranking = Ranking(fuse(graph), device_spec("h200"))
+    with pytest.raises(NotSupported) as raised:
+        _ = ranking.best
+    rules = [rejection.rule for rejection in raised.value.rejections]
+    assert rules[0] == "cuda.extent"
+    assert "cuda_implicit_gemm" in raised.value.rejections[0].where
+    assert "cuda_matmul_simt.operation" not in rules
+    assert "cuda_matmul_simt.operation" in {entry.rule for entry in raised.value.ledger}

@@ -22,7 +22,9 @@ LEGAL_EXTENSIONS: dict[str, Callable[[], dict[str, Any]]] = {
     **LEGAL_RECURRENT,
 }  # fmt: skip
 
-assert set(LEGAL_EXTENSIONS) == set(EXTENSIONS)
+assert set(LEGAL_EXTENSIONS) == set(EXTENSIONS), (
+    f"LEGAL_EXTENSIONS (extension_cases.py) differs from EXTENSIONS in {set(LEGAL_EXTENSIONS) ^ set(EXTENSIONS)}"
+)
 
 
 def extension(tag: str, **changes: Any) -> Operation:

@@ -137,7 +137,9 @@ LEGAL: dict[str, Callable[[], dict[str, Any]]] = {
     "rng": lambda: {"y": tensor(1, (4, 6)), "spec": bernoulli(), "offset": scalar(2, 2, "i64", is_by_value=True)},
 }  # fmt: skip
 
-assert set(LEGAL) == set(OPERATIONS)
+assert set(LEGAL) == set(OPERATIONS), (
+    f"LEGAL (legal_problems.py) differs from OPERATIONS in {set(LEGAL) ^ set(OPERATIONS)}"
+)
 
 
 def operation(tag: str, **changes: Any) -> Operation:

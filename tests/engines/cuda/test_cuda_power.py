@@ -1,4 +1,4 @@
-"""Powers of packs (text/power.cuh) on the emulator against the host: mild exponents, all others, and both in one pack."""
+"""Powers of packs (codegen/include/power.cuh) on the emulator against the host: mild exponents, all others, and both in one pack."""
 
 from __future__ import annotations
 

@@ -34,13 +34,13 @@ def test_cuda_expressions_name_each_operand_and_parameter_and_nothing_else(mode:
 
 
 def _rectified(x: Any, lower: Any, upper: Any, slope: Any) -> Any:
-    """As text/arithmetic.cuh has it."""
+    """As codegen/include/arithmetic.cuh has it."""
     below = lower + slope * (x - lower) if slope != 0 else lower
     return below if x < lower else upper if x > upper else x
 
 
 def _gelu(x: Any) -> Any:
-    """As text/activations.cuh defines it; how near that comes is measured on the emulator."""
+    """As codegen/include/activations.cuh defines it; how near that comes is measured on the emulator."""
     from scipy.special import erfc
 
     factor = 0.5 * erfc(-(0.5**0.5) * x)

@@ -25,7 +25,7 @@ from graphdnn.tensors import TensorSpec
 WORD = 8  # bytes of every field
 Field = tuple[str, str, int]  # type, name, length of an array or 0
 
-# Storage types in kernel text (codegen/include/types.cuh).
+# Storage types in kernel text (include/types.cuh).
 STORAGE: dict[DataType, str] = {
     DataType.DOUBLE: "double",
     DataType.FLOAT: "float",
@@ -42,7 +42,7 @@ STORAGE: dict[DataType, str] = {
     DataType.BOOLEAN: "bool_t",  # in registers; in memory eight share a byte
 }
 
-# What arithmetic runs in (codegen/include/types.cuh), by compute type.
+# What arithmetic runs in (include/types.cuh), by compute type.
 COMPUTE_TYPE: dict[DataType, str] = {
     DataType.DOUBLE: "double",
     DataType.FLOAT: "float",

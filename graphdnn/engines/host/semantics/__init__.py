@@ -80,6 +80,6 @@ SEMANTICS: dict[type[Operation], Semantics] = {
     CtcLoss: ctc.loss,
 }
 
-assert set(SEMANTICS) == {*OPERATIONS.values(), *EXTENSIONS.values()}
+assert set(SEMANTICS) == {*OPERATIONS.values(), *EXTENSIONS.values()}, "SEMANTICS needs a row for each operation"
 
 __all__ = ["SEMANTICS", "Semantics", "convolution"]

@@ -260,7 +260,7 @@ ENGINE = cuda_engine(
             "cuda_direct_stem.row",
             "x.dims[3]",
             lambda task: problem_of(task).input[-1],
-            Equals("rows so short that the shared memory of a CTA holds twice the filter's height of them"),
+            Equals("rows so short that two filter heights of them fit in the shared memory of a CTA"),
             reason="the rows of a filter's height are kept in shared memory twice, whole",
             fix="divide the image into narrower ones",
             when=lambda task: is_served(task, _TAG, volumes=True) and not _fits(task),
