@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
+from graphdnn.analysis.graph_slices import SlicedGraph
 from graphdnn.analysis.median_statistics import FEWEST, median_interval
 from graphdnn.engines.operation_cost import bytes_moved, floor_seconds
 from graphdnn.heuristics import EngineConfig
@@ -26,7 +27,6 @@ from graphdnn.tuning.decisions import TIE, in_turn, shown_order, simplicity, tie
 from graphdnn.tuning.progress_bar import Progress
 from graphdnn.tuning.result import Trial, Tuned, Verdict, time_text
 from graphdnn.tuning.time_accounting import TimeAccount
-from graphdnn.tuning.verification.graph_slices import SlicedGraph
 from graphdnn.tuning.verification.reference import Reference
 from graphdnn.tuning.workers.compile_ahead import COUNT, CompileAhead
 from graphdnn.tuning.workers.measurement_client import Bench

@@ -36,7 +36,7 @@ LAYERS = (
     ("pipeline", "files"),
     ("analysis.data_ranges", "analysis.median_statistics"),
     ("analysis.random_operands", "analysis.oracle"),
-    ("analysis.plan_inputs", "analysis.rewrite_notes"),
+    ("analysis.plan_inputs", "analysis.rewrite_notes", "analysis.graph_slices"),
     ("analysis", "analysis.diagnostics", "analysis.kernels", "analysis.trace", "analysis.certificate"),
     ("analysis.repairs", "analysis.cuts", "tuning"),  # what would be better
     ("analysis.report",),

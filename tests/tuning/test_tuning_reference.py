@@ -14,12 +14,12 @@ from random_problems.run_and_compare import Prepared
 from tuning_records import CONV, graph_of
 
 from graphdnn import Graph, OperationGraph
+from graphdnn.analysis.graph_slices import SlicedGraph, Slices, slices_of, thinned
 from graphdnn.analysis.oracle import evaluate
 from graphdnn.analysis.random_operands import blended, random_operands
 from graphdnn.dtypes import FLOATS, cast
 from graphdnn.engines.host.memory import as_it_lies, empty, store
 from graphdnn.tuning.verification.expected_results import ExpectedResults
-from graphdnn.tuning.verification.graph_slices import SlicedGraph, Slices, slices_of, thinned
 from graphdnn.tuning.verification.reference import Reference
 from graphdnn.tuning.workers.measurement_worker import Bench
 

@@ -33,7 +33,7 @@ class ErrorInterval:
     @property
     def most(self) -> Array:
         """The largest magnitude of an exact value."""
-        return np.maximum(np.abs(self.low), np.abs(self.high))
+        return np.abs(self.low) if self.low is self.high else np.maximum(np.abs(self.low), np.abs(self.high))
 
     @property
     def reach(self) -> Array:
@@ -56,7 +56,8 @@ class ErrorInterval:
     def with_error(self, error: Any) -> ErrorInterval:
         """NaN, where infinities met, is no bound."""
         found = np.broadcast_to(np.asarray(error, np.float64), np.broadcast_shapes(np.shape(error), self.low.shape))
-        return ErrorInterval(self.low, self.high, np.where(np.isnan(found), np.inf, found))
+        undefined = np.isnan(found)
+        return ErrorInterval(self.low, self.high, np.where(undefined, np.inf, found) if undefined.any() else found)
 
 
 def sorted_pair(a: Array, b: Array) -> tuple[Array, Array]:

@@ -34,7 +34,7 @@ class Known:
 
     def value(self, tensor: TensorSpec) -> Array:
         assert self.values is not None
-        return np.asarray(self.values[tensor.uid]).astype(np.float64)
+        return np.asarray(self.values[tensor.uid]).astype(np.float64, copy=False)
 
     def old(self, tensor: TensorSpec) -> ErrorInterval:
         if tensor.uid not in self.before:

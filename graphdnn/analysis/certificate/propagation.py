@@ -6,7 +6,7 @@ to the type of its tensor, virtual or not. Boxes are arrays where data is known,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,7 @@ from graphdnn.analysis.certificate.pointwise_rounding import EXACT, ROUNDED
 from graphdnn.analysis.certificate.pooling import resampled, spread
 from graphdnn.analysis.certificate.reductions import reduction, statistics
 from graphdnn.analysis.certificate.roundoff import compute_of, largest, roundoff, smallest, storage_roundoff
-from graphdnn.dtypes import BOOLEANS, ELEMENTS, FLOATS
+from graphdnn.dtypes import BOOLEANS, ELEMENTS, FLOATS, Array
 from graphdnn.enums import NumericalNote
 from graphdnn.heuristics import Choice, EngineConfig
 from graphdnn.operations import (
@@ -72,6 +72,7 @@ class Walk:
     """``boxes``: by uid, of the inputs at first and of every tensor in the end."""
 
     config: EngineConfig
+    operations: Sequence[Operation]  # of the plan's graph in their order, on all of the data or on a part of it
     boxes: dict[int, ErrorInterval]
     known: Known
     why_not: dict[int, str] = field(default_factory=dict)  # uid -> why it has no bound
@@ -81,12 +82,12 @@ class Walk:
     def run(self) -> None:
         """Fill in the boxes of everything that an operation writes."""
         mains = {id(op): choice for choice in self.config.choices for op in _summing(choice)}
-        for op in self.config.fused.graph.operations:
+        for whole, op in zip(self.config.fused.graph.operations, self.operations, strict=True):
             unproved = next((self.why_not[t.uid] for t in op.inputs().values() if t.uid in self.why_not), "")
             try:
                 if unproved:
                     raise NoBound(unproved)
-                found = self._results(op, mains.get(id(op)))
+                found = self._results(op, mains.get(id(whole)))
             except NoBound as why:
                 for tensor in op.outputs().values():
                     self.why_not[tensor.uid] = str(why)
@@ -137,13 +138,13 @@ class Walk:
         error, most = box.error, box.most if not self.known.has_data else np.abs(self.known.value(tensor))
         is_inside = tensor.is_virtual or tensor.uid in self.config.fused.graph.consumers
         if compute is not None and compute.kind not in "biu" and not isinstance(op, _MOVED):
-            error = np.where(most + error > largest(compute), np.inf, error)
+            error = _unless_beyond(most, error, largest(compute))
         if tensor.data_type in FLOATS:
             unit, eta = storage_roundoff(tensor.data_type)
-            own = 0.0 if keeps(op, compute, tensor) else 1.0
-            error = error + own * (unit * (most + error) + eta)
+            if not keeps(op, compute, tensor):
+                error = error + (unit * (most + error) + eta)
             if is_inside:  # the reference goes on with a number that this type does not have
-                error = np.where(most + error > ELEMENTS[tensor.data_type].largest, np.inf, error)
+                error = _unless_beyond(most, error, ELEMENTS[tensor.data_type].largest)
         elif tensor.data_type not in BOOLEANS:
             rounds = compute is not None and compute.kind == "f" and not isinstance(op, _MOVED)
             error = np.where(error > 0, np.floor(error) + 1.0, 0.0) if rounds else np.ceil(error)
@@ -179,6 +180,12 @@ class Walk:
         from graphdnn.analysis.oracle.float64_evaluation import apply
 
         return ErrorInterval.of(values[op.y.uid], apply(op, {port: box.error for port, box in boxes.items()}))
+
+
+def _unless_beyond(most: Array, error: Array, limit: float) -> Array:
+    """The error, infinite where a computed value may be larger than a type's largest number."""
+    beyond = most + error > limit
+    return np.where(beyond, np.inf, error) if beyond.any() else error
 
 
 def keeps(op: Operation, compute: Any, tensor: TensorSpec) -> bool:

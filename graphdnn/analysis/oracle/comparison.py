@@ -20,6 +20,7 @@ from graphdnn.tensors import TensorSpec
 _FLIPS = 0.01  # share of decisions that may tip over where rounded values are compared
 _FEWEST = 8  # decisions that one may tip over of
 FLOOR = 0.5  # share of an output's elements that have to be compared: most of them
+_PART = 1 << 18  # elements that are compared at a time
 _SMALL = 1 / 8  # of an output's largest magnitude: swings above it leave an element as good as not compared
 
 NOT_COMPARED = Rule(
@@ -127,11 +128,9 @@ def _compared(
 ) -> Comparison:
     wanted, bound = values[spec.uid], _allowed(graph, spec, within)
     compared, why = coverage(graph, spec, values, within)
-    if spec.data_type in FLOATS:
-        actual = actual.astype(np.float64)
     swing = within.swings.get(spec.uid)
     if swing is not None:
-        actual = np.where(np.isinf(swing), wanted, actual)
+        actual = np.where(np.isinf(swing), wanted, actual.astype(wanted.dtype, copy=False))
     if spec.data_type in FLOATS:
         difference = _float_difference(spec, actual, wanted, swing)
     elif decided(graph, spec):
@@ -200,12 +199,25 @@ def _allowed(graph: OperationGraph, spec: TensorSpec, within: Bounds) -> float:
 
 def _float_difference(spec: TensorSpec, actual: Array, wanted: Array, swing: Array | None) -> float:
     """The largest one inside the range of the type; NaN when the NaNs are not in the same places."""
-    if not np.array_equal(np.isnan(actual), np.isnan(wanted)):
+    if actual.ndim == 0 or actual.size <= _PART:
+        return _difference_of_part(spec, actual, wanted, swing)
+    size = max(1, _PART * len(actual) // actual.size)
+    parts = (slice(first, first + size) for first in range(0, len(actual), size))  # each stays in the cache
+    found = (_difference_of_part(spec, actual[i], wanted[i], None if swing is None else swing[i]) for i in parts)
+    return float(np.max(list(found)))
+
+
+def _difference_of_part(spec: TensorSpec, actual: Array, wanted: Array, swing: Array | None) -> float:
+    actual = actual.astype(np.float64, copy=False)
+    no_number = np.isnan(wanted)
+    if not np.array_equal(np.isnan(actual), no_number):
         return float("nan")
-    number = ~np.isnan(wanted)
-    actual, wanted = _in_range(spec, actual[number]), _in_range(spec, wanted[number])
+    if no_number.any():
+        number = ~no_number
+        actual, wanted, swing = actual[number], wanted[number], None if swing is None else swing[number]
+    actual, wanted = _in_range(spec, actual), _in_range(spec, wanted)
     with np.errstate(over="ignore"):
-        return _largest(np.abs(actual - wanted), None if swing is None else swing[number])
+        return _largest(np.abs(actual - wanted), swing)
 
 
 def _largest(apart: Array, swing: Array | None) -> float:

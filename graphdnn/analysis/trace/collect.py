@@ -17,6 +17,8 @@ from graphdnn.engines.host.memory import empty, load
 from graphdnn.plan import ExecutionPlan
 from graphdnn.tensors import TensorSpec
 
+_PART = 1 << 18  # elements that are compared at a time
+
 
 def of_plan(plan: ExecutionPlan, bindings: Mapping[int, Any]) -> Trace:
     """Every value that the operations of a plan write. The arrays of the outputs are not changed.
@@ -93,6 +95,18 @@ def _executed(plan: ExecutionPlan, inputs: Mapping[int, Any]) -> dict[int, Any]:
 
 def _farthest(tensor: TensorSpec, values: Array, wanted: Array) -> tuple[int, ...]:
     """The element with the largest difference, one that is NaN on one side only before all others."""
+    if values.ndim == 0 or values.size <= _PART:
+        return _farthest_of_part(tensor, values, wanted)[1]
+    size = max(1, _PART * len(values) // values.size)
+    found = []
+    for first in range(0, len(values), size):  # each part stays in the cache
+        part = slice(first, first + size)
+        apart, (row, *index) = _farthest_of_part(tensor, values[part], wanted[part])
+        found.append((apart, (first + row, *index)))
+    return max(found, key=lambda entry: entry[0])[1]
+
+
+def _farthest_of_part(tensor: TensorSpec, values: Array, wanted: Array) -> tuple[float, tuple[int, ...]]:
     if tensor.data_type in FLOATS:
         given, right = values.astype(np.float64), wanted.astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -100,4 +114,5 @@ def _farthest(tensor: TensorSpec, values: Array, wanted: Array) -> tuple[int, ..
         apart = np.where(np.isnan(given) != np.isnan(right), np.inf, np.nan_to_num(apart, nan=0.0, posinf=np.inf))
     else:
         apart = np.abs(values.astype(np.float64) - wanted.astype(np.float64))
-    return tuple(int(i) for i in np.unravel_index(int(np.argmax(apart)), apart.shape))
+    farthest = int(np.argmax(apart))
+    return float(apart.reshape(-1)[farthest]), tuple(int(i) for i in np.unravel_index(farthest, apart.shape))

@@ -19,6 +19,7 @@ from graphdnn.operations.conv_problem import ConvProblem
 
 Array = NDArray[Any]
 _Index = tuple[Any, ...]
+_PART = 1 << 17  # elements of a result that are summed at a time
 
 
 def _direction(sums: Callable[[ConvProblem, Array, Array], Array]) -> Callable[..., Array]:
@@ -49,8 +50,10 @@ def _direction(sums: Callable[[ConvProblem, Array, Array], Array]) -> Callable[.
 def fprop_by_taps(problem: ConvProblem, x: Array, w: Array) -> Array:
     """y ``[N, G, K, *output]`` from x ``[N, G, C, *input]`` and w ``[G, K, C, *filter]``."""
     y = np.zeros(problem.y_extents, x.dtype)
-    for tap, xs, ys in _taps(problem):
-        y[ys] += (w[tap].copy() @ _matrices(x[xs])).reshape(y[ys].shape)
+    for part in _images(y):
+        images, sums = x[part], y[part]
+        for tap, xs, ys in _taps(problem):
+            sums[ys] += (w[tap].copy() @ _matrices(images[xs])).reshape(sums[ys].shape)
     return y
 
 
@@ -58,8 +61,10 @@ def fprop_by_taps(problem: ConvProblem, x: Array, w: Array) -> Array:
 def dgrad_by_taps(problem: ConvProblem, dy: Array, w: Array) -> Array:
     """dx ``[N, G, C, *input]`` from dy and w; positions that the forward never reads get 0."""
     dx = np.zeros(problem.x_extents, dy.dtype)
-    for tap, xs, ys in _taps(problem):
-        dx[xs] += (w[tap].swapaxes(1, 2).copy() @ _matrices(dy[ys])).reshape(dx[xs].shape)
+    for part in _images(dx):
+        images, sums = dy[part], dx[part]
+        for tap, xs, ys in _taps(problem):
+            sums[xs] += (w[tap].swapaxes(1, 2).copy() @ _matrices(images[ys])).reshape(sums[xs].shape)
     return dx
 
 
@@ -71,6 +76,12 @@ def wgrad_by_taps(problem: ConvProblem, x: Array, dy: Array) -> Array:
         images = _matrices(dy[ys]) @ _matrices(x[xs]).swapaxes(2, 3)
         dw[tap] += images.sum(axis=0, dtype=dw.dtype)
     return dw
+
+
+def _images(result: Array) -> Iterator[slice]:
+    """A few images at a time: their sums stay in the cache, and each sum has the same order."""
+    count = max(1, _PART * len(result) // max(result.size, 1))
+    return (slice(first, first + count) for first in range(0, len(result), count))
 
 
 def _taps(problem: ConvProblem) -> Iterator[tuple[_Index, _Index, _Index]]:

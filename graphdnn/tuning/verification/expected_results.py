@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from graphdnn.analysis.graph_slices import SlicedGraph
 from graphdnn.analysis.oracle import FLOOR, Bounds, bounds, compare_values, coverage, evaluate
 from graphdnn.dtypes import FLOATS, Array
 from graphdnn.engines.host.memory import as_it_lies, binding_layout, empty, is_plain
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.tensors import TensorSpec
-from graphdnn.tuning.verification.graph_slices import SlicedGraph
 
 Growth = tuple[tuple[int, float], ...]  # uid and factor, as ``EngineConfig.error_growth`` has them
 _CHUNK = 1 << 18  # elements that are compared at a time: they stay in the cache

@@ -1,6 +1,6 @@
 """Reference: what a graph should compute on the tuner's operands, worked out once for all candidates.
 
-A long reference whose images or channels are independent (graphdnn/tuning/verification/graph_slices.py) is computed in
+A long reference whose images or channels are independent (graphdnn/analysis/graph_slices.py) is computed in
 slices. Every candidate is judged on the first slices; further slices are computed while there is time, and the winner
 is judged once more on all of them. Where candidates run on a GPU this goes on in threads beside the search, for
 the host is idle there; on a host that would disturb what is timed, so the oracle works before the first candidate does.
@@ -17,6 +17,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from graphdnn.analysis.graph_slices import SlicedGraph, slices_of, thinned
 from graphdnn.analysis.random_operands import REPEATED, blended, random_operands
 from graphdnn.device.profiles import this_cpu
 from graphdnn.engines import Task
@@ -24,7 +25,6 @@ from graphdnn.engines.numpy_general import ENGINE as NUMPY
 from graphdnn.fusion import fuse
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.tuning.verification.expected_results import ExpectedResults, Growth
-from graphdnn.tuning.verification.graph_slices import SlicedGraph, slices_of, thinned
 
 _Value = TypeVar("_Value")
 Results = Callable[
