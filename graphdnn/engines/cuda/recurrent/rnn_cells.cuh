@@ -7,7 +7,7 @@ __device__ __forceinline__ double exponential(double x) { return exp(x); }
 __device__ __forceinline__ float tanh_of(float x) { return tanhf(x); }
 __device__ __forceinline__ double tanh_of(double x) { return tanh(x); }
 __device__ __forceinline__ Compute sigmoid(Compute x) {
-#ifdef QUICK  // for 16-bit results: errors of a few units in the last place of a float
+#ifdef FAST  // for 16-bit results: errors of a few units in the last place of a float
     return __fdividef(1.0f, 1.0f + __expf(-x));
 #else
     return Compute(1) / (Compute(1) + exponential(-x));

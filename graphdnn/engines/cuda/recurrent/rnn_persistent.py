@@ -176,7 +176,7 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
         name,
         ["rnn_persistent.cu"],
         parameters=parameters.text,
-        functions=["#define QUICK\n"],
+        functions=["#define FAST\n"],
         constants={
             **network.constants(),
             **shape.constants(rnn, op.tensors()),

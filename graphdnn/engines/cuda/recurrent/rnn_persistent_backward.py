@@ -75,7 +75,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, s
         f"rnn_resident_backward__{rnn.cell.name.lower()}_{shape.text()}",
         ["rnn_persistent_backward.cu"],
         parameters=parameters.text,
-        functions=["#define QUICK\n"],
+        functions=["#define FAST\n"],
         constants={
             **network.constants(),
             **shape.constants(rnn, op.tensors()),

@@ -98,7 +98,7 @@ def box_of(
     return box if lies_well and fits else None
 
 
-def boxed(op: FusedOp, parameters: Parameters, functions: Sequence[str], box: Box, *, has_quick: bool) -> Launch:
+def boxed(op: FusedOp, parameters: Parameters, functions: Sequence[str], box: Box, *, has_fast: bool) -> Launch:
     """``functions``: the prologue and the epilogue, which receive the elements of the source."""
     pool, space = box.pool, box.space
     anchor = op.anchor
@@ -134,7 +134,7 @@ def boxed(op: FusedOp, parameters: Parameters, functions: Sequence[str], box: Bo
             "WINDOW": box.row.window, "BEFORE": box.row.before,
             "PACK": PACK, "LANES": _LANES, "ROWS": _ROWS, "SPAN": _SPAN, "THREADS": _THREADS, "BLOCKS": _BLOCKS,
             "ALL_ROWS": rows % _SPAN == 0, "WHOLE": rows % _ROWS == 0 and wide % (PACK * _LANES) == 0,
-            "QUICK": has_quick,
+            "FAST": has_fast,
             "Source": STORAGE[box.source.data_type],
         },
     )  # fmt: skip

@@ -6,7 +6,7 @@
 //          their copy while others write.
 // Threads: LANES threads cover the contiguous elements, PACK each. A thread slides a window over SPAN rows; the values of the
 //          window stay in registers.
-// Epilogue: QUICK uses approximate instructions and repeats the outputs of a thread with exact ones if an error bound fails.
+// Epilogue: FAST uses approximate instructions and repeats the outputs of a thread with exact ones if an error bound fails.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32.
@@ -21,13 +21,13 @@
 
 constexpr int WIDE = LANES * PACK, BOX_ROWS = ROWS + WINDOW - 1, BOX_BYTES = BOX_ROWS * WIDE * (int)sizeof(Source);
 
-// If no operation has a quick form, this name stands in a branch that is never taken.
-template <int V> __device__ void quick_epilogue(
+// If no operation has a fast form, this name stands in a branch that is never taken.
+template <int V> __device__ void fast_epilogue(
     const Params&, const int (&)[RANK], const float (&)[V], const Source (&)[V], unsigned int&) {}
 
-template <bool IS_QUICK> __device__ __forceinline__ void finish(
+template <bool IS_FAST> __device__ __forceinline__ void finish(
     const Params& p, const int (&at)[RANK], const float (&mean)[PACK], const Source (&raw)[PACK], unsigned int& doubt) {
-    if constexpr (IS_QUICK) quick_epilogue(p, at, mean, raw, doubt);
+    if constexpr (IS_FAST) fast_epilogue(p, at, mean, raw, doubt);
     else epilogue(p, at, mean, raw);
 }
 
@@ -41,14 +41,14 @@ __device__ __forceinline__ void read(const Params& p, const Source* here, int (&
     for (int e = 0; e < PACK; ++e) value[e] = counts ? value[e] : 0.0f;
 }
 
-// Output `i`. ``doubt`` receives whether the quick form of the epilogue is invalid.
-template <bool IS_QUICK> __device__ __forceinline__ void write(
+// Output `i`. ``doubt`` receives whether the fast form of the epilogue is invalid.
+template <bool IS_FAST> __device__ __forceinline__ void write(
     const Params& p, const Source* here, int (&at)[RANK], int first, int i, float (&sum)[PACK], unsigned int& doubt) {
     at[AXIS] = first + i;
     if (!ALL_ROWS && first + i >= (int)p.outputs) return;
     #pragma unroll
     for (int e = 0; e < PACK; ++e) sum[e] *= 1.0f / WINDOW;
-    finish<IS_QUICK>(p, at, sum, load_vec<PACK>(here + (i + BEFORE) * WIDE).data, doubt);
+    finish<IS_FAST>(p, at, sum, load_vec<PACK>(here + (i + BEFORE) * WIDE).data, doubt);
 }
 
 // The outputs of a thread.
@@ -66,7 +66,7 @@ __device__ __forceinline__ void compute_outputs(
             #pragma unroll
             for (int e = 0; e < PACK; ++e)
                 sum[e] = k == 0 ? value[out % WINDOW][e] : sum[e] + value[(out + k) % WINDOW][e];
-        write<QUICK>(p, here, at, first, out, sum, doubt);
+        write<FAST>(p, here, at, first, out, sum, doubt);
     }
 }
 
@@ -125,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_box(const
     unsigned int doubt = 0;
     const int first = at[AXIS];
     compute_outputs(p, here, at, first, doubt);
-    if constexpr (QUICK) {
+    if constexpr (FAST) {
         if (doubt & NEEDS_POWF) repeat_exact(p, here, at, first);  // rare
     }
 }

@@ -83,11 +83,11 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
         for name, prefix, w in zip(("prologue", "prologue_halo"), "xs", dict.fromkeys(widths), strict=False)
     ]
     functions.append(_epilogue(op, parameters, steps, y_space, width))
-    has_quick = pool is not None and _has_quick(op)
-    if has_quick:
-        functions.append(_epilogue(op, parameters, steps, y_space, width, quick="doubt"))
+    has_fast = pool is not None and _has_fast(op)
+    if has_fast:
+        functions.append(_epilogue(op, parameters, steps, y_space, width, fast="doubt"))
     if pool is not None:
-        flags = {"QUICK": has_quick, "DIVIDES_FIRST": divides_first}
+        flags = {"FAST": has_fast, "DIVIDES_FIRST": divides_first}
         steps.add_early(_pooled(op, parameters, functions, pool, flags))
     else:
         steps.add_early(_by_taps(op, parameters, functions, (widths[0], width), device))
@@ -95,17 +95,17 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
 
 
 def _boxed(op: FusedOp, steps: LaunchSequence, parameters: Parameters, box: Box) -> DeviceKernel:
-    anchor, has_quick = op.anchor, _has_quick(op)
+    anchor, has_fast = op.anchor, _has_fast(op)
     assert isinstance(anchor, ResampleForward)
     space = box.pool.space(anchor.y.extents, is_input=False)
     functions = [box_average.prologue(op, parameters, box)]
-    for quick in ("", "doubt") if has_quick else ("",):
-        functions.append(_epilogue(op, parameters, steps, space, box_average.PACK, quick=quick, source=box.source))
-    steps.add_early(box_average.boxed(op, parameters, functions, box, has_quick=has_quick))
+    for fast in ("", "doubt") if has_fast else ("",):
+        functions.append(_epilogue(op, parameters, steps, space, box_average.PACK, fast=fast, source=box.source))
+    steps.add_early(box_average.boxed(op, parameters, functions, box, has_fast=has_fast))
     return steps.kernel(f"resample_average__box__{op.name}")
 
 
-def _has_quick(op: FusedOp) -> bool:
+def _has_fast(op: FusedOp) -> bool:
     return any(_is_quick(step) for step in op.epilogue) and getattr(op.anchor, "beta", 0.0) == 0.0
 
 
@@ -125,14 +125,14 @@ def _epilogue(
     space: IndexSpace,
     width: int,
     *,
-    quick: str = "",
+    fast: str = "",
     source: TensorSpec | None = None,
 ) -> str:
     """``source``: a tensor whose elements the kernel has in registers."""
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
     compute = COMPUTE_TYPE[anchor.compute_type]
-    program = Program(op, parameters, space, "q" if quick else "y", width=width, quick=quick)
+    program = Program(op, parameters, space, "q" if fast else "y", width=width, fast=fast)
     if source is not None and source.uid in op.uses.behind:
         program.given(source, "raw[e]")
     for spec in fused_inputs(op.epilogue):
@@ -146,13 +146,13 @@ def _epilogue(
         program.store_outputs((anchor,))
     held = f"const int (&place)[{width}]" if source is None else f"const {STORAGE[source.data_type]} (&raw)[{width}]"
     arguments = f"const {compute} (&acc)[{width}], {held}"
-    if quick:
-        return program.function("quick_epilogue", f"{arguments}, unsigned int& {quick}")
+    if fast:
+        return program.function("fast_epilogue", f"{arguments}, unsigned int& {fast}")
     return program.function("epilogue", arguments)
 
 
 def _is_quick(step: Operation) -> bool:
-    """Whether an operation has a quick form for most operands and an exact form for all."""
+    """Whether an operation has a fast form for most operands and an exact form for all."""
     is_float = COMPUTE_TYPE[step.compute_type] == "float"
     return is_float and isinstance(step, PointwiseOperation) and bool(step.spec.row.cuda_pack)
 

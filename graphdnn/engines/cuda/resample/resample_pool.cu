@@ -4,7 +4,7 @@
 // Memory:  a row of x is read and widened once (resample_span.cuh). "Rows" and "columns" are the two axes that windows move
 //          along, wherever these lie in memory.
 // Threads: a thread slides down the rows of x. The partial results of open windows stay in registers.
-// Epilogue: QUICK uses approximate instructions and repeats the outputs of a turn with exact ones if an error bound fails.
+// Epilogue: FAST uses approximate instructions and repeats the outputs of a turn with exact ones if an error bound fails.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32.
@@ -33,7 +33,7 @@ struct Line {
 
 template <int V>
 __device__ void epilogue(const Params&, const int (&)[RANK], const Compute (&)[V], const int (&)[V]) {}
-template <int V> __device__ void quick_epilogue(
+template <int V> __device__ void fast_epilogue(
     const Params&, const int (&)[RANK], const Compute (&)[V], const int (&)[V], unsigned int&) {}
 
 // Gradients are divided before they are added.
@@ -131,25 +131,25 @@ __device__ __forceinline__ void down(const Params& p, const Line* lines, int h, 
     }
 }
 
-template <bool IS_QUICK, int V> __device__ __forceinline__ void finish(
+template <bool IS_FAST, int V> __device__ __forceinline__ void finish(
     const Params& p, const int (&at)[RANK], const Compute (&result)[V], const int (&place)[V], unsigned int& doubt) {
-    if constexpr (IS_QUICK) quick_epilogue(p, at, result, place, doubt);
+    if constexpr (IS_FAST) fast_epilogue(p, at, result, place, doubt);
     else epilogue(p, at, result, place);
 }
 
-template <bool IS_QUICK> __device__ __forceinline__ void write(
+template <bool IS_FAST> __device__ __forceinline__ void write(
     const Params& p, int (&at)[RANK], int column, const Columns& result, const Places& place, unsigned int& doubt) {
     if constexpr (ALONG) {
         Compute values[COLS];
         int places[COLS];
         #pragma unroll
         for (int q = 0; q < COLS; ++q) values[q] = result[q][0], places[q] = place[q][0];
-        finish<IS_QUICK>(p, at, values, places, doubt);
+        finish<IS_FAST>(p, at, values, places, doubt);
     } else {
         #pragma unroll
         for (int q = 0; q < COLS; ++q) {
             at[COL] = column + q;
-            if (WHOLE_COLS || column + q < (int)p.outputs[1]) finish<IS_QUICK>(p, at, result[q], place[q], doubt);
+            if (WHOLE_COLS || column + q < (int)p.outputs[1]) finish<IS_FAST>(p, at, result[q], place[q], doubt);
         }
     }
 }
@@ -164,8 +164,8 @@ __device__ __forceinline__ void fetch_row(const Params& p, const int (&at)[RANK]
     fetch_prologue(p, from);
 }
 
-// All outputs of a thread, N rows in each turn. ``doubt`` receives whether the quick form of the epilogue is invalid.
-template <bool IS_QUICK, int N> __device__ __forceinline__ void compute_outputs(
+// All outputs of a thread, N rows in each turn. ``doubt`` receives whether the fast form of the epilogue is invalid.
+template <bool IS_FAST, int N> __device__ __forceinline__ void compute_outputs(
     const Params& p, const Ends& ends, const int (&start)[RANK], int first, int column, unsigned int& doubt) {
     constexpr int X_ROWS = (N - 1) * STRIDE_H + WINDOW_H;  // rows of x that a turn reads
     int at[RANK];
@@ -193,7 +193,7 @@ template <bool IS_QUICK, int N> __device__ __forceinline__ void compute_outputs(
             Columns result;
             Places place;
             down(p, lines + row * STRIDE_H, h + row * STRIDE_H, w, result, place);
-            write<IS_QUICK>(p, at, column, result, place, doubt);
+            write<IS_FAST>(p, at, column, result, place, doubt);
         }
         #pragma unroll
         for (int k = 0; k < KEPT; ++k) lines[k] = lines[k + N * STRIDE_H];
@@ -223,8 +223,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_pool(cons
     Ends ends;
     if constexpr (SHARE) ends = ends_of_warp(p, at, first * STRIDE_H, column * STRIDE_W);
     unsigned int doubt = 0;
-    compute_outputs<QUICK, ROWS>(p, ends, at, first, column, doubt);
-    if constexpr (QUICK) {  // rare: repeats the outputs in the exact form
+    compute_outputs<FAST, ROWS>(p, ends, at, first, column, doubt);
+    if constexpr (FAST) {  // rare: repeats the outputs in the exact form
         const bool again = doubt & NEEDS_POWF;
         if (SHARE ? __any_sync(~0u, again) : again) compute_outputs<false, 1>(p, ends, at, first, column, doubt);
     }

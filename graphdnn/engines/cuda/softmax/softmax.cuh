@@ -14,7 +14,7 @@ __device__ __forceinline__ float quotient(float a, float b, float reciprocal) {
 }
 
 // exp(x) for x up to 0, for results of at most 11 bits: the error is 2^-22 at -1, and 2^-18 at -16.
-__device__ __forceinline__ float quick_exp(float x) {
+__device__ __forceinline__ float fast_exp(float x) {
 #ifdef __CUDA_ARCH__
     float power;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));

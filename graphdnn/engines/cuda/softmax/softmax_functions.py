@@ -159,7 +159,7 @@ class Functions:
 
     def _power(self, program: Program, step: PointwiseOperation) -> None:
         program.note(step)
-        program.set(result_of(step), f"quick_exp(widen<float>({program.value(step.inputs()['x'])}[e]))")
+        program.set(result_of(step), f"fast_exp(widen<float>({program.value(step.inputs()['x'])}[e]))")
 
     def _stage(self, stage: int) -> str:
         reduction = self.stages.reductions[stage]
