@@ -15,7 +15,7 @@ from graphdnn.builder import Graph
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS, FLOATS
 from graphdnn.engines import ENGINE_BY_NAME, Task
-from graphdnn.enums import DataType, KnobType, NormPhase
+from graphdnn.enums import DataType, KnobType, NormPhase, ResampleMode
 from graphdnn.fusion.fused_graph import FusedGraph
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import Choice, EngineConfig, Ranking
@@ -26,6 +26,7 @@ from random_problems.graph_sketch import Problem
 
 _EPSILON = 1e-5
 _GROUP_NORM = "group norm "  # images, groups, channels of one, lines and pixels of a line, with "x" between them
+_LRN = "lrn "  # layout (nchw or nhwc), then images, channels, lines and pixels of a line, with "x" between them
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,9 @@ class Named:
             return draw(Case.of(self.text))
         if self.text.startswith(_GROUP_NORM):
             return _of(_group_norm(tuple(map(int, self.text.removeprefix(_GROUP_NORM).split("x")))))
+        if self.text.startswith(_LRN):
+            _, layout, dims = self.text.split()
+            return _of(_local_response_norm(tuple(map(int, dims.split("x"))), channels_last=layout == "nhwc"))
         if self.text.split()[0] in EXTENSIONS:
             return _of(OperationGraph.of([extension_named(self.text)]))
         return _of(parse(self.text).build_operation_graph())
@@ -79,6 +83,21 @@ def _group_norm(dims: tuple[int, ...]) -> OperationGraph:
     for tensor in statistics:
         assert tensor is not None
         tensor.set_dim([n, groups, 1, 1, 1]).set_output(True).set_data_type("float32")
+    return graph.build_operation_graph()
+
+
+def _local_response_norm(dims: tuple[int, ...], *, channels_last: bool) -> OperationGraph:
+    """x / (1 + mean(x^2))^0.75 over five channels: a pooling whose epilogue raises to a power."""
+    n, c, h, w = dims
+    graph = Graph("lrn", io_data_type="float16", compute_data_type="float32")
+    strides = (c * h * w, c * h * w, *((1, w * c, c) if channels_last else (h * w, w, 1)))
+    x = graph.tensor([n, 1, c, h, w], strides)
+    mean, _ = graph.resample(
+        graph.mul(x, x), ResampleMode.AVGPOOL_INCLUDE_PADDING, [5, 1, 1], stride=[1, 1, 1], pre_padding=[2, 0, 0]
+    )
+    assert mean is not None
+    one, power = graph.tensor_scalar(1.0, data_type="float32"), graph.tensor_scalar(-0.75, data_type="float32")
+    graph.mul(x, graph.pow(graph.add(mean, one), power)).set_output(True)
     return graph.build_operation_graph()
 
 
@@ -237,6 +256,9 @@ NAMED: tuple[Named, ...] = (
     Named("movement:99:small"),
     Named("movement:58"),
     Named("pool_apart:1:small"),
+    # Epilogues of resampling with approximate instructions.
+    Named("lrn nhwc 2x32x9x8"),
+    Named("lrn nchw 2x32x9x8"),
     Named("resample:1:small"),
     Named("resample:5:small"),
     Named("resample:6:small"),

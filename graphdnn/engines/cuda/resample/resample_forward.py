@@ -106,7 +106,7 @@ def _boxed(op: FusedOp, steps: LaunchSequence, parameters: Parameters, box: Box)
 
 
 def _has_fast(op: FusedOp) -> bool:
-    return any(_is_quick(step) for step in op.epilogue) and getattr(op.anchor, "beta", 0.0) == 0.0
+    return any(_has_fast_form(step) for step in op.epilogue) and getattr(op.anchor, "beta", 0.0) == 0.0
 
 
 def _prologue(op: FusedOp, parameters: Parameters, space: IndexSpace, name: str, prefix: str, width: int) -> str:
@@ -151,7 +151,7 @@ def _epilogue(
     return program.function("epilogue", arguments)
 
 
-def _is_quick(step: Operation) -> bool:
+def _has_fast_form(step: Operation) -> bool:
     """Whether an operation has a fast form for most operands and an exact form for all."""
     is_float = COMPUTE_TYPE[step.compute_type] == "float"
     return is_float and isinstance(step, PointwiseOperation) and bool(step.spec.row.cuda_pack)
