@@ -163,6 +163,19 @@ def execute_other_arrays(sets: int, device: Device, options: Options, result: Re
     _file(in_turns(call, device, options.repeats), result)
 
 
+def execute_torch(sets: int, device: Device, options: Options, result: Result) -> None:
+    """PyTorch's tensors over the same memory; every call gets the next one of ``sets``."""
+    problem, _, _ = _ready(device, result)
+    plan = build(problem.graph, device.engine_device)
+    workspace = plan.new_workspace()
+    arrays = [allocate(problem, device).bindings for _ in range(sets)]
+    tensors = itertools.cycle([{uid: device.torch.from_dlpack(a) for uid, a in found.items()} for found in arrays])
+    call = {"ours": lambda: plan.execute(next(tensors), workspace)}
+    for _ in range(3 * sets):
+        call["ours"]()
+    _file(in_turns(call, device, options.repeats), result)
+
+
 def replay(device: Device, options: Options, result: Result) -> None:
     problem, buffers, ours = _ready(device, result)
     calls = {"ours": ours, **_peers(problem, buffers, device, result)}
@@ -242,6 +255,8 @@ HOST = Group(
         Case("execute", _step(execute), quick=True),
         Case("execute_other_arrays", _step(partial(execute_other_arrays, 2)), note="two sets take turns"),
         Case("execute_new_arrays", _step(partial(execute_other_arrays, NEW)), note="so many sets that none is known"),
+        Case("execute_torch", _step(partial(execute_torch, 1)), quick=True, note="tensors of PyTorch, the same ones"),
+        Case("execute_torch_new", _step(partial(execute_torch, NEW)), note="tensors of PyTorch, none of them known"),
         Case("replay", _step(replay), quick=True),
         Case("build_again", _step(build_again), quick=True),
         *(

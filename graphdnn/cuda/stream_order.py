@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 from graphdnn.cuda.driver_library import bindings, called
 
 
@@ -13,6 +16,25 @@ def wait_for(producer: int, consumer: int) -> None:
         called("cuStreamWaitEvent", consumer, event, 0)
     finally:
         called("cuEventDestroy", event)  # the driver keeps it until both streams have passed it
+
+
+def wait_for_torch(device: int, consumer: int) -> None:
+    """Work put into ``consumer`` from now on starts after what PyTorch's current stream of a device holds now.
+
+    Nothing is waited for if PyTorch's current stream is ``consumer``.
+    """
+    producer = _current_stream_of_torch(device)
+    if producer != consumer:
+        wait_for(producer, consumer)
+
+
+def _current_stream_of_torch(device: int) -> int:
+    """Its address. PyTorch's generated code calls the first function; the second one is public, and slower."""
+    torch: Any = sys.modules["torch"]
+    try:
+        return int(torch._C._cuda_getCurrentRawStream(device))
+    except AttributeError:
+        return int(torch.cuda.current_stream(device).cuda_stream)
 
 
 class BareStream:

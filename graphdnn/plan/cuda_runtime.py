@@ -66,6 +66,8 @@ class Runtime(Protocol):
 
     def current_stream(self) -> int: ...
 
+    def order_after_torch(self, device: int, stream: int) -> None: ...
+
     def array_type(self) -> type | None: ...
 
     def prepare(self, launch: Launch, plan: str) -> Prepared: ...
@@ -170,6 +172,12 @@ class CudaRuntime:
 
     def current_stream(self) -> int:
         return self._current().ptr  # type: ignore[no-any-return]
+
+    def order_after_torch(self, device: int, stream: int) -> None:
+        """``stream`` waits for PyTorch's current stream, unless the two are one stream."""
+        from graphdnn.cuda.stream_order import wait_for_torch
+
+        wait_for_torch(device, stream)
 
     def _first_current(self) -> Any:
         """Each execution asks, so what finds the stream is looked up once."""

@@ -7,7 +7,6 @@ Each becomes a *shadow*, a NumPy array of its type, extents and strides at its d
 from __future__ import annotations
 
 import ctypes
-import sys
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -163,12 +162,10 @@ def _torch(tensor: Any, stream: int, ordinal: int) -> tuple[Array, int] | str:
     address, shape, steps = tensor.data_ptr(), tuple(tensor.shape), tensor.stride()  # which sparse ones lack
     if not address:
         return "this tensor has no memory"  # of its own, as one that is traced
-    torch = sys.modules["torch"]
-    producer = torch.cuda.current_stream(tensor.device)
-    if producer.cuda_stream != stream and tensor.device.index == ordinal:
-        from graphdnn.cuda.stream_order import wait_for
+    if tensor.device.index == ordinal:
+        from graphdnn.cuda.stream_order import wait_for_torch
 
-        wait_for(producer.cuda_stream, stream)
+        wait_for_torch(ordinal, stream)
     size = dtype.itemsize
     strides = tuple(step * size for step in steps)
     return shadow_at(address, dtype, shape, strides), int(tensor.device.index)

@@ -214,10 +214,12 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             self._check_current()
         where = self._binding_check.where(arrays, self._array_type, self.loaded_on, self._binding_cache.places)
         if where is not None:
-            return self._binding_cache.place(arrays, where[1], where[0], are_fixed=True)
+            addresses, ids, are_fixed = where
+            if not are_fixed:
+                self._runtime.order_after_torch(self.loaded_on, stream)
+            return self._binding_cache.place(arrays, ids, addresses, are_fixed=are_fixed)
         addresses, are_fixed = self._checked(arrays, stream), all(map(is_of_cupy, arrays))
-        if are_fixed:
-            self._binding_check.learn(arrays)
+        self._binding_check.learn(arrays)
         return self._binding_cache.place(arrays, tuple(map(id, arrays)), addresses, are_fixed=are_fixed)
 
     def _checked(self, arrays: Sequence[Any], stream: int) -> tuple[int, ...]:

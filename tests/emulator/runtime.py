@@ -86,6 +86,9 @@ class EmulatedRuntime:
     def current_stream(self) -> int:
         return 0
 
+    def order_after_torch(self, device: int, stream: int) -> None:
+        """The emulator executes each launch at once."""
+
     def array_type(self) -> type | None:
         return None
 
