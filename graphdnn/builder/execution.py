@@ -47,7 +47,7 @@ class Execution:
         is_by_uid = type(variant_pack) is dict and _ONLY_UIDS.issuperset(map(type, variant_pack))
         bindings = variant_pack if is_by_uid else by_uid(self._description, variant_pack)
         if workspace is None and plan.workspace_size:
-            workspace = self._own_workspace(stream)
+            workspace = self._own_workspace(stream, bindings)
         try:
             plan.execute(bindings, workspace, stream)
         except BadParam as error:
@@ -78,7 +78,8 @@ class Execution:
 
         Args:
             inputs: ``{tensor, uid or name: array}``. An output among them is written in place.
-            stream: A stream. None takes CuPy's current one.
+            stream: A stream. None takes PyTorch's current one if an output
+                is a tensor of PyTorch, else CuPy's.
 
         Returns:
             ``{tensor: array}`` of the outputs, in NumPy's arrays or, on a CUDA device, CuPy's.
@@ -104,12 +105,12 @@ class Execution:
         except Exception:  # of what is no handle
             raise BadParam(HANDLE.reject(self._description.where, "handle", type(handle).__name__)) from None
 
-    def _own_workspace(self, stream: Any) -> Any:
+    def _own_workspace(self, stream: Any, bindings: Mapping[int, Any]) -> Any:
         """For this thread and stream: launches of two threads may take turns in one stream.
 
         Kept when the thread ends, as its work may not have begun; identifiers are given to later threads again.
         """
-        key = get_ident(), self._selection.plan.queue(stream)
+        key = get_ident(), self._selection.plan.queue(stream, bindings)
         found = self._selection.workspaces.get(key)
         if found is None:
             found = self._selection.workspaces[key] = self._selection.plan.new_workspace()

@@ -215,7 +215,8 @@ class Graph:
             workspace: A contiguous byte array of at least ``get_workspace_size()`` bytes. With None the graph keeps
                 one for each thread and stream.
             handle: What ``cudnnCreate`` returned; its stream is used.
-            stream: A stream in place of a handle. None takes CuPy's current one.
+            stream: A stream in place of a handle. None takes PyTorch's current one if an output
+                is a tensor of PyTorch, else CuPy's.
 
         Raises:
             BadParam: An array is missing, unknown or bound twice, or it has the wrong type, extents or strides.

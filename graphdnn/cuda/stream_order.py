@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from graphdnn.cuda.driver_api import is_capturing
 from graphdnn.cuda.driver_library import bindings, called
 
 
@@ -21,15 +22,19 @@ def wait_for(producer: int, consumer: int) -> None:
 def wait_for_torch(device: int, consumer: int) -> None:
     """Work put into ``consumer`` from now on starts after what PyTorch's current stream of a device holds now.
 
-    Nothing is waited for if PyTorch's current stream is ``consumer``.
+    Nothing is waited for if PyTorch's current stream is ``consumer``, or if ``consumer`` is being captured: the graph
+    is launched later, and its caller orders the launch.
     """
-    producer = _current_stream_of_torch(device)
-    if producer != consumer:
+    producer = stream_of_torch(device)
+    if producer != consumer and not is_capturing(consumer):
         wait_for(producer, consumer)
 
 
-def _current_stream_of_torch(device: int) -> int:
-    """Its address. PyTorch's generated code calls the first function; the second one is public, and slower."""
+def stream_of_torch(device: int) -> int:
+    """PyTorch's current stream of a device.
+
+    PyTorch's generated code calls the first function; the second one is public, and slower.
+    """
     torch: Any = sys.modules["torch"]
     try:
         return int(torch._C._cuda_getCurrentRawStream(device))

@@ -10,7 +10,7 @@ plan reads all of them at each call, and never finds a tensor by its identity.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import and_, attrgetter, is_, itemgetter
 from typing import Any
@@ -48,6 +48,7 @@ class BindingCheck:
         "_rows",
         "_shapes",
         "_sizes",
+        "_written",
         "strides",
         "tensor_layouts",
     )
@@ -62,6 +63,7 @@ class BindingCheck:
         self._masks = [promised_alignment(e.spec) - 1 for e in expected]  # bits that an aligned address has not
         self._sizes = [e.spec.bytes for e in expected]
         self._are_written = [e.is_output for e in expected]
+        self._written = tuple([e.spec.uid for e in expected if e.is_output])
         self._pairs = _pairs(self._are_written) if len(expected) <= _FEW else None
 
     def find(self, bindings: Mapping[int, Any], known: Callable[[Ids], BoundArrays | None]) -> BoundArrays | None:
@@ -115,6 +117,10 @@ class BindingCheck:
                 return None
         return addresses, tuple(map(id, arrays)), are_fixed
 
+    def writes_tensors(self, bindings: Mapping[int, Any]) -> bool:
+        """Whether an output is a tensor of PyTorch."""
+        return any(map(_is_tensor_class, map(type, map(bindings.get, self._written))))
+
     def _are_apart(self, addresses: Sequence[int]) -> bool:
         """Whether no output shares a byte with another array: pair by pair where the arrays are few."""
         sizes = self._sizes
@@ -146,6 +152,25 @@ def _is_plain_tensor(array: Any) -> bool:
     torch = sys.modules.get("torch")
     classes = getattr(torch, "Tensor", None), getattr(getattr(torch, "nn", None), "Parameter", None)
     return type(array) in classes
+
+
+class _TensorClasses(dict[type[Any], bool]):
+    """For each class whether its objects are PyTorch's tensors, subclasses included."""
+
+    def __missing__(self, kind: type[Any]) -> bool:
+        tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+        if tensor is None:
+            return False  # not recorded: PyTorch may be imported later
+        self[kind] = found = issubclass(kind, tensor)
+        return found
+
+
+_is_tensor_class = _TensorClasses().__getitem__
+
+
+def has_tensors_only(arrays: Iterable[Any]) -> bool:
+    """Whether all arrays are tensors of PyTorch."""
+    return all(map(_is_tensor_class, map(type, arrays)))
 
 
 def numbers_of(expected: Sequence[Expected]) -> Callable[[Mapping[int, Any], tuple[Any, ...]], tuple[Any, ...]]:

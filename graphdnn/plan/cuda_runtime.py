@@ -68,6 +68,10 @@ class Runtime(Protocol):
 
     def order_after_torch(self, device: int, stream: int) -> None: ...
 
+    def stream_of_torch(self, device: int) -> int: ...
+
+    def wait_for(self, producer: int, consumer: int) -> None: ...
+
     def array_type(self) -> type | None: ...
 
     def prepare(self, launch: Launch, plan: str) -> Prepared: ...
@@ -178,6 +182,18 @@ class CudaRuntime:
         from graphdnn.cuda.stream_order import wait_for_torch
 
         wait_for_torch(device, stream)
+
+    def stream_of_torch(self, device: int) -> int:
+        """PyTorch's current stream of a device."""
+        from graphdnn.cuda.stream_order import stream_of_torch
+
+        return stream_of_torch(device)
+
+    def wait_for(self, producer: int, consumer: int) -> None:
+        """Later work of ``consumer`` starts after the present work of ``producer``."""
+        from graphdnn.cuda.stream_order import wait_for
+
+        wait_for(producer, consumer)
 
     def _first_current(self) -> Any:
         """Each execution asks, so what finds the stream is looked up once."""

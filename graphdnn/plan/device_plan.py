@@ -27,7 +27,7 @@ from graphdnn.errors import BadParam, ExecutionFailed, NotSupported
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan import plan_log
 from graphdnn.plan.binding_cache import BindingCache, Place, is_of_cupy
-from graphdnn.plan.binding_check import BindingCheck, numbers_of
+from graphdnn.plan.binding_check import BindingCheck, has_tensors_only, numbers_of
 from graphdnn.plan.binding_validation import (
     NO_NAME,
     WHERE,
@@ -39,7 +39,7 @@ from graphdnn.plan.binding_validation import (
     refuse_names,
 )
 from graphdnn.plan.cuda_runtime import CudaRuntime, Runtime
-from graphdnn.plan.execution_plan import ExecutionPlan, ValidatedArrays, bound_of
+from graphdnn.plan.execution_plan import NOTHING, ExecutionPlan, ValidatedArrays, bound_of
 from graphdnn.plan.launch_block import Block, check_current, check_stream
 from graphdnn.plan.streams import stream_number
 from graphdnn.plan.warmup import rehearse
@@ -150,7 +150,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         """As ``ExecutionPlan.execute``, on arrays in device memory: CuPy's, addresses (int, ctypes), and anything
         with ``__dlpack__`` or ``__cuda_array_interface__``. Returns when the work is in the stream.
 
-        ``stream``: an address, or an object with ``ptr`` or ``cuda_stream``; None is CuPy's current stream.
+        ``stream``: an address, or an object with ``ptr`` or ``cuda_stream``. None is PyTorch's current stream if an
+        output is a tensor of PyTorch, else CuPy's: the readers of the outputs are in this stream.
         """
         if self.loaded_on is None:
             self.load()
@@ -161,7 +162,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         except NO_NAME:
             refuse_names((*self._expected, *self._scalars), bindings)
         if known is None:
-            place = self._admit(bindings, number)
+            place, number = self._admit(bindings, number, is_chosen=stream is not None)
         else:
             place = known.place
         values = () if numbers is None else self._words(numbers)
@@ -201,8 +202,11 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             self._numbers = numbers, words
         return words
 
-    def _admit(self, bindings: Mapping[int, Any], stream: int) -> Place:
-        """Arrays that are not known by identity: checked."""
+    def _admit(self, bindings: Mapping[int, Any], stream: int, *, is_chosen: bool) -> tuple[Place, int]:
+        """Arrays that are not known by identity, checked, and the stream of the execution.
+
+        ``is_chosen``: the caller stated ``stream``; without it the outputs decide.
+        """
         assert self.loaded_on is not None
         try:
             arrays = self._pick(bindings)
@@ -212,15 +216,25 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             refuse_names((*self._expected, *self._scalars), bindings)
         if not self._runtime.is_current():
             self._check_current()
+        if not is_chosen and self._binding_check.writes_tensors(bindings):
+            stream = self._stream_for_tensors(arrays, stream)
         where = self._binding_check.where(arrays, self._array_type, self.loaded_on, self._binding_cache.places)
         if where is not None:
             addresses, ids, are_fixed = where
             if not are_fixed:
                 self._runtime.order_after_torch(self.loaded_on, stream)
-            return self._binding_cache.place(arrays, ids, addresses, are_fixed=are_fixed)
+            return self._binding_cache.place(arrays, ids, addresses, are_fixed=are_fixed), stream
         addresses, are_fixed = self._checked(arrays, stream), all(map(is_of_cupy, arrays))
         self._binding_check.learn(arrays)
-        return self._binding_cache.place(arrays, tuple(map(id, arrays)), addresses, are_fixed=are_fixed)
+        return self._binding_cache.place(arrays, tuple(map(id, arrays)), addresses, are_fixed=are_fixed), stream
+
+    def _stream_for_tensors(self, arrays: Sequence[Any], current: int) -> int:
+        """PyTorch's current stream. It waits for ``current``, which is CuPy's, if other arrays are bound as well."""
+        assert self.loaded_on is not None
+        found = self._runtime.stream_of_torch(self.loaded_on)
+        if found != current and not has_tensors_only(arrays):
+            self._runtime.wait_for(current, found)
+        return found
 
     def _checked(self, arrays: Sequence[Any], stream: int) -> tuple[int, ...]:
         """Addresses of any arrays. Raises with everything that is wrong with them."""
@@ -332,10 +346,15 @@ class DevicePlan(ExecutionPlan, place="cuda"):
                 self._runtime.copy_out(bindings[spec.uid], copies[spec.uid], spec.bytes)
         return copies
 
-    def queue(self, stream: Any = None) -> int:
+    def queue(self, stream: Any = None, bindings: Mapping[int, Any] = NOTHING) -> int:
         if self.loaded_on is None:
             self.load()
-        return self._runtime.current_stream() if stream is None else stream_number(stream)
+            assert self.loaded_on is not None
+        if stream is not None:
+            return stream_number(stream)
+        if self._binding_check.writes_tensors(bindings):
+            return self._runtime.stream_of_torch(self.loaded_on)
+        return self._runtime.current_stream()
 
     def timings(self, call: Callable[[], None], repeat: int, stream: int | None = None) -> list[float]:
         """Seconds that the device spends on each of several calls, which put work into this or the current stream."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from operator import itemgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 from weakref import ref
 
@@ -29,6 +30,8 @@ from graphdnn.text_format import plural
 
 if TYPE_CHECKING:
     from graphdnn.plan.source_lines import SourceLine
+
+NOTHING: Mapping[int, Any] = MappingProxyType({})
 
 
 class ExecutionPlan(AnalysisMethods):
@@ -149,7 +152,8 @@ class ExecutionPlan(AnalysisMethods):
         Args:
             bindings: An array with type, extents and strides of each bound tensor; a number for a by-value tensor.
             workspace: A contiguous byte array of at least ``workspace_size`` bytes, or None if that is 0.
-            stream: A stream. None takes CuPy's current one. A plan on the host takes none.
+            stream: A stream. None takes PyTorch's current one if an output is a tensor of PyTorch, else CuPy's.
+                A plan on the host takes none.
 
         Raises:
             BadParam: An array or the workspace does not fit. Nothing is written then.
@@ -222,11 +226,12 @@ class ExecutionPlan(AnalysisMethods):
         """
         raise NotImplementedError
 
-    def queue(self, stream: Any = None) -> int:
+    def queue(self, stream: Any = None, bindings: Mapping[int, Any] = NOTHING) -> int:
         """The number of a stream. Executions in one stream run one after another.
 
         Args:
             stream: A stream as ``execute`` takes it.
+            bindings: The arrays of the execution, which decide the stream if ``stream`` is None.
 
         Returns:
             The number.

@@ -14,7 +14,7 @@ KIND = Rule(
     id="execute.stream_kind",
     expected="an address, or a stream of CuPy, PyTorch or cuda.core",
     reason="work is put into a stream by its address: `ptr`, `cuda_stream`, or what `__cuda_stream__()` gives",
-    fix="pass the stream object, its address, or None for CuPy's current stream",
+    fix="pass the stream object, its address, or None for the current stream",
 )
 
 

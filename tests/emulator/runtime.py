@@ -89,6 +89,12 @@ class EmulatedRuntime:
     def order_after_torch(self, device: int, stream: int) -> None:
         """The emulator executes each launch at once."""
 
+    def stream_of_torch(self, device: int) -> int:
+        return 0
+
+    def wait_for(self, producer: int, consumer: int) -> None:
+        """The emulator executes each launch at once."""
+
     def array_type(self) -> type | None:
         return None
 

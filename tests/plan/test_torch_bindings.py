@@ -25,6 +25,7 @@ from graphdnn.problem import parse
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
+OF_TORCH = 0x90  # its current stream
 HOST = -1  # as ``Tensor.get_device()`` numbers it
 TEXT = "pointwise x=f32[2,8,4,4] + bias + relu"
 
@@ -34,7 +35,13 @@ class Watched(EmulatedRuntime):
 
     def __init__(self) -> None:
         super().__init__()
-        self.checks, self.orders = 0, []  # type: ignore[var-annotated]
+        self.checks, self.orders, self.waits = 0, [], []  # type: ignore[var-annotated]
+
+    def stream_of_torch(self, device: int) -> int:
+        return OF_TORCH
+
+    def wait_for(self, producer: int, consumer: int) -> None:
+        self.waits.append((producer, consumer))
 
     def order_after_torch(self, device: int, stream: int) -> None:
         self.orders.append((device, stream))
@@ -88,7 +95,7 @@ def test_one_complete_check_is_enough_for_other_tensors(plan: DevicePlan) -> Non
     for given in kept[:3]:
         check(plan, given)
     assert runtime(plan).checks == 1
-    assert runtime(plan).orders == [(HOST, 0)] * 42, "once for each call, not for each tensor"
+    assert runtime(plan).orders == [(HOST, OF_TORCH)] * 42, "once for each call, not for each tensor"
 
 
 def test_parameters_are_tensors(plan: DevicePlan) -> None:
@@ -177,3 +184,38 @@ def test_tensors_of_another_device_and_shared_memory_pass_the_complete_check(pla
     assert plan._binding_check.where(arrays, None, 0, ()) is None
     x, y = (i for i, e in enumerate(plan._expected) if len(set(e.spec.dims)) > 2)
     assert plan._binding_check.where([arrays[y] if i == x else a for i, a in enumerate(arrays)], None, HOST, ()) is None
+
+
+class OfAnother:
+    """An array of another library."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor
+
+    def detach(self) -> Any:
+        return self.tensor
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_outputs_decide_the_stream_unless_one_is_stated(plan: DevicePlan, is_first: bool) -> None:
+    """The readers of outputs are in their library's stream; inputs may still be written in the other one."""
+    seen: list[int] = []
+    given = tensors(plan)
+    if not is_first:
+        plan.execute(given)
+    for place in (*plan._free, *(b for p in plan._binding_cache.places.values() for b in p.blocks)):
+        place.launches = [seen.append]  # type: ignore[list-item]
+    plan.execute(given)
+    plan.execute(given, None, 77)
+    plan.execute({uid: OfAnother(t) for uid, t in given.items()})
+    assert not runtime(plan).waits
+    outputs = {e.spec.uid for e in plan._expected if e.is_output}
+    written = {uid: t if uid in outputs else OfAnother(t) for uid, t in given.items()}
+    plan.execute(written)
+    assert runtime(plan).waits == [(0, OF_TORCH)]
+    read = {uid: OfAnother(t) if uid in outputs else t for uid, t in given.items()}
+    plan.execute(read)
+    assert seen == [OF_TORCH, 77, 0, OF_TORCH, 0]
+    assert plan.queue(None, given) == plan.queue(None, written) == OF_TORCH
+    assert plan.queue(None, read) == 0
+    assert plan.queue(None, {}) == plan.queue(0, given) == 0
