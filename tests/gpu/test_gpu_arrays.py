@@ -66,10 +66,7 @@ def test_arrays_in_every_form(text: str, form: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
-def test_torch_tensors(kind: str) -> None:
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("this PyTorch has no CUDA")
+def test_torch_tensors(torch: Any, kind: str) -> None:
     graph, plan = plan_for(f"pointwise x={kind}[33,65] + residual + relu")
     dtype = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[kind]
     bound = {t.uid: torch.randn(t.dims, dtype=dtype, device="cuda") for t in graph.bound}
@@ -82,6 +79,81 @@ def test_torch_tensors(kind: str) -> None:
         plan.execute(bound, None, given)
         torch.cuda.synchronize()
         a, b = (v for uid, v in bound.items() if uid != y)
+        torch.testing.assert_close(bound[y], torch.relu(a + b))
+
+
+@pytest.fixture
+def torch() -> Any:
+    found = pytest.importorskip("torch")
+    if not found.cuda.is_available():
+        pytest.skip("this PyTorch has no CUDA")
+    return found
+
+
+_CYCLES = 200_000_000  # of a spinning kernel: 0.1 s
+_LARGE = "pointwise x=f32[64,1024,1024] + relu"
+
+
+def _slow(torch: Any, like: Any) -> Any:
+    """Ones, after work that takes the stream a tenth of a second."""
+    torch.cuda._sleep(_CYCLES)
+    return torch.ones_like(like)
+
+
+def test_readers_of_tensors_need_no_stream(torch: Any) -> None:
+    """Producer, execution and reader are in PyTorch's current stream, which is not CuPy's."""
+    graph, plan = plan_for(_LARGE)
+    (x,), (y,) = ([t.uid for t in graph.inputs], [t.uid for t in graph.outputs])
+    shape = graph.tensors[x].dims
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for i in range(3):
+            given = {x: torch.zeros(shape, device="cuda"), y: torch.full(shape, -1.0, device="cuda")}
+            given[y].sum()  # PyTorch loads a kernel when it is first launched, which may wait for the device
+            torch.cuda.synchronize()
+            given[x].copy_(_slow(torch, given[x]))
+            plan.execute(given)
+            read = given[y].sum()
+            assert read.item() == given[x].numel(), f"call {i}"
+
+
+def test_a_reader_in_another_stream_would_be_early(torch: Any) -> None:
+    """The test above can fail: if another stream is stated, PyTorch reads the poison."""
+    graph, plan = plan_for(_LARGE)
+    (x,), (y,) = ([t.uid for t in graph.inputs], [t.uid for t in graph.outputs])
+    shape = graph.tensors[x].dims
+    with torch.cuda.stream(torch.cuda.Stream()):
+        given = {x: torch.ones(shape, device="cuda"), y: torch.full(shape, -1.0, device="cuda")}
+        other = torch.cuda.Stream()
+        given[y].sum()
+        torch.cuda._sleep(1)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(other):
+            torch.cuda._sleep(_CYCLES)
+        plan.execute(given, None, other)
+        assert given[y].sum().item() == -given[x].numel()
+
+
+@pytest.mark.parametrize("by", ["graphdnn", "torch"])
+def test_captures_of_tensors(torch: Any, by: str) -> None:
+    graph, plan = plan_for("pointwise x=f32[33,65] + residual + relu")
+    bound = {t.uid: torch.randn(t.dims, device="cuda") for t in graph.bound}
+    (y,) = (t.uid for t in graph.outputs)
+    a, b = (v for uid, v in bound.items() if uid != y)
+    plan.execute(bound)
+    torch.cuda.synchronize()
+    if by == "graphdnn":
+        replay = plan.capture(bound).launch
+    else:
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            plan.execute(bound)
+        replay = captured.replay
+    for _ in range(2):
+        a.normal_()
+        bound[y].fill_(float("nan"))
+        torch.cuda.synchronize()
+        replay()
+        torch.cuda.synchronize()
         torch.testing.assert_close(bound[y], torch.relu(a + b))
 
 
