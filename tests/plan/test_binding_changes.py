@@ -136,7 +136,7 @@ def test_a_set_is_forgotten_when_one_of_its_arrays_is_deleted(monkeypatch: pytes
     monkeypatch.setattr(binding_check, "id", dict(zip(map(id, bound.values()), ids, strict=True)).get, raising=False)
     admitted: list[object] = []
     admit = DevicePlan._admit
-    monkeypatch.setattr(DevicePlan, "_admit", lambda *given: admitted.append(given) or admit(*given))
+    monkeypatch.setattr(DevicePlan, "_admit", lambda *given, **how: admitted.append(given) or admit(*given, **how))
     plan.execute(bound)
     assert admitted
     assert right(plan, bound)

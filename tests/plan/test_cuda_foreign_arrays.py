@@ -17,6 +17,7 @@ from legal_problems import IMAGE, operation, tensor
 from graphdnn.plan.device_arrays import shadow_of, workspace_address
 
 STREAM = 0x7000
+CAPTURED = 0x8000  # a stream that is being captured
 
 
 class OfTorch:
@@ -57,6 +58,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     waits: list[tuple[int, int]] = []
     current = SimpleNamespace(current_stream=lambda device: SimpleNamespace(cuda_stream=9))
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=current))
+    monkeypatch.setattr("graphdnn.cuda.stream_order.is_capturing", lambda stream: stream == CAPTURED)
     monkeypatch.setattr("graphdnn.cuda.stream_order.wait_for", lambda *streams: waits.append(streams))
     monkeypatch.setattr("graphdnn.plan.device_arrays.data_type_of", _float)
     return waits
@@ -96,6 +98,8 @@ def test_a_workspace_waits_for_its_producer(torch: list[tuple[int, int]]) -> Non
     assert torch == [(9, STREAM)]
     workspace_address(memory, 4096, 0, 9)
     assert len(torch) == 1, "in one stream the order is there"
+    workspace_address(memory, 4096, 0, CAPTURED)
+    assert len(torch) == 1, "a recorded graph is launched later"
 
 
 def test_a_plan_hands_its_stream_on(monkeypatch: pytest.MonkeyPatch) -> None:
