@@ -19,13 +19,12 @@ def wait_for(producer: int, consumer: int) -> None:
         called("cuEventDestroy", event)  # the driver keeps it until both streams have passed it
 
 
-def wait_for_torch(device: int, consumer: int) -> None:
-    """Work put into ``consumer`` from now on starts after what PyTorch's current stream of a device holds now.
+def order(producer: int, consumer: int) -> None:
+    """As ``wait_for``, where a wait is needed.
 
-    Nothing is waited for if PyTorch's current stream is ``consumer``, or if ``consumer`` is being captured: the graph
-    is launched later, and its caller orders the launch.
+    One stream is in order. A stream that is being captured cannot wait: the graph is launched later, and its caller
+    orders the launch.
     """
-    producer = stream_of_torch(device)
     if producer != consumer and not is_capturing(consumer):
         wait_for(producer, consumer)
 

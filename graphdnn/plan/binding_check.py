@@ -30,7 +30,7 @@ _FEW = 8  # arrays that are compared pair by pair
 _shape = attrgetter("shape")
 # PyTorch's classes whose tensors are their memory. A plan adds them when the complete check first accepts one. Other
 # subclasses may give other values than those in memory, and pass through the complete check at each call.
-_TENSOR_CLASSES: set[type[Any]] = set()
+_PLAIN_TENSOR_CLASSES: set[type[Any]] = set()
 
 
 class BindingCheck:
@@ -96,7 +96,7 @@ class BindingCheck:
                     if memory.device_id != device:
                         return None
                     found.append(memory.ptr)
-                elif type(array) in _TENSOR_CLASSES:
+                elif type(array) in _PLAIN_TENSOR_CLASSES:
                     if (array.dtype, array.stride()) not in layouts or array.shape != shape:
                         return None
                     if array.get_device() != device or array.is_neg():
@@ -138,7 +138,7 @@ class BindingCheck:
             if is_of_cupy(array):
                 _add(strides, array.strides)
             elif _is_plain_tensor(array):
-                _TENSOR_CLASSES.add(type(array))
+                _PLAIN_TENSOR_CLASSES.add(type(array))
                 _add(layouts, (array.dtype, array.stride()))
 
 
@@ -154,18 +154,10 @@ def _is_plain_tensor(array: Any) -> bool:
     return type(array) in classes
 
 
-class _TensorClasses(dict[type[Any], bool]):
-    """For each class whether its objects are PyTorch's tensors, subclasses included."""
-
-    def __missing__(self, kind: type[Any]) -> bool:
-        tensor = getattr(sys.modules.get("torch"), "Tensor", None)
-        if tensor is None:
-            return False  # not recorded: PyTorch may be imported later
-        self[kind] = found = issubclass(kind, tensor)
-        return found
-
-
-_is_tensor_class = _TensorClasses().__getitem__
+@lru_cache(maxsize=64)
+def _is_tensor_class(kind: type[Any]) -> bool:
+    """Whether objects of a class are PyTorch's tensors. No class becomes one when PyTorch is imported later."""
+    return issubclass(kind, getattr(sys.modules.get("torch"), "Tensor", ()))
 
 
 def has_tensors_only(arrays: Iterable[Any]) -> bool:

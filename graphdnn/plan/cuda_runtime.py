@@ -66,11 +66,9 @@ class Runtime(Protocol):
 
     def current_stream(self) -> int: ...
 
-    def order_after_torch(self, device: int, stream: int) -> None: ...
-
     def stream_of_torch(self, device: int) -> int: ...
 
-    def wait_for(self, producer: int, consumer: int) -> None: ...
+    def order(self, producer: int, consumer: int) -> None: ...
 
     def array_type(self) -> type | None: ...
 
@@ -177,23 +175,17 @@ class CudaRuntime:
     def current_stream(self) -> int:
         return self._current().ptr  # type: ignore[no-any-return]
 
-    def order_after_torch(self, device: int, stream: int) -> None:
-        """``stream`` waits for PyTorch's current stream, unless the two are one stream."""
-        from graphdnn.cuda.stream_order import wait_for_torch
-
-        wait_for_torch(device, stream)
-
     def stream_of_torch(self, device: int) -> int:
         """PyTorch's current stream of a device."""
         from graphdnn.cuda.stream_order import stream_of_torch
 
         return stream_of_torch(device)
 
-    def wait_for(self, producer: int, consumer: int) -> None:
+    def order(self, producer: int, consumer: int) -> None:
         """Later work of ``consumer`` starts after the present work of ``producer``."""
-        from graphdnn.cuda.stream_order import wait_for
+        from graphdnn.cuda.stream_order import order
 
-        wait_for(producer, consumer)
+        order(producer, consumer)
 
     def _first_current(self) -> Any:
         """Each execution asks, so what finds the stream is looked up once."""

@@ -163,9 +163,9 @@ def _torch(tensor: Any, stream: int, ordinal: int) -> tuple[Array, int] | str:
     if not address:
         return "this tensor has no memory"  # of its own, as one that is traced
     if tensor.device.index == ordinal:
-        from graphdnn.cuda.stream_order import wait_for_torch
+        from graphdnn.cuda.stream_order import order, stream_of_torch
 
-        wait_for_torch(ordinal, stream)
+        order(stream_of_torch(ordinal), stream)
     size = dtype.itemsize
     strides = tuple(step * size for step in steps)
     return shadow_at(address, dtype, shape, strides), int(tensor.device.index)

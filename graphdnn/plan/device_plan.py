@@ -222,7 +222,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         if where is not None:
             addresses, ids, are_fixed = where
             if not are_fixed:
-                self._runtime.order_after_torch(self.loaded_on, stream)
+                self._runtime.order(self._runtime.stream_of_torch(self.loaded_on), stream)
             return self._binding_cache.place(arrays, ids, addresses, are_fixed=are_fixed), stream
         addresses, are_fixed = self._checked(arrays, stream), all(map(is_of_cupy, arrays))
         self._binding_check.learn(arrays)
@@ -233,7 +233,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         assert self.loaded_on is not None
         found = self._runtime.stream_of_torch(self.loaded_on)
         if found != current and not has_tensors_only(arrays):
-            self._runtime.wait_for(current, found)
+            self._runtime.order(current, found)
         return found
 
     def _checked(self, arrays: Sequence[Any], stream: int) -> tuple[int, ...]:

@@ -86,13 +86,10 @@ class EmulatedRuntime:
     def current_stream(self) -> int:
         return 0
 
-    def order_after_torch(self, device: int, stream: int) -> None:
-        """The emulator executes each launch at once."""
-
     def stream_of_torch(self, device: int) -> int:
         return 0
 
-    def wait_for(self, producer: int, consumer: int) -> None:
+    def order(self, producer: int, consumer: int) -> None:
         """The emulator executes each launch at once."""
 
     def array_type(self) -> type | None:

@@ -35,16 +35,13 @@ class Watched(EmulatedRuntime):
 
     def __init__(self) -> None:
         super().__init__()
-        self.checks, self.orders, self.waits = 0, [], []  # type: ignore[var-annotated]
+        self.checks, self.orders = 0, []  # type: ignore[var-annotated]
 
     def stream_of_torch(self, device: int) -> int:
         return OF_TORCH
 
-    def wait_for(self, producer: int, consumer: int) -> None:
-        self.waits.append((producer, consumer))
-
-    def order_after_torch(self, device: int, stream: int) -> None:
-        self.orders.append((device, stream))
+    def order(self, producer: int, consumer: int) -> None:
+        self.orders.append((producer, consumer))
 
     def shadows(
         self, expected: Sequence[Expected], arrays: Sequence[Any], stream: int
@@ -95,7 +92,7 @@ def test_one_complete_check_is_enough_for_other_tensors(plan: DevicePlan) -> Non
     for given in kept[:3]:
         check(plan, given)
     assert runtime(plan).checks == 1
-    assert runtime(plan).orders == [(HOST, OF_TORCH)] * 42, "once for each call, not for each tensor"
+    assert runtime(plan).orders == [(OF_TORCH, OF_TORCH)] * 42, "once for each call, not for each tensor"
 
 
 def test_parameters_are_tensors(plan: DevicePlan) -> None:
@@ -208,11 +205,12 @@ def test_outputs_decide_the_stream_unless_one_is_stated(plan: DevicePlan, is_fir
     plan.execute(given)
     plan.execute(given, None, 77)
     plan.execute({uid: OfAnother(t) for uid, t in given.items()})
-    assert not runtime(plan).waits
+    assert all(producer == OF_TORCH for producer, _ in runtime(plan).orders)
+    runtime(plan).orders.clear()
     outputs = {e.spec.uid for e in plan._expected if e.is_output}
     written = {uid: t if uid in outputs else OfAnother(t) for uid, t in given.items()}
     plan.execute(written)
-    assert runtime(plan).waits == [(0, OF_TORCH)]
+    assert (0, OF_TORCH) in runtime(plan).orders
     read = {uid: OfAnother(t) if uid in outputs else t for uid, t in given.items()}
     plan.execute(read)
     assert seen == [OF_TORCH, 77, 0, OF_TORCH, 0]

@@ -56,7 +56,7 @@ class Program:
         stores: str = "store",
         keeps: bool = False,
         wraps: bool = False,
-        fast: str = "",
+        flag: str = "",
         condition: str = "",
         sums: int = 0,
         written: Collection[int] = (),
@@ -66,11 +66,11 @@ class Program:
         that counts elements in the order of the space, which is the offset in tensors that are packed in that order.
         ``stores``: the function that stores neighbours. ``keeps``: what varies along the vector axis only
         is taken from ``kept``, an argument that the function ``keep`` filled (``keeping``). ``wraps``: a pack goes on
-        past the end of the last axis, as what is packed in the order of the space does. ``fast``: the
-        name of a word that tells where the fast form of an operation does not hold; without it another form is taken
-        there. ``condition``: an argument without which nothing is stored; coordinates have to be legal all the same.
-        ``sums``: results of a thread, where the kernel's text calls the function for each pack of them. ``written``:
-        axes along which strides are numbers of the text, which addresses of neighbours then have inside instructions.
+        past the end of the last axis, as what is packed in the order of the space does. ``flag``: the
+        name of an integer that the fast form of an operation sets where its error bound fails; without it the exact
+        form is used. ``condition``: an argument without which nothing is stored; coordinates have to be legal all the
+        same. ``sums``: results of a thread, where the kernel's text calls the function for each pack of them.
+        ``written``: axes along which strides are numbers of the text, which addresses of neighbours then have inside instructions.
         ``clips``: the function that bounds an array of halves, two by one instruction (clip_halves.cuh).
         """
         self._op, self._space, self._prefix = op, space, prefix
@@ -80,7 +80,7 @@ class Program:
             parameters, space, prefix, width, self._vector_axis,
             linear=linear, written=written, is_conditional=bool(condition),
         )  # fmt: skip
-        self._fast = fast
+        self._flag = flag
         self._if, self._condition = f"if ({condition}) " if condition else "", condition
         self._values: dict[int, str] = {}  # uid -> array
         self._calculated: set[int] = set()  # uids of what may end with a product
@@ -292,7 +292,7 @@ class Program:
         self._arrays += len(arrays)
         self._line("float " + ", ".join(f"{name}[{self.width}]" for name in arrays) + ";")
         self.each(" ".join((*operands, *(f"{name}[e] = o{i};" for i, name in enumerate(arrays[:-1])))))
-        fast, flag = ("fast_", [self._fast]) if self._fast else ("", [])
+        fast, flag = ("fast_", [self._flag]) if self._flag else ("", [])
         self._line(f"{fast}{function}({', '.join(arrays + flag)});")
         self.set(result, f"{arrays[-1]}[e]")
 

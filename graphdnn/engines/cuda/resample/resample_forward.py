@@ -83,9 +83,9 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
         for name, prefix, w in zip(("prologue", "prologue_halo"), "xs", dict.fromkeys(widths), strict=False)
     ]
     functions.append(_epilogue(op, parameters, steps, y_space, width))
-    has_fast = pool is not None and _has_fast(op)
+    has_fast = pool is not None and _has_fast_epilogue(op)
     if has_fast:
-        functions.append(_epilogue(op, parameters, steps, y_space, width, fast="doubt"))
+        functions.append(_epilogue(op, parameters, steps, y_space, width, flag="doubt"))
     if pool is not None:
         flags = {"FAST": has_fast, "DIVIDES_FIRST": divides_first}
         steps.add_early(_pooled(op, parameters, functions, pool, flags))
@@ -95,17 +95,17 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
 
 
 def _boxed(op: FusedOp, steps: LaunchSequence, parameters: Parameters, box: Box) -> DeviceKernel:
-    anchor, has_fast = op.anchor, _has_fast(op)
+    anchor, has_fast = op.anchor, _has_fast_epilogue(op)
     assert isinstance(anchor, ResampleForward)
     space = box.pool.space(anchor.y.extents, is_input=False)
     functions = [box_average.prologue(op, parameters, box)]
-    for fast in ("", "doubt") if has_fast else ("",):
-        functions.append(_epilogue(op, parameters, steps, space, box_average.PACK, fast=fast, source=box.source))
+    for flag in ("", "doubt") if has_fast else ("",):
+        functions.append(_epilogue(op, parameters, steps, space, box_average.PACK, flag=flag, source=box.source))
     steps.add_early(box_average.boxed(op, parameters, functions, box, has_fast=has_fast))
     return steps.kernel(f"resample_average__box__{op.name}")
 
 
-def _has_fast(op: FusedOp) -> bool:
+def _has_fast_epilogue(op: FusedOp) -> bool:
     return any(_has_fast_form(step) for step in op.epilogue) and getattr(op.anchor, "beta", 0.0) == 0.0
 
 
@@ -125,14 +125,17 @@ def _epilogue(
     space: IndexSpace,
     width: int,
     *,
-    fast: str = "",
+    flag: str = "",
     source: TensorSpec | None = None,
 ) -> str:
-    """``source``: a tensor whose elements the kernel has in registers."""
+    """``flag``: the name of the fast form's flag, or nothing for the exact form.
+
+    ``source``: a tensor whose elements the kernel has in registers.
+    """
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
     compute = COMPUTE_TYPE[anchor.compute_type]
-    program = Program(op, parameters, space, "q" if fast else "y", width=width, fast=fast)
+    program = Program(op, parameters, space, "q" if flag else "y", width=width, flag=flag)
     if source is not None and source.uid in op.uses.behind:
         program.given(source, "raw[e]")
     for spec in fused_inputs(op.epilogue):
@@ -146,8 +149,8 @@ def _epilogue(
         program.store_outputs((anchor,))
     held = f"const int (&place)[{width}]" if source is None else f"const {STORAGE[source.data_type]} (&raw)[{width}]"
     arguments = f"const {compute} (&acc)[{width}], {held}"
-    if fast:
-        return program.function("fast_epilogue", f"{arguments}, unsigned int& {fast}")
+    if flag:
+        return program.function("fast_epilogue", f"{arguments}, unsigned int& {flag}")
     return program.function("epilogue", arguments)
 
 
