@@ -70,8 +70,8 @@ class Program:
         name of an integer that the fast form of an operation sets where its error bound fails; without it the exact
         form is used. ``condition``: an argument without which nothing is stored; coordinates have to be legal all the
         same. ``sums``: results of a thread, where the kernel's text calls the function for each pack of them.
-        ``written``: axes along which strides are numbers of the text, which addresses of neighbours then have inside instructions.
-        ``clips``: the function that bounds an array of halves, two by one instruction (clip_halves.cuh).
+        ``written``: axes along which strides are numbers of the text, which addresses of neighbours then have inside
+        instructions. ``clips``: the function that bounds an array of halves, two by one instruction (clip_halves.cuh).
         """
         self._op, self._space, self._prefix = op, space, prefix
         self.width = width
