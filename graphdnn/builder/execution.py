@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from threading import get_ident
 from typing import Any
 
 from graphdnn.builder.bindings import by_uid, with_lines
+from graphdnn.builder.description import Description
 from graphdnn.builder.plan_selection import PlanSelection
 from graphdnn.builder.tensor import Tensor
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam
+from graphdnn.plan.array_libraries import library_of
 from graphdnn.rules import Rule
 
 STREAM = Rule(
@@ -28,6 +31,21 @@ HANDLE = Rule(
 )
 
 _ONLY_UIDS = frozenset({int})
+
+
+class Results(dict[Tensor, Any]):
+    """The arrays of a graph's outputs by tensor. A uid or a name finds an array as well."""
+
+    def __init__(self, description: Description, arrays: Mapping[Tensor, Any]) -> None:
+        super().__init__(arrays)
+        self._description = description
+
+    def __missing__(self, key: Any) -> Any:
+        uid = self._description.uid_of(key)
+        for tensor, array in self.items():
+            if uid is not None and tensor.uid == uid:
+                return array
+        raise KeyError(key)
 
 
 class Execution:
@@ -73,7 +91,7 @@ class Execution:
         except BadParam as error:
             raise with_lines(self._description, error) from None
 
-    def run(self, inputs: Mapping[Any, Any], *, stream: Any = None) -> dict[Tensor, Any]:
+    def run(self, inputs: Mapping[Any, Any], *, stream: Any = None) -> Results:
         """Build the graph, execute it with new arrays for the outputs, and return these arrays.
 
         Args:
@@ -82,7 +100,9 @@ class Execution:
                 is a tensor of PyTorch, else CuPy's.
 
         Returns:
-            ``{tensor: array}`` of the outputs, in NumPy's arrays or, on a CUDA device, CuPy's.
+            ``{tensor: array}`` of the outputs; ``results[uid]`` and ``results[name]`` find them too. The new arrays
+            are tensors of PyTorch if an input is one, else arrays of JAX if an input is one, else arrays of NumPy or,
+            on a CUDA device, of CuPy.
 
         Raises:
             BadParam: The graph or an array is invalid.
@@ -91,11 +111,15 @@ class Execution:
         graph = self._description.build_operation_graph()
         plan = self._selection.build()
         given = by_uid(self._description, inputs)
-        made = {spec.uid: plan.new_array(spec) for spec in graph.outputs if spec.uid not in given}
+        library = library_of(given.values())
+        new = plan.new_array if library is None else partial(library.new, plan)
+        made = {spec.uid: new(spec) for spec in graph.outputs if spec.uid not in given}
         bindings = {**given, **made}
         self.execute(bindings, stream=stream)
+        if library is not None:
+            bindings |= {uid: library.finished(array, graph.tensors[uid]) for uid, array in made.items()}
         tensors = {t.uid: t for t in self._description.tensors}
-        return {tensors[spec.uid]: bindings[spec.uid] for spec in graph.outputs}
+        return Results(self._description, {tensors[spec.uid]: bindings[spec.uid] for spec in graph.outputs})
 
     def _stream_of(self, handle: Any, stream: Any) -> Any:
         if stream is not None:

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from graphdnn.dtypes import CARRIERS
 from graphdnn.enums import DataType
 from graphdnn.plan.binding_cache import Addresses, BoundArrays, Ids, is_of_cupy
 from graphdnn.plan.binding_validation import Expected, promised_alignment
-from graphdnn.plan.device_arrays import CARRIERS
 from graphdnn.plan.execution_plan import pick_one
 from graphdnn.plan.memory_overlap import are_apart
 

@@ -303,6 +303,11 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             self._array_type, self.loaded_on = self._runtime.array_type(), ordinal
         return block
 
+    @property
+    def ordinal(self) -> int | None:
+        self.load()
+        return self.loaded_on
+
     def new_workspace(self) -> Any:
         """CuPy bytes of the right size, or None where none are needed."""
         self.load()

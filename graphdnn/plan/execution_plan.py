@@ -144,6 +144,15 @@ class ExecutionPlan(AnalysisMethods):
     def __reduce__(self) -> NoReturn:
         raise TypeError("a plan is shared, not copied; to another process it goes as plan_to_json(plan)")
 
+    @property
+    def ordinal(self) -> int | None:
+        """The number of the CUDA device that the kernels are loaded on; None on the host.
+
+        Raises:
+            NotSupported: The device is not present.
+        """
+        return None
+
     # What it does.
 
     def execute(self, bindings: Mapping[int, Any], workspace: Any = None, stream: Any = None) -> None:
