@@ -1,0 +1,25 @@
+"""The lowerings of ATen's operators, by family. An import fills ``LOWERINGS``."""
+
+from graphdnn.torch.lowering import LOWERINGS
+from graphdnn.torch.lowerings import (
+    attention,
+    convolution,
+    matmul,
+    normalization,
+    pointwise,
+    pooling,
+    reduction,
+    shape,
+)
+
+__all__ = [
+    "LOWERINGS",
+    "attention",
+    "convolution",
+    "matmul",
+    "normalization",
+    "pointwise",
+    "pooling",
+    "reduction",
+    "shape",
+]

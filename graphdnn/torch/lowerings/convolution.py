@@ -1,0 +1,78 @@
+"""Convolutions of one to three axes, also transposed, and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from graphdnn.builder.tensor import Tensor
+from graphdnn.enums import DataType
+from graphdnn.enums import PointwiseMode as M
+from graphdnn.torch.lowering import Lowering, lowers
+
+aten = torch.ops.aten
+
+
+@lowers(aten.convolution.default)
+def convolution(
+    low: Lowering, x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+) -> Tensor:  # fmt: skip
+    """The number of groups follows from the channels of ``x`` and of ``weight``."""
+    compute = low.arithmetic(x.get_data_type())
+    geometry = {
+        "padding": list(padding), "stride": list(stride), "dilation": list(dilation), "compute_data_type": compute,
+    }  # fmt: skip
+    if transposed:
+        y = low.graph.conv_dgrad(x, weight, name=low.node.name, **geometry)
+        y.set_dim(list(low.result.shape))
+    else:
+        y = low.graph.conv_fprop(x, weight, name=low.node.name, **geometry)
+    _set_layout(low, y)
+    if bias is None:
+        return low.typed(y)
+    y.set_data_type(compute)
+    return low.typed(low.pointwise(M.ADD, y, low.channels(bias, len(x.get_dim())), compute=compute))
+
+
+def _set_layout(low: Lowering, y: Tensor) -> None:
+    """Channels last for half precision on a GPU, whose tensor cores read channels; else as PyTorch has them."""
+    if low.prefers_channels_last and low.results()[0].dtype in (torch.float16, torch.bfloat16):
+        y.set_stride(low.channels_last(low.result.shape))
+
+
+@lowers(aten.convolution_backward.default)
+def convolution_backward(
+    low: Lowering, dy: Tensor, x: Tensor, weight: Tensor, bias_sizes: Sequence[int] | None, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+    output_mask: Sequence[bool],
+) -> list[Tensor | None]:  # fmt: skip
+    """``[dx, dw, dbias]``. Of a transposed convolution dx is a convolution of dy, and dw exchanges x and dy."""
+    compute = low.arithmetic(dy.get_data_type())
+    geometry = {
+        "padding": list(padding), "stride": list(stride), "dilation": list(dilation), "compute_data_type": compute,
+    }  # fmt: skip
+    name, found = low.node.name, [None, None, None]
+    fakes = low.results()
+    made: list[Tensor | None] = list(found)
+    if output_mask[0]:
+        if transposed:
+            dx = low.graph.conv_fprop(dy, weight, name=f"{name}::dx", **geometry)
+        else:
+            dx = low.graph.conv_dgrad(dy, weight, name=f"{name}::dx", **geometry).set_dim(list(fakes[0].shape))
+        made[0] = low.typed(dx, fakes[0])
+    if output_mask[1]:
+        image, loss = (dy, x) if transposed else (x, dy)
+        dw = low.graph.conv_wgrad(image, loss, name=f"{name}::dw", **geometry).set_dim(list(fakes[1].shape))
+        made[1] = low.typed(dw, fakes[1])
+    if output_mask[2]:
+        made[2] = low.typed(_channel_sums(low, dy, compute), fakes[2])
+    return made
+
+
+def _channel_sums(low: Lowering, dy: Tensor, compute: DataType) -> Tensor:
+    channels, rank = dy.get_dim()[1], len(dy.get_dim())
+    sums = low.graph.reduction(dy, "ADD", compute_data_type=compute, name=f"{low.node.name}::dbias")
+    sums.set_dim([1, channels, *[1] * (rank - 2)]).set_data_type(low.data_type(low.results()[2].dtype))
+    return low.view(sums, [channels])

@@ -1,0 +1,124 @@
+"""Operators that move elements or show them under other extents."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from graphdnn.builder.tensor import Tensor
+from graphdnn.enums import PointwiseMode
+from graphdnn.torch.lowering import Lowering, lowers
+
+aten = torch.ops.aten
+
+VIEWS = frozenset({
+    aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten._reshape_alias.default,
+    aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.t.default,
+    aten.transpose.int, aten.permute.default, aten.slice.Tensor, aten.select.int, aten.expand.default,
+    aten.detach.default, aten.alias.default, aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int,
+})  # fmt: skip  # for which PyTorch moves no element
+
+
+@lowers(
+    aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten._reshape_alias.default,
+    aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims,
+)  # fmt: skip
+def reshape(low: Lowering, x: Tensor, *sizes: Any) -> Tensor:
+    return low.view(x, low.result.shape)
+
+
+@lowers(aten.permute.default)
+def permute(low: Lowering, x: Tensor, dims: Sequence[int]) -> Tensor:
+    rank = len(x.get_dim())
+    return low.typed(low.graph.transpose(x, [axis % rank for axis in dims], name=low.node.name))
+
+
+@lowers(aten.t.default)
+def t(low: Lowering, x: Tensor) -> Tensor:
+    rank = len(low.result.shape)
+    return permute(low, x, [*range(rank)][::-1])
+
+
+@lowers(aten.transpose.int)
+def transpose(low: Lowering, x: Tensor, first: int, second: int) -> Tensor:
+    order = [*range(len(x.get_dim()))]
+    order[first], order[second] = order[second], order[first]
+    return permute(low, x, order)
+
+
+@lowers(aten.slice.Tensor)
+def slice(  # noqa: A001  the name of the operator
+    low: Lowering, x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    return _part(low, x, dim, builtins.slice(start, end, step))
+
+
+def _part(low: Lowering, x: Tensor, dim: int, part: builtins.slice) -> Tensor:
+    extents = x.get_dim()
+    parts = [builtins.slice(0, n, 1) for n in extents]
+    parts[dim] = builtins.slice(*part.indices(extents[dim]))
+    if parts[dim].start == 0 and parts[dim].stop == extents[dim] and parts[dim].step == 1:
+        return x
+    return low.typed(low.graph.slice(x, parts, name=low.node.name))
+
+
+@lowers(aten.select.int)
+def select(low: Lowering, x: Tensor, dim: int, index: int) -> Tensor:
+    index %= x.get_dim()[dim]
+    return low.view(_part(low, x, dim, builtins.slice(index, index + 1, 1)), low.result.shape)
+
+
+@lowers(aten.split.Tensor)
+def split(low: Lowering, x: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
+    extent = x.get_dim()[dim]
+    starts = range(0, extent, split_size)
+    return [_part(low, x, dim, builtins.slice(i, min(i + split_size, extent), 1)) for i in starts]
+
+
+@lowers(aten.split_with_sizes.default)
+def split_with_sizes(low: Lowering, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+    pairs = zip(ends, sizes, strict=True)
+    return [_part(low, x, dim, builtins.slice(end - size, end, 1)) for end, size in pairs]
+
+
+@lowers(aten.unbind.int)
+def unbind(low: Lowering, x: Tensor, dim: int = 0) -> list[Tensor]:
+    fakes = zip(range(x.get_dim()[dim]), low.result, strict=True)
+    return [low.view(_part(low, x, dim, builtins.slice(i, i + 1, 1)), fake.shape) for i, fake in fakes]
+
+
+@lowers(aten.cat.default)
+def cat(low: Lowering, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    if len(tensors) == 1:
+        return tensors[0]
+    wanted = low.data_type(low.result.dtype)
+    same = [
+        x if x.get_data_type() is wanted else low.pointwise(PointwiseMode.IDENTITY, x).set_data_type(wanted)
+        for x in tensors
+    ]
+    axis = dim % len(tensors[0].get_dim())
+    return low.typed(low.graph.concatenate(same, axis, name=low.node.name))
+
+
+@lowers(aten.expand.default)
+def expand(low: Lowering, x: Tensor, size: Sequence[int], implicit: bool = False) -> Tensor:
+    """The operand with leading axes of one element: elementwise operators and products broadcast it themselves."""
+    wanted, have = list(low.result.shape), x.get_dim()
+    padded = [1] * (len(wanted) - len(have)) + have
+    shown = low.view(x, padded)
+    if padded == wanted or all(user.target in BROADCASTING for user in low.node.users):
+        return shown
+    raise low.refuse(
+        "size", wanted, "readers that broadcast: " + ", ".join(sorted(map(str, BROADCASTING))[:6]) + ", ...",
+        "a tensor of the library has each element once", "leave the operator to PyTorch",
+    )  # fmt: skip
+
+
+BROADCASTING = frozenset({
+    aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.div.Scalar, aten.mul.Scalar,
+    aten.maximum.default, aten.minimum.default, aten.where.self,
+})  # fmt: skip  # readers of an expanded tensor that broadcast it

@@ -1,0 +1,94 @@
+"""Partition: which operators of a module's graph the library executes, and where the segments end."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from graphdnn.device.profiles import DeviceSpec
+from graphdnn.errors import Rejection
+from graphdnn.torch.lowerings.shape import VIEWS
+from graphdnn.torch.rules import VIEWS_ONLY
+from graphdnn.torch.segment import refusals
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """An operator that PyTorch runs, and why.
+
+    Args:
+        node: The name of the node.
+        operator: The operator's name.
+        source: The line of the module that called it; empty if PyTorch does not say.
+        reasons: The reasons of the library.
+    """
+
+    node: str
+    operator: str
+    source: str
+    reasons: tuple[Rejection, ...]
+
+
+class _Served(OperatorSupportBase):
+    def __init__(self, reasons: Mapping[Node, tuple[Rejection, ...]]) -> None:
+        self._reasons = reasons
+
+    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: Node) -> bool:
+        return node.op == "call_function" and not self._reasons[node]
+
+
+def partitioned(module: GraphModule, device: DeviceSpec | str | None) -> tuple[GraphModule, list[str], list[Fallback]]:
+    """Replace the largest parts that the library serves by calls of submodules.
+
+    Args:
+        module: A functional graph of ATen's operators with fake tensors in ``meta["val"]``.
+        device: The device of the graphs.
+
+    Returns:
+        The module with the parts as submodules, the names of the submodules, and the operators that PyTorch keeps.
+    """
+    reasons = {node: _reasons(node, device) for node in module.graph.nodes if node.op == "call_function"}
+    for node in reasons:
+        if node.target is operator.getitem:
+            reasons[node] = reasons.get(node.args[0], ())
+    partitioner = CapabilityBasedPartitioner(
+        module, _Served(reasons), allows_single_node_partition=True, non_compute_ops=_NAMES_OF_VIEWS
+    )
+    parts = [part for part in partitioner.propose_partitions() if any(map(_computes, part.nodes))]
+    taken = {node for part in parts for node in part.nodes}
+    views = {n: (VIEWS_ONLY.reject(str(n.target), "operator", n.name),) for n in reasons if not reasons[n]}
+    kept = [_fallback(n, reasons[n] or views[n]) for n in reasons if n not in taken and n.target is not operator.getitem]
+    fused = partitioner.fuse_partitions(parts, prefix="segment_") if parts else module
+    return fused, [node.target for node in fused.graph.nodes if node.op == "call_module"], kept
+
+
+_NAMES_OF_VIEWS = tuple(str(view) for view in VIEWS)
+
+
+def _computes(node: Node) -> bool:
+    return node.target not in VIEWS and node.target is not operator.getitem
+
+
+def _reasons(node: Node, device: DeviceSpec | str | None) -> tuple[Rejection, ...]:
+    if node.target is operator.getitem:
+        return ()  # its source decides
+    return refusals(node, device)
+
+
+def _fallback(node: Node, reasons: tuple[Rejection, ...]) -> Fallback:
+    return Fallback(node.name, str(node.target), source_line(node), reasons)
+
+
+def source_line(node: Any) -> str:
+    """The last line of the module's own text in the node's stack; empty if there is none."""
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
+    files = [line for line in lines if line.startswith("File ")]
+    own = [line for line in files if "/torch/" not in line] or files
+    return own[-1].removeprefix("File ").replace('"', "") if own else ""
