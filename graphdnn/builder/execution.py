@@ -13,6 +13,7 @@ from graphdnn.builder.plan_selection import PlanSelection
 from graphdnn.builder.tensor import Tensor
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam
+from graphdnn.plan import ExecutionPlan
 from graphdnn.plan.array_libraries import library_of
 from graphdnn.rules import Rule
 
@@ -55,13 +56,18 @@ class Execution:
         self._selection = selection
         self._description = selection.description
 
+    @property
+    def plan(self) -> ExecutionPlan:
+        """The plan that is executed."""
+        return self._selection.plan
+
     def execute(
         self, variant_pack: Mapping[Any, Any], workspace: Any = None, handle: Any = None, *, stream: Any = None
     ) -> None:
         """See ``Graph.execute``."""
         if handle is not None:
             stream = self._stream_of(handle, stream)
-        plan = self._selection.plan
+        plan = self.plan
         is_by_uid = type(variant_pack) is dict and _ONLY_UIDS.issuperset(map(type, variant_pack))
         bindings = variant_pack if is_by_uid else by_uid(self._description, variant_pack)
         if workspace is None and plan.workspace_size:
@@ -87,7 +93,7 @@ class Execution:
             NotInitialized: The graph is not built.
         """
         try:
-            return self._selection.plan.capture(by_uid(self._description, variant_pack), workspace)
+            return self.plan.capture(by_uid(self._description, variant_pack), workspace)
         except BadParam as error:
             raise with_lines(self._description, error) from None
 
@@ -109,7 +115,7 @@ class Execution:
             NotSupported: No engine serves the graph, or the device is not present.
         """
         graph = self._description.build_operation_graph()
-        plan = self._selection.build()
+        plan = self._built()
         given = by_uid(self._description, inputs)
         library = library_of(given.values())
         new = plan.new_array if library is None else partial(library.new, plan)
@@ -120,6 +126,32 @@ class Execution:
             bindings |= {uid: library.finished(array, graph.tensors[uid]) for uid, array in made.items()}
         tensors = {t.uid: t for t in self._description.tensors}
         return Results(self._description, {tensors[spec.uid]: bindings[spec.uid] for spec in graph.outputs})
+
+    def bind(self, arrays: Mapping[Any, Any]) -> BoundGraph:
+        """Bind inputs that stay, such as weights. Calls of the result pass the other arrays and take less time.
+
+        The arrays are validated now and kept alive. If a tensor of PyTorch gets other memory later
+        (``Parameter.data``), bind it again.
+
+        Args:
+            arrays: ``{tensor, uid or name: array}`` of inputs.
+
+        Returns:
+            A ``BoundGraph`` with ``execute``, ``run`` and ``capture``.
+
+        Raises:
+            BadParam: An array does not fit, or is no input.
+            NotInitialized: The graph is not built.
+            NotSupported: The device of the plan is not present.
+        """
+        try:
+            plan = self.plan.bind(by_uid(self._description, arrays))
+        except BadParam as error:
+            raise with_lines(self._description, error) from None
+        return BoundGraph(self._selection, plan)
+
+    def _built(self) -> ExecutionPlan:
+        return self._selection.build()
 
     def _stream_of(self, handle: Any, stream: Any) -> Any:
         if stream is not None:
@@ -134,8 +166,31 @@ class Execution:
 
         Kept when the thread ends, as its work may not have begun; identifiers are given to later threads again.
         """
-        key = get_ident(), self._selection.plan.queue(stream, bindings)
+        key = get_ident(), self.plan.queue(stream, bindings)
         found = self._selection.workspaces.get(key)
         if found is None:
-            found = self._selection.workspaces[key] = self._selection.plan.new_workspace()
+            found = self._selection.workspaces[key] = self.plan.new_workspace()
         return found
+
+
+class BoundGraph(Execution):
+    """A built graph with inputs that are bound for good. It has the methods of ``Graph`` that execute.
+
+    Args:
+        selection: The graph's configurations.
+        plan: The plan with the bound inputs.
+    """
+
+    def __init__(self, selection: PlanSelection, plan: ExecutionPlan) -> None:
+        super().__init__(selection)
+        self._plan = plan
+
+    @property
+    def plan(self) -> ExecutionPlan:
+        return self._plan
+
+    def _built(self) -> ExecutionPlan:
+        return self._plan
+
+    def __repr__(self) -> str:
+        return f"<BoundGraph {self._description.name!r}: {self._plan.name}>"

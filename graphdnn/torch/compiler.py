@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
-from torch.fx import GraphModule
-from torch.fx.passes.fake_tensor_prop import FakeTensorProp
+from torch.fx import GraphModule, Node
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.errors import GraphdnnError
-from graphdnn.torch.partition import Fallback, partitioned
-from graphdnn.torch.segment import Described, Description, Segment
+from graphdnn.torch.dynamic_segment import DynamicSegment, has_symbols
+from graphdnn.torch.partition import Fallback, fallback, partitioned
+from graphdnn.torch.planning import planned
+from graphdnn.torch.segment import Segment
 
 
 @dataclass(slots=True)
@@ -25,12 +26,12 @@ class Compilation:
     Args:
         kind: "inference", "forward" or "backward".
         segments: The segments that the library executes.
-        fallbacks: The operators that PyTorch runs.
+        fallbacks: The operators that PyTorch executes.
         served: The number of operators in the segments.
     """
 
     kind: str
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[Segment | DynamicSegment] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
     served: int = 0
 
@@ -58,7 +59,7 @@ def backend(
     def compiler(kind: str) -> Callable[..., Any]:
         def compile_graph(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             made = Compilation(kind)
-            compiled = compiled_graph(graph, inputs, device, made)
+            compiled = compiled_graph(graph, device, _static_inputs() if kind == "inference" else frozenset(), made)
             if listener is not None:
                 listener(made)
             return make_boxed_func(compiled)  # type: ignore[no-any-return]
@@ -71,15 +72,22 @@ def backend(
     return compile_module(module, example_inputs)  # type: ignore[no-any-return]
 
 
+def _static_inputs() -> frozenset[int]:
+    """The inputs of the graph that are parameters or buffers, as AOTAutograd knows them."""
+    context = torch._guards.TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    return frozenset(getattr(metadata, "static_input_indices", None) or ())
+
+
 def compiled_graph(
-    graph: GraphModule, inputs: Sequence[Any], device: DeviceSpec | str | None, made: Compilation
+    graph: GraphModule, device: DeviceSpec | str | None, static: frozenset[int], made: Compilation
 ) -> Callable[..., Any]:
     """A graph of ATen's operators with segments in place of what the library serves.
 
     Args:
         graph: A functional graph.
-        inputs: Its inputs, as fake tensors.
         device: A profile, its name, or None for the device of the tensors.
+        static: The indices of inputs that are parameters or buffers.
         made: What was compiled, which is filled in.
 
     Returns:
@@ -88,30 +96,38 @@ def compiled_graph(
     target = device or device_of(graph)
     if target is None:
         return graph
+    weights = {node for i, node in enumerate(graph.graph.find_nodes(op="placeholder")) if i in static}
+    names_of_weights = {node.name for node in weights}
     fused, names, made.fallbacks = partitioned(graph, target)
     for name in names:
         part = fused.get_submodule(name)
         assert isinstance(part, GraphModule)
-        _set_fakes(fused, name, part)
+        (call,) = (n for n in fused.graph.nodes if n.op == "call_module" and n.target == name)
+        _set_fakes(part, call)
+        indices = frozenset(
+            i for i, a in enumerate(call.args)
+            if isinstance(a, Node) and a.op == "placeholder" and a.name in names_of_weights
+        )  # fmt: skip
+        operators = [n for n in part.graph.nodes if n.op == "call_function"]
         try:
-            segment = Segment(part, planned(part, target))
+            segment: Segment | DynamicSegment
+            if has_symbols(part):
+                segment = DynamicSegment(part, target, indices)
+            else:
+                segment = Segment(part, planned(part, target, indices), indices)
         except GraphdnnError as error:
-            made.fallbacks += [
-                Fallback(n.name, str(n.target), "", tuple(error.rejections))
-                for n in part.graph.nodes if n.op == "call_function"
-            ]  # fmt: skip
+            made.fallbacks += [fallback(n, tuple(error.rejections)) for n in operators]
             continue
         made.segments.append(segment)
-        made.served += sum(n.op == "call_function" for n in part.graph.nodes)
+        made.served += len(operators)
         fused.set_submodule(name, segment)
     return fused
 
 
 def device_of(graph: GraphModule) -> str | None:
     """The device of the graph's tensors as the library names it; None if there are several, or another kind."""
-    found = {
-        fake.device for node in graph.graph.nodes if isinstance(fake := node.meta.get("val"), torch.Tensor)
-    }  # fmt: skip
+    fakes = (node.meta.get("val") for node in graph.graph.nodes)
+    found = {fake.device for fake in fakes if isinstance(fake, torch.Tensor)}
     if len(found) != 1:
         return None
     (device,) = found
@@ -120,23 +136,8 @@ def device_of(graph: GraphModule) -> str | None:
     return f"cuda:{device.index or 0}" if device.type == "cuda" else None
 
 
-def planned(part: GraphModule, device: DeviceSpec | str) -> Described:
-    """A segment with its plan.
-
-    Raises:
-        GraphdnnError: The graph or the device refuses it.
-    """
-    described = Description(part, device).describe()
-    described.graph.build()
-    return described
-
-
-def _set_fakes(fused: GraphModule, name: str, part: GraphModule) -> None:
+def _set_fakes(part: GraphModule, call: Node) -> None:
     """Placeholders of a part have the fake tensors of the arguments of its call."""
-    (call,) = (node for node in fused.graph.nodes if node.op == "call_module" and node.target == name)
-    placeholders = [node for node in part.graph.nodes if node.op == "placeholder"]
+    placeholders = part.graph.find_nodes(op="placeholder")
     for placeholder, argument in zip(placeholders, call.args, strict=True):
-        placeholder.meta.setdefault("val", argument.meta["val"] if isinstance(argument, torch.fx.Node) else argument)
-
-
-_ = FakeTensorProp
+        placeholder.meta.setdefault("val", argument.meta["val"] if isinstance(argument, Node) else argument)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -10,11 +11,13 @@ from torch.fx import Node
 
 from graphdnn.builder import Graph
 from graphdnn.builder.tensor import Tensor
-from graphdnn.dtypes import FLOATS, data_type_of
-from graphdnn.enums import DataType, PointwiseMode
+from graphdnn.dtypes import ELEMENTS, FLOATS
+from graphdnn.enums import DataType, PointwiseMode, ReshapeMode
 from graphdnn.errors import NotSupported
+from graphdnn.plan.torch_tensors import torch_type
 from graphdnn.tensors import channels_last_strides
-from graphdnn.torch.rules import ARGUMENT, ELEMENT_TYPE
+from graphdnn.torch.arguments import Arguments, library_type
+from graphdnn.torch.rules import ARGUMENT
 
 Number: TypeAlias = "int | float | bool"
 Operand: TypeAlias = "Tensor | Number"
@@ -26,10 +29,11 @@ class Lowering:
     Args:
         graph: The graph.
         node: The call of the operator. ``node.meta["val"]`` has its results as fake tensors with concrete extents.
+        arguments: The inputs of the graph.
     """
 
-    def __init__(self, graph: Graph, node: Node) -> None:
-        self.graph, self.node = graph, node
+    def __init__(self, graph: Graph, node: Node, arguments: Arguments) -> None:
+        self.graph, self.node, self.arguments = graph, node, arguments
 
     @property
     def result(self) -> Any:
@@ -41,6 +45,10 @@ class Lowering:
         found = self.result
         return list(found) if isinstance(found, (tuple, list)) else [found]
 
+    def is_read(self, index: int) -> bool:
+        """Whether an operator reads a result."""
+        return is_read(self.node, index)
+
     @property
     def where(self) -> str:
         """The operator and its node, as reasons show them."""
@@ -48,25 +56,18 @@ class Lowering:
 
     def refuse(self, attribute: str, value: Any, expected: str, reason: str, fix: str) -> NotSupported:
         """The error for an argument that the library cannot serve."""
-        return NotSupported(
-            ARGUMENT.reject(self.where, attribute, value, expected=expected, reason=reason, fix=fix)
-        )
-
-    @staticmethod
-    def type_of(dtype: torch.dtype, where: str) -> DataType:
-        """The library's element type.
-
-        Raises:
-            NotSupported: The library has none.
-        """
-        try:
-            return data_type_of(dtype)
-        except ValueError:
-            raise NotSupported(ELEMENT_TYPE.reject(where, "dtype", str(dtype))) from None
+        return NotSupported(ARGUMENT.reject(self.where, attribute, value, expected=expected, reason=reason, fix=fix))
 
     def data_type(self, dtype: torch.dtype) -> DataType:
         """The library's element type, or the error that names this operator."""
-        return self.type_of(dtype, self.where)
+        return library_type(dtype, self.where)
+
+    @staticmethod
+    def dtype_of(tensor: Tensor) -> torch.dtype:
+        """PyTorch's element type of a tensor of the graph."""
+        kind = tensor.get_data_type()
+        assert kind is not None
+        return torch_type(ELEMENTS[kind].numpy)  # type: ignore[no-any-return]
 
     @property
     def prefers_channels_last(self) -> bool:
@@ -135,13 +136,21 @@ class Lowering:
         dim = list(dim) or [1]
         if tensor.get_dim() == dim:
             return tensor
-        made = self.graph.reshape(tensor).set_dim(dim)
+        shown = self.arguments.reshaped(tensor, dim)
+        if shown is not None:
+            return shown
+        made = self.graph.reshape(tensor, reshape_mode=ReshapeMode.LOGICAL).set_dim(dim)
         kind = tensor.get_data_type()
         return made if kind is None else made.set_data_type(kind)
 
     def channels(self, vector: Tensor, rank: int) -> Tensor:
         """``[C]`` as ``[1, C, 1, ...]``."""
-        return self.view(vector, [1, -1 if not vector.get_dim() else vector.get_dim()[0], *[1] * (rank - 2)])
+        return self.view(vector, [1, vector.get_dim()[0], *[1] * (rank - 2)])
+
+
+def is_read(node: Node, index: int) -> bool:
+    """Whether an operator reads one of the results of a node."""
+    return any(user.target is operator.getitem and user.args[1] == index for user in node.users)
 
 
 Lower: TypeAlias = Callable[..., Any]

@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import networkx
 import torch
 from torch.fx import GraphModule, Node
-from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner, Partition
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.errors import Rejection
 from graphdnn.torch.lowerings.shape import VIEWS
 from graphdnn.torch.rules import VIEWS_ONLY
-from graphdnn.torch.segment import refusals
+from graphdnn.torch.description import refusals
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,23 @@ def partitioned(module: GraphModule, device: DeviceSpec | str | None) -> tuple[G
     partitioner = CapabilityBasedPartitioner(
         module, _Served(reasons), allows_single_node_partition=True, non_compute_ops=_NAMES_OF_VIEWS
     )
-    parts = [part for part in partitioner.propose_partitions() if any(map(_computes, part.nodes))]
+    proposed = [part for whole in partitioner.propose_partitions() for part in _connected(whole)]
+    parts = [part for part in proposed if any(map(_computes, part.nodes))]
     taken = {node for part in parts for node in part.nodes}
     views = {n: (VIEWS_ONLY.reject(str(n.target), "operator", n.name),) for n in reasons if not reasons[n]}
-    kept = [_fallback(n, reasons[n] or views[n]) for n in reasons if n not in taken and n.target is not operator.getitem]
+    kept = [fallback(n, reasons[n] or views[n]) for n in reasons if n not in taken and n.target is not operator.getitem]
     fused = partitioner.fuse_partitions(parts, prefix="segment_") if parts else module
     return fused, [node.target for node in fused.graph.nodes if node.op == "call_module"], kept
+
+
+def _connected(part: Partition) -> list[Partition]:
+    """The parts of a partition that share no computed tensor: one graph is for each."""
+    edges = networkx.Graph()
+    edges.add_nodes_from(part.nodes)
+    edges.add_edges_from((source, node) for node in part.nodes for source in node.all_input_nodes if source in edges)
+    order = {node: i for i, node in enumerate(part.nodes)}
+    groups = networkx.connected_components(edges)
+    return [Partition(part.id, sorted(group, key=order.__getitem__)) for group in groups]
 
 
 _NAMES_OF_VIEWS = tuple(str(view) for view in VIEWS)
@@ -82,7 +94,8 @@ def _reasons(node: Node, device: DeviceSpec | str | None) -> tuple[Rejection, ..
     return refusals(node, device)
 
 
-def _fallback(node: Node, reasons: tuple[Rejection, ...]) -> Fallback:
+def fallback(node: Node, reasons: tuple[Rejection, ...]) -> Fallback:
+    """The record of an operator that PyTorch executes."""
     return Fallback(node.name, str(node.target), source_line(node), reasons)
 
 

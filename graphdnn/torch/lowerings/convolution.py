@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
@@ -21,6 +22,7 @@ def convolution(
 ) -> Tensor:  # fmt: skip
     """The number of groups follows from the channels of ``x`` and of ``weight``."""
     compute = low.arithmetic(x.get_data_type())
+    weight = _channels_last_filter(low, weight)
     geometry = {
         "padding": list(padding), "stride": list(stride), "dilation": list(dilation), "compute_data_type": compute,
     }  # fmt: skip
@@ -36,9 +38,25 @@ def convolution(
     return low.typed(low.pointwise(M.ADD, y, low.channels(bias, len(x.get_dim())), compute=compute))
 
 
+def _channels_last_filter(low: Lowering, weight: Tensor) -> Tensor:
+    """A filter whose layout is changed once, if it is a parameter and the kernels read channels."""
+    fake = low.node.args[1].meta["val"]
+    if not low.prefers_channels_last or fake.dtype not in _HALVES or fake.dim() not in _FORMATS:
+        return weight
+    found = low.arguments.prepared(_FORMATS[fake.dim()], (weight,), _FORMATS[fake.dim()](fake))
+    return weight if found is None else found
+
+
+_HALVES = (torch.float16, torch.bfloat16)
+_FORMATS = {
+    4: partial(torch.Tensor.contiguous, memory_format=torch.channels_last),
+    5: partial(torch.Tensor.contiguous, memory_format=torch.channels_last_3d),
+}  # by the rank of the filter
+
+
 def _set_layout(low: Lowering, y: Tensor) -> None:
     """Channels last for half precision on a GPU, whose tensor cores read channels; else as PyTorch has them."""
-    if low.prefers_channels_last and low.results()[0].dtype in (torch.float16, torch.bfloat16):
+    if low.prefers_channels_last and low.results()[0].dtype in _HALVES:
         y.set_stride(low.channels_last(low.result.shape))
 
 

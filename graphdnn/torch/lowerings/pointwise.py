@@ -184,9 +184,9 @@ def leaky_relu(low: Lowering, x: Tensor, negative_slope: float = 0.01) -> Tensor
 
 
 @lowers(aten.hardtanh.default, aten.clamp.default)
-def clamp(low: Lowering, x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:  # noqa: A002
+def clamp(low: Lowering, x: Tensor, min: Number | None = None, max: Number | None = None) -> Tensor:
     if low.node.target is aten.hardtanh.default:
-        min, max = -1.0 if min is None else min, 1.0 if max is None else max  # noqa: A001
+        min, max = -1.0 if min is None else min, 1.0 if max is None else max
     compute = _promoted(low, x, *(n for n in (min, max) if n is not None))
     found = x
     for mode, limit in ((M.MAX, min), (M.MIN, max)):
@@ -250,9 +250,7 @@ def hardswish(low: Lowering, x: Tensor) -> Tensor:
 
 
 def _six(low: Lowering, x: Tensor) -> Tensor:
-    return low.float_pointwise(
-        M.RELU_FWD, low.float_pointwise(M.ADD, x, 3.0), relu_lower_clip=0.0, relu_upper_clip=6.0
-    )
+    return low.float_pointwise(M.RELU_FWD, low.float_pointwise(M.ADD, x, 3.0), relu_lower_clip=0.0, relu_upper_clip=6.0)
 
 
 @lowers(aten.where.self)

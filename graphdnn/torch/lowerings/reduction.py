@@ -35,9 +35,7 @@ for _operator, _mode in _MODES.items():
     lowers(_operator)(_lowering(_mode))
 
 
-def _reduced(
-    low: Lowering, x: Tensor, mode: ReductionOperator, dim: Sequence[int] | None, kind: DataType
-) -> Tensor:
+def _reduced(low: Lowering, x: Tensor, mode: ReductionOperator, dim: Sequence[int] | None, kind: DataType) -> Tensor:
     """``x`` reduced over axes, which keep one element. No axes stand for all of them."""
     extents = x.get_dim()
     rank = len(extents)

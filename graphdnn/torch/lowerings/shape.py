@@ -50,7 +50,7 @@ def transpose(low: Lowering, x: Tensor, first: int, second: int) -> Tensor:
 
 
 @lowers(aten.slice.Tensor)
-def slice(  # noqa: A001  the name of the operator
+def slice(
     low: Lowering, x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Tensor:
     return _part(low, x, dim, builtins.slice(start, end, step))
@@ -72,23 +72,29 @@ def select(low: Lowering, x: Tensor, dim: int, index: int) -> Tensor:
 
 
 @lowers(aten.split.Tensor)
-def split(low: Lowering, x: Tensor, split_size: int, dim: int = 0) -> list[Tensor]:
+def split(low: Lowering, x: Tensor, split_size: int, dim: int = 0) -> list[Tensor | None]:
     extent = x.get_dim()[dim]
     starts = range(0, extent, split_size)
-    return [_part(low, x, dim, builtins.slice(i, min(i + split_size, extent), 1)) for i in starts]
+    return _parts(low, x, dim, [(i, min(i + split_size, extent)) for i in starts])
+
+
+def _parts(low: Lowering, x: Tensor, dim: int, bounds: Sequence[tuple[int, int]]) -> list[Tensor | None]:
+    """The parts between bounds; None for those that no operator reads."""
+    found = enumerate(bounds)
+    return [_part(low, x, dim, builtins.slice(*ends, 1)) if low.is_read(i) else None for i, ends in found]
 
 
 @lowers(aten.split_with_sizes.default)
-def split_with_sizes(low: Lowering, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+def split_with_sizes(low: Lowering, x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor | None]:
     ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-    pairs = zip(ends, sizes, strict=True)
-    return [_part(low, x, dim, builtins.slice(end - size, end, 1)) for end, size in pairs]
+    return _parts(low, x, dim, [(end - size, end) for end, size in zip(ends, sizes, strict=True)])
 
 
 @lowers(aten.unbind.int)
-def unbind(low: Lowering, x: Tensor, dim: int = 0) -> list[Tensor]:
-    fakes = zip(range(x.get_dim()[dim]), low.result, strict=True)
-    return [low.view(_part(low, x, dim, builtins.slice(i, i + 1, 1)), fake.shape) for i, fake in fakes]
+def unbind(low: Lowering, x: Tensor, dim: int = 0) -> list[Tensor | None]:
+    parts = _parts(low, x, dim, [(i, i + 1) for i in range(x.get_dim()[dim])])
+    pairs = zip(parts, low.result, strict=True)
+    return [None if part is None else low.view(part, fake.shape) for part, fake in pairs]
 
 
 @lowers(aten.cat.default)
