@@ -14,6 +14,7 @@ from torch.fx import GraphModule, Node
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.errors import GraphdnnError
 from graphdnn.torch.dynamic_segment import DynamicSegment, has_symbols
+from graphdnn.torch.max_pool_gradient import DECOMPOSITIONS
 from graphdnn.torch.partition import Fallback, fallback, partitioned
 from graphdnn.torch.planning import planned
 from graphdnn.torch.segment import Segment
@@ -62,14 +63,15 @@ def backend(
             compiled = compiled_graph(graph, device, _static_inputs() if kind == "inference" else frozenset(), made)
             if listener is not None:
                 listener(made)
-            return make_boxed_func(compiled)  # type: ignore[no-any-return]
+            return make_boxed_func(compiled)
 
         return compile_graph
 
     compile_module = aot_autograd(
-        fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference")
-    )
-    return compile_module(module, example_inputs)  # type: ignore[no-any-return]
+        fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
+        decompositions=DECOMPOSITIONS,
+    )  # fmt: skip
+    return compile_module(module, example_inputs)
 
 
 def _static_inputs() -> frozenset[int]:

@@ -89,8 +89,8 @@ class Description:
     def _lowered(self, node: Node) -> Any:
         if node.target is operator.getitem:
             source, which = node.args
-            found = self._view(node) if source.target in VIEWS else None  # type: ignore[union-attr]
-            found = self._values[source][which] if found is None else found  # type: ignore[index]
+            found = self._view(node) if source.target in VIEWS else None
+            found = self._values[source][which] if found is None else found
             if found is None:
                 raise NotSupported(refused_result(node))
             return found
@@ -218,9 +218,9 @@ def view_root(node: Node) -> Node:
     """The node whose memory a chain of views shows."""
     while node.op == "call_function":
         if node.target in VIEWS:
-            node = node.args[0]  # type: ignore[assignment]
-        elif node.target is operator.getitem and node.args[0].target in VIEWS:  # type: ignore[union-attr]
-            node = node.args[0].args[0]  # type: ignore[union-attr,assignment]
+            node = node.args[0]
+        elif node.target is operator.getitem and node.args[0].target in VIEWS:
+            node = node.args[0].args[0]
         else:
             break
     return node

@@ -67,7 +67,7 @@ class Lowering:
         """PyTorch's element type of a tensor of the graph."""
         kind = tensor.get_data_type()
         assert kind is not None
-        return torch_type(ELEMENTS[kind].numpy)  # type: ignore[no-any-return]
+        return torch_type(ELEMENTS[kind].numpy)
 
     @property
     def prefers_channels_last(self) -> bool:
@@ -112,7 +112,7 @@ class Lowering:
         """
         if compute is None:
             compute = self.arithmetic(*(o.get_data_type() for o in operands if isinstance(o, Tensor)))
-        found = dict(zip(("x", "b"), self.aligned(operands, compute), strict=False))
+        found: dict[str, Any] = dict(zip(("x", "b"), self.aligned(operands, compute), strict=False))
         return self.graph.pointwise(mode, **found, compute_data_type=compute, name=self.node.name, **parameters)
 
     def aligned(self, operands: Sequence[Operand], compute: DataType) -> list[Tensor]:
@@ -161,9 +161,9 @@ def lowers(*operators: Any) -> Callable[[Lower], Lower]:
     """Enter a function as the lowering of operator overloads. Its arguments are a ``Lowering`` and those of ATen."""
 
     def enter(function: Lower) -> Lower:
-        for operator in operators:
-            assert operator not in LOWERINGS, f"{operator} has a lowering already"
-            LOWERINGS[operator] = function
+        for overload in operators:
+            assert overload not in LOWERINGS, f"{overload} has a lowering already"
+            LOWERINGS[overload] = function
         return function
 
     return enter

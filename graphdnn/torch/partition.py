@@ -15,9 +15,10 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.errors import Rejection
-from graphdnn.torch.lowerings.shape import VIEWS
-from graphdnn.torch.rules import VIEWS_ONLY
 from graphdnn.torch.description import refusals
+from graphdnn.torch.lowerings.pointwise import ELEMENTWISE
+from graphdnn.torch.lowerings.shape import VIEWS
+from graphdnn.torch.rules import ONE_OPERATOR, VIEWS_ONLY
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +64,10 @@ def partitioned(module: GraphModule, device: DeviceSpec | str | None) -> tuple[G
         module, _Served(reasons), allows_single_node_partition=True, non_compute_ops=_NAMES_OF_VIEWS
     )
     proposed = [part for whole in partitioner.propose_partitions() for part in _connected(whole)]
-    parts = [part for part in proposed if any(map(_computes, part.nodes))]
+    parts = [part for part in proposed if any(map(_computes, part.nodes)) and not _is_one_elementwise(part)]
     taken = {node for part in parts for node in part.nodes}
-    views = {n: (VIEWS_ONLY.reject(str(n.target), "operator", n.name),) for n in reasons if not reasons[n]}
-    kept = [fallback(n, reasons[n] or views[n]) for n in reasons if n not in taken and n.target is not operator.getitem]
+    left = [n for n in reasons if n not in taken and n.target is not operator.getitem]
+    kept = [fallback(n, reasons[n] or _not_worth(n)) for n in left]
     fused = partitioner.fuse_partitions(parts, prefix="segment_") if parts else module
     return fused, [node.target for node in fused.graph.nodes if node.op == "call_module"], kept
 
@@ -82,6 +83,17 @@ def _connected(part: Partition) -> list[Partition]:
 
 
 _NAMES_OF_VIEWS = tuple(str(view) for view in VIEWS)
+
+
+def _not_worth(node: Node) -> tuple[Rejection, ...]:
+    rule = ONE_OPERATOR if _computes(node) else VIEWS_ONLY
+    return (rule.reject(str(node.target), "operator", node.name),)
+
+
+def _is_one_elementwise(part: Partition) -> bool:
+    """Whether a part is one elementwise operator, with views: there is nothing to fuse it with."""
+    computing = [node for node in part.nodes if _computes(node)]
+    return len(computing) == 1 and computing[0].target in ELEMENTWISE
 
 
 def _computes(node: Node) -> bool:

@@ -61,3 +61,10 @@ VIEWS_ONLY = Rule(
     fix="nothing has to be done",
     status=Status.NOT_SUPPORTED,
 )
+ONE_OPERATOR = Rule(
+    id="torch.one_operator",
+    expected="at least two operators that compute",
+    reason="an elementwise operator alone takes PyTorch as long: there is nothing to fuse it with",
+    fix="nothing has to be done",
+    status=Status.NOT_SUPPORTED,
+)

@@ -4,6 +4,7 @@ from graphdnn.torch.lowering import LOWERINGS
 from graphdnn.torch.lowerings import (
     attention,
     convolution,
+    gradients,
     matmul,
     normalization,
     pointwise,
@@ -16,6 +17,7 @@ __all__ = [
     "LOWERINGS",
     "attention",
     "convolution",
+    "gradients",
     "matmul",
     "normalization",
     "pointwise",

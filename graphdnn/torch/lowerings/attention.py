@@ -19,9 +19,9 @@ def _attention(
             "dropout_p", dropout, "0", "PyTorch's random numbers are another sequence", "call module.eval()"
         )
     factor = q.get_dim()[-1] ** -0.5 if scale is None else scale
-    y = low.graph.sdpa(q, k, v, attn_scale=factor, bias=bias, use_causal_mask=is_causal, name=low.node.name)
-    found = y[0] if isinstance(y, (list, tuple)) else y
-    return low.typed(found)
+    y = low.graph.sdpa(q, k, v, attn_scale=factor, bias=bias, use_causal_mask=is_causal, name=low.node.name)[0]
+    assert y is not None
+    return low.typed(y)
 
 
 def _results(low: Lowering, y: Tensor) -> list[Tensor | None]:

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 
 from graphdnn.builder.tensor import Tensor
-from graphdnn.enums import DataType
+from graphdnn.enums import DataType, ReductionOperator
 from graphdnn.enums import PointwiseMode as M
 from graphdnn.torch.lowering import Lowering, lowers
 
@@ -23,14 +23,11 @@ def convolution(
     """The number of groups follows from the channels of ``x`` and of ``weight``."""
     compute = low.arithmetic(x.get_data_type())
     weight = _channels_last_filter(low, weight)
-    geometry = {
-        "padding": list(padding), "stride": list(stride), "dilation": list(dilation), "compute_data_type": compute,
-    }  # fmt: skip
+    geometry = list(padding), list(stride), list(dilation)
+    method = low.graph.conv_dgrad if transposed else low.graph.conv_fprop
+    y = method(x, weight, *geometry, compute_data_type=compute, name=low.node.name)
     if transposed:
-        y = low.graph.conv_dgrad(x, weight, name=low.node.name, **geometry)
         y.set_dim(list(low.result.shape))
-    else:
-        y = low.graph.conv_fprop(x, weight, name=low.node.name, **geometry)
     _set_layout(low, y)
     if bias is None:
         return low.typed(y)
@@ -68,29 +65,24 @@ def convolution_backward(
 ) -> list[Tensor | None]:  # fmt: skip
     """``[dx, dw, dbias]``. Of a transposed convolution dx is a convolution of dy, and dw exchanges x and dy."""
     compute = low.arithmetic(dy.get_data_type())
-    geometry = {
-        "padding": list(padding), "stride": list(stride), "dilation": list(dilation), "compute_data_type": compute,
-    }  # fmt: skip
-    name, found = low.node.name, [None, None, None]
-    fakes = low.results()
-    made: list[Tensor | None] = list(found)
-    if output_mask[0]:
-        if transposed:
-            dx = low.graph.conv_fprop(dy, weight, name=f"{name}::dx", **geometry)
-        else:
-            dx = low.graph.conv_dgrad(dy, weight, name=f"{name}::dx", **geometry).set_dim(list(fakes[0].shape))
-        made[0] = low.typed(dx, fakes[0])
-    if output_mask[1]:
+    geometry = list(padding), list(stride), list(dilation)
+    name, fakes, graph = low.node.name, low.results(), low.graph
+    made: list[Tensor | None] = [None, None, None]
+    if output_mask[0] and low.is_read(0):
+        method = graph.conv_fprop if transposed else graph.conv_dgrad
+        dx = method(dy, weight, *geometry, compute_data_type=compute, name=f"{name}::dx")
+        made[0] = low.typed(dx.set_dim(list(fakes[0].shape)), fakes[0])
+    if output_mask[1] and low.is_read(1):
         image, loss = (dy, x) if transposed else (x, dy)
-        dw = low.graph.conv_wgrad(image, loss, name=f"{name}::dw", **geometry).set_dim(list(fakes[1].shape))
-        made[1] = low.typed(dw, fakes[1])
-    if output_mask[2]:
-        made[2] = low.typed(_channel_sums(low, dy, compute), fakes[2])
+        dw = graph.conv_wgrad(image, loss, *geometry, compute_data_type=compute, name=f"{name}::dw")
+        made[1] = low.typed(dw.set_dim(list(fakes[1].shape)), fakes[1])
+    if output_mask[2] and low.is_read(2):
+        made[2] = _channel_sums(low, dy, compute)
     return made
 
 
 def _channel_sums(low: Lowering, dy: Tensor, compute: DataType) -> Tensor:
     channels, rank = dy.get_dim()[1], len(dy.get_dim())
-    sums = low.graph.reduction(dy, "ADD", compute_data_type=compute, name=f"{low.node.name}::dbias")
+    sums = low.graph.reduction(dy, ReductionOperator.ADD, compute_data_type=compute, name=f"{low.node.name}::dbias")
     sums.set_dim([1, channels, *[1] * (rank - 2)]).set_data_type(low.data_type(low.results()[2].dtype))
     return low.view(sums, [channels])

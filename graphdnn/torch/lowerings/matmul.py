@@ -31,5 +31,5 @@ def addmm(low: Lowering, bias: Tensor, a: Tensor, b: Tensor, beta: Number = 1, a
 def _compute(a: Tensor) -> DataType:
     kind = a.get_data_type()
     if kind in (DataType.DOUBLE, DataType.INT64, DataType.INT32):
-        return kind  # type: ignore[return-value]  # not None
+        return kind
     return DataType.INT32 if kind in (DataType.INT8, DataType.UINT8, DataType.INT16) else DataType.FLOAT

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from graphdnn.builder.tensor import Tensor
-from graphdnn.enums import DataType, NormPhase
+from graphdnn.enums import DataType, NormPhase, ReductionOperator
 from graphdnn.enums import PointwiseMode as M
 from graphdnn.torch.lowering import Lowering, lowers
 
@@ -79,8 +79,9 @@ def batch_norm_training(
         )  # fmt: skip
     dim = [1, x.get_dim()[1], *[1] * (len(x.get_dim()) - 2)]
     numbers = [low.graph.tensor_scalar(value, DataType.FLOAT) for value in (eps, momentum)]
+    scale, offset, running_mean, running_variance = (low.view(t, dim) for t in (weight, bias, mean, variance))
     found = low.graph.batchnorm(
-        x, *(low.view(t, dim) for t in (weight, bias, mean, variance)), *numbers, name=low.node.name
+        x, scale, offset, running_mean, running_variance, numbers[0], numbers[1], name=low.node.name
     )
     for tensor, fake in zip(found, low.results(), strict=True):
         assert tensor is not None
@@ -128,10 +129,18 @@ def group_norm(
     compute = low.arithmetic(DataType.FLOAT, x.get_data_type())
     ungrouped = low.view(x, [batch, groups, channels // groups * size])
     kept = [batch, groups, 1]
-    mean = low.graph.reduction(ungrouped, "AVG", compute_data_type=compute).set_dim(kept).set_data_type(compute)
+    mean = (
+        low.graph.reduction(ungrouped, ReductionOperator.AVG, compute_data_type=compute)
+        .set_dim(kept)
+        .set_data_type(compute)
+    )
     centered = low.float_pointwise(M.SUB, ungrouped, mean)
     squares = low.float_pointwise(M.MUL, centered, centered)
-    variance = low.graph.reduction(squares, "AVG", compute_data_type=compute).set_dim(kept).set_data_type(compute)
+    variance = (
+        low.graph.reduction(squares, ReductionOperator.AVG, compute_data_type=compute)
+        .set_dim(kept)
+        .set_data_type(compute)
+    )
     inverse = low.float_pointwise(M.RSQRT, low.float_pointwise(M.ADD, variance, eps))
     y = low.view(low.float_pointwise(M.MUL, centered, inverse), dims)
     return [_affine(low, y, weight, bias, [1, channels, *[1] * (len(dims) - 2)]), None, None]

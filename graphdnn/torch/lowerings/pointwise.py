@@ -264,6 +264,18 @@ def where(low: Lowering, condition: Tensor, x: Tensor, b: Tensor) -> Tensor:
     )  # fmt: skip
 
 
+@lowers(aten.masked_fill.Scalar)
+def masked_fill(low: Lowering, x: Tensor, mask: Tensor, value: Number) -> Tensor:
+    compute = _promoted(low, x)
+    kept, selector = low.aligned((x, mask), compute)
+    number = low.tensor(value, compute)
+    return low.typed(
+        low.graph.pointwise(
+            M.BINARY_SELECT, x=number, b=kept, t=selector, compute_data_type=compute, name=low.node.name
+        )
+    )  # fmt: skip
+
+
 @lowers(aten.isnan.default)
 def isnan(low: Lowering, x: Tensor) -> Tensor:
     return low.typed(low.pointwise(M.CMP_NEQ, x, x))
@@ -291,4 +303,4 @@ def copy(low: Lowering, x: Tensor, memory_format: Any = None) -> Tensor:
 
 
 _enter()
-assert LOWERINGS
+ELEMENTWISE = frozenset(overload for overload, lower in LOWERINGS.items() if lower.__module__ == __name__)

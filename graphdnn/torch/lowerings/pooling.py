@@ -8,13 +8,13 @@ from math import prod
 import torch
 
 from graphdnn.builder.tensor import Tensor
-from graphdnn.enums import ResampleMode
+from graphdnn.enums import ReductionOperator, ResampleMode
 from graphdnn.torch.lowering import Lowering, lowers
 
 aten = torch.ops.aten
 
 
-def _each(values: Sequence[int], axes: int) -> list[int]:
+def each_axis(values: Sequence[int], axes: int) -> list[int]:
     """One value for each spatial axis; PyTorch writes one value for all."""
     return list(values) * axes if len(values) == 1 else list(values)
 
@@ -32,8 +32,8 @@ def _pooled(
         raise low.refuse(
             "dilation", list(dilation), "1", "a window of the library has no gaps", "leave the operator to PyTorch"
         )
-    steps = _each(stride, axes) if stride else list(window)
-    before = _each(padding, axes)
+    steps = each_axis(stride, axes) if stride else list(window)
+    before = each_axis(padding, axes)
     spatial = zip(x.get_dim()[2:], wanted[2:], window, steps, before, strict=True)
     after = [max(0, (q - 1) * step + size - n - p) for n, q, size, step, p in spatial]
     y = low.graph.resample(x, mode, list(window), steps, before, after, name=low.node.name)[0]
@@ -46,9 +46,8 @@ def max_pool(
     low: Lowering, x: Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), padding: Sequence[int] = (0,),
     dilation: Sequence[int] = (1,), ceil_mode: bool = False,
 ) -> list[Tensor | None]:  # fmt: skip
-    axes = len(low.results()[0].shape) - (2 if len(x.get_dim()) > 3 else 1)
     axes = 3 if low.node.target is aten.max_pool3d_with_indices.default else 2
-    window = _each(kernel_size, axes)
+    window = each_axis(kernel_size, axes)
     return [_pooled(low, x, ResampleMode.MAXPOOL, window, stride, padding, dilation), None]
 
 
@@ -58,7 +57,7 @@ def avg_pool(
     ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     axes = 3 if low.node.target is aten.avg_pool3d.default else 2
-    window = _each(kernel_size, axes)
+    window = each_axis(kernel_size, axes)
     if divisor_override is not None:
         raise low.refuse(
             "divisor_override", divisor_override, "None", "an average is divided by the extent of its window",
@@ -86,6 +85,7 @@ def adaptive_avg_pool(low: Lowering, x: Tensor, output_size: Sequence[int]) -> T
     window = [n // q for n, q in zip(extents, output_size, strict=True)]
     if prod(output_size) == 1:
         kept = [*x.get_dim()[:-axes], *[1] * axes]
-        mean = low.graph.reduction(x, "AVG", compute_data_type=low.arithmetic(x.get_data_type()), name=low.node.name)
+        compute = low.arithmetic(x.get_data_type())
+        mean = low.graph.reduction(x, ReductionOperator.AVG, compute_data_type=compute, name=low.node.name)
         return low.typed(mean.set_dim(kept))
     return _pooled(low, x, ResampleMode.AVGPOOL_INCLUDE_PADDING, window, window, (0,))

@@ -26,7 +26,7 @@ def _lowering(mode: ReductionOperator) -> Lower:
         low: Lowering, x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None
     ) -> Tensor:
         kind = low.data_type(low.result.dtype)
-        return low.view(_reduced(low, x, mode, dim, kind), low.result.shape)
+        return low.view(reduced(low, x, mode, dim, kind), low.result.shape)
 
     return lower
 
@@ -35,7 +35,7 @@ for _operator, _mode in _MODES.items():
     lowers(_operator)(_lowering(_mode))
 
 
-def _reduced(low: Lowering, x: Tensor, mode: ReductionOperator, dim: Sequence[int] | None, kind: DataType) -> Tensor:
+def reduced(low: Lowering, x: Tensor, mode: ReductionOperator, dim: Sequence[int] | None, kind: DataType) -> Tensor:
     """``x`` reduced over axes, which keep one element. No axes stand for all of them."""
     extents = x.get_dim()
     rank = len(extents)
@@ -64,6 +64,6 @@ def log_softmax(low: Lowering, x: Tensor, dim: int, half_to_float: bool) -> Tens
 def _exponentials(low: Lowering, x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
     """``x - max``, its exponentials, and their sum over an axis."""
     compute = low.arithmetic(DataType.FLOAT, x.get_data_type())
-    shifted = low.float_pointwise(M.SUB, x, _reduced(low, x, ReductionOperator.MAX, [dim], compute))
+    shifted = low.float_pointwise(M.SUB, x, reduced(low, x, ReductionOperator.MAX, [dim], compute))
     exponents = low.float_pointwise(M.EXP, shifted)
-    return shifted, exponents, _reduced(low, exponents, ReductionOperator.ADD, [dim], compute)
+    return shifted, exponents, reduced(low, exponents, ReductionOperator.ADD, [dim], compute)

@@ -18,7 +18,8 @@ VIEWS = frozenset({
     aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten._reshape_alias.default,
     aten.unsqueeze.default, aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.t.default,
     aten.transpose.int, aten.permute.default, aten.slice.Tensor, aten.select.int, aten.expand.default,
-    aten.detach.default, aten.alias.default, aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int,
+    aten.detach.default, aten.alias.default, aten.as_strided.default, aten.split.Tensor,
+    aten.split_with_sizes.default, aten.unbind.int,
 })  # fmt: skip  # for which PyTorch moves no element
 
 
@@ -122,6 +123,71 @@ def expand(low: Lowering, x: Tensor, size: Sequence[int], implicit: bool = False
         "size", wanted, "readers that broadcast: " + ", ".join(sorted(map(str, BROADCASTING))[:6]) + ", ...",
         "a tensor of the library has each element once", "leave the operator to PyTorch",
     )  # fmt: skip
+
+
+@lowers(aten.as_strided.default)
+def as_strided(
+    low: Lowering, x: Tensor, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+) -> Tensor:
+    """The same elements with other strides of axes that have one element."""
+    fake = low.node.args[0].meta["val"]
+    wanted = [(n, step) for n, step in zip(size, stride, strict=True) if n != 1]
+    have = [(n, step) for n, step in zip(fake.shape, fake.stride(), strict=True) if n != 1]
+    if wanted != have or (storage_offset or 0) != fake.storage_offset():
+        raise low.refuse(
+            "size, stride", (list(size), list(stride)), "those of the input, except for axes of one element",
+            "a graph has no access to the memory behind a tensor", "leave the operator to PyTorch",
+        )  # fmt: skip
+    return low.view(x, size)
+
+
+@lowers(aten.constant_pad_nd.default)
+def constant_pad(low: Lowering, x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
+    """Slices for negative padding, then a concatenation with constants for each padded axis."""
+    if any(n < 0 for n in pad):
+        raise low.refuse("pad", list(pad), "at least 0", "a graph cuts with slices", "slice the tensor first")
+    kind = low.data_type(low.result.dtype)
+    for which in range(len(pad) // 2):
+        axis = len(low.result.shape) - 1 - which
+        before, after = pad[2 * which : 2 * which + 2]
+        pieces = [_filled(low, x, axis, before, value), x, _filled(low, x, axis, after, value)]
+        present = [piece for piece in pieces if piece is not None]
+        if len(present) > 1:
+            x = low.graph.concatenate(present, axis, name=low.node.name).set_data_type(kind)
+    return x
+
+
+def _filled(low: Lowering, x: Tensor, axis: int, extent: int, value: float) -> Tensor | None:
+    """A constant with the extents of ``x`` but for one axis; None if it has no element."""
+    if not extent:
+        return None
+    dim = x.get_dim()
+    dim[axis] = extent
+    kind = low.data_type(low.result.dtype)
+    compute = low.arithmetic(kind)
+    number = low.graph.tensor_scalar(value, compute)
+    return (
+        low.graph.pointwise(PointwiseMode.IDENTITY, x=number, compute_data_type=compute)
+        .set_dim(dim)
+        .set_data_type(kind)
+    )
+
+
+@lowers(aten.roll.default)
+def roll(low: Lowering, x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    """The last elements of each axis, then the others."""
+    if not dims:
+        raise low.refuse(
+            "dims", list(dims), "axes", "an axis is rolled at a time", "flatten the tensor and name axis 0"
+        )
+    for shift, dim in zip(shifts, dims, strict=True):
+        axis = dim % len(x.get_dim())
+        extent = x.get_dim()[axis]
+        start = -shift % extent
+        if start:
+            pieces = [_part(low, x, axis, builtins.slice(start, extent)), _part(low, x, axis, builtins.slice(0, start))]
+            x = low.typed(low.graph.concatenate(pieces, axis, name=low.node.name))
+    return x
 
 
 BROADCASTING = frozenset({
