@@ -16,9 +16,9 @@ from graphdnn.enums import PointwiseMode
 from graphdnn.errors import GraphdnnError, NotSupported, Rejection
 from graphdnn.torch.arguments import Arguments, Geometry, Input, fake_input, strides_of
 from graphdnn.torch.lowering import Lowering, is_read
-from graphdnn.torch.lowerings import LOWERINGS
+from graphdnn.torch.lowerings import ELEMENTWISE, LOWERINGS
 from graphdnn.torch.lowerings.shape import VIEWS
-from graphdnn.torch.rules import OPERATOR, UNUSED_RESULT
+from graphdnn.torch.rules import LOWERING, NARROW, OPERATOR, UNUSED_RESULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,8 @@ class Output:
     """One result of a segment: an array that the plan writes, or an input, and the view of it."""
 
     root: int  # index among the written arrays; for an input, ``-1 - index``
-    view: (
-        tuple[tuple[int, ...], tuple[int, ...], int] | None
-    )  # size, strides and offset from the root; None for the root
+    view: Geometry | None  # of the root; None for the root itself
+    expanded: Any = None  # the fake tensor of the result, if the written array broadcasts to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +35,12 @@ class Described:
     """A segment as a graph.
 
     ``inputs``: how each array that the graph reads is made from arguments.
-    ``written``: the fake tensors of the arrays that the plan writes.
+    ``written``: for each array that the plan writes, the fake tensor, the extents and the strides.
     """
 
     graph: Graph
     inputs: tuple[Input, ...]
-    written: tuple[Any, ...]
+    written: tuple[tuple[Any, tuple[int, ...], tuple[int, ...]], ...]
     written_uids: tuple[int, ...]
     outputs: tuple[Output | None, ...]
     is_single: bool  # the part returns one tensor, not a tuple
@@ -122,12 +121,17 @@ class Description:
             if root not in written:
                 written[root] = tensor = self._own(self._values[root], root, known)
                 known.add(id(tensor))
-            outputs.append(Output(list(written).index(root), view))
+            fake = root.meta["val"]
+            is_narrow = written[root].get_dim() != (list(fake.shape) or [1])
+            outputs.append(Output(list(written).index(root), view, fake if is_narrow else None))
         self.graph.build_operation_graph()
         return Described(
             self.graph,
             tuple(found for found in self._arguments.inputs if found.tensor.readers),
-            tuple(root.meta["val"] for root in written),
+            tuple(
+                (root.meta["val"], tuple(t.get_dim()) if root.meta["val"].dim() else (), tuple(t.get_stride()))
+                for root, t in written.items()
+            ),
             tuple(t.get_uid() for t in written.values()),
             tuple(outputs),
             isinstance(result.args[0], Node),
@@ -136,13 +140,14 @@ class Description:
     def _own(self, tensor: Tensor, node: Node, known: set[int]) -> Tensor:
         """The tensor with the layout of PyTorch's. An input, and what is an output already, is copied."""
         fake = node.meta["val"]
-        shape = list(fake.shape) or [1]
-        if id(tensor) in known or tensor.get_dim() != shape:
+        if id(tensor) in known:
             kind = tensor.get_data_type()
-            tensor = self.graph.pointwise(PointwiseMode.IDENTITY, x=tensor).set_dim(shape)
+            tensor = self.graph.pointwise(PointwiseMode.IDENTITY, x=tensor)
             if kind is not None:
                 tensor.set_data_type(kind)
-        return tensor.set_stride(strides_of(fake)).set_name(node.name).set_output(True)
+        if tensor.get_dim() == (list(fake.shape) or [1]):  # else it is narrower, and expanded after the call
+            tensor.set_stride(strides_of(fake))
+        return tensor.set_name(node.name).set_output(True)
 
 
 def _needed(module: GraphModule) -> set[Node]:
@@ -165,9 +170,19 @@ def lower(graph: Graph, node: Node, values: dict[Node, Any], arguments: Argument
     function = LOWERINGS.get(node.target)
     if function is None:
         raise NotSupported(OPERATOR.reject(f"{node.target} ({node.name})", "operator", str(node.target)))
+    if node.target not in ELEMENTWISE:
+        for source in node.all_input_nodes:
+            _require_all_elements(source, values[source], node)
     args = torch.fx.node.map_arg(node.args, values.__getitem__)
     kwargs = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
     return function(Lowering(graph, node, arguments), *args, **kwargs)
+
+
+def _require_all_elements(source: Node, value: Any, reader: Node) -> None:
+    """A narrow operand would give a wrong result."""
+    fake = source.meta["val"]
+    if isinstance(value, Tensor) and value.get_dim() != (list(fake.shape) or [1]):
+        raise NotSupported(NARROW.reject(f"{source.target} ({source.name})", "readers", str(reader.target)))
 
 
 def refusals(node: Node, device: DeviceSpec | str | None) -> tuple[Rejection, ...]:
@@ -184,6 +199,8 @@ def refusals(node: Node, device: DeviceSpec | str | None) -> tuple[Rejection, ..
     try:
         values = {source: _alone(graph, source) for source in node.all_input_nodes}
         found = lower(graph, node, values, Arguments(graph))
+        if isinstance(found, (int, float)):
+            return ()  # a constant, which is part of its readers
         for i, tensor in enumerate(_flat(found)):
             if isinstance(found, list) and not is_read(node, i):
                 continue
@@ -195,6 +212,9 @@ def refusals(node: Node, device: DeviceSpec | str | None) -> tuple[Rejection, ..
         graph.build_operation_graph()
     except GraphdnnError as error:
         return tuple(error.rejections)
+    except Exception as error:  # PyTorch has the right answer, whatever is wrong with a lowering
+        where, value = f"{node.target} ({node.name})", f"{type(error).__name__}: {error}"
+        return (LOWERING.reject(where, "arguments", value.splitlines()[0]),)
     return ()
 
 

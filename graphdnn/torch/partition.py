@@ -15,8 +15,9 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.errors import Rejection
-from graphdnn.torch.description import refusals
-from graphdnn.torch.lowerings.pointwise import ELEMENTWISE
+from graphdnn.torch.broadcasting import expanded_by_pytorch
+from graphdnn.torch.description import refusals, view_root
+from graphdnn.torch.lowerings import ELEMENTWISE
 from graphdnn.torch.lowerings.shape import VIEWS
 from graphdnn.torch.rules import ONE_OPERATOR, VIEWS_ONLY
 
@@ -42,7 +43,7 @@ class _Served(OperatorSupportBase):
     def __init__(self, reasons: Mapping[Node, tuple[Rejection, ...]]) -> None:
         self._reasons = reasons
 
-    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: Node) -> bool:
+    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: Node) -> bool:  # noqa: ARG002
         return node.op == "call_function" and not self._reasons[node]
 
 
@@ -60,6 +61,7 @@ def partitioned(module: GraphModule, device: DeviceSpec | str | None) -> tuple[G
     for node in reasons:
         if node.target is operator.getitem:
             reasons[node] = reasons.get(node.args[0], ())
+    reasons.update(expanded_by_pytorch(reasons, reasons))
     partitioner = CapabilityBasedPartitioner(
         module, _Served(reasons), allows_single_node_partition=True, non_compute_ops=_NAMES_OF_VIEWS
     )
@@ -74,11 +76,17 @@ def partitioned(module: GraphModule, device: DeviceSpec | str | None) -> tuple[G
 
 def _connected(part: Partition) -> list[Partition]:
     """The parts of a partition that share no computed tensor: one graph is for each."""
-    edges = networkx.Graph()
-    edges.add_nodes_from(part.nodes)
-    edges.add_edges_from((source, node) for node in part.nodes for source in node.all_input_nodes if source in edges)
     order = {node: i for i, node in enumerate(part.nodes)}
-    groups = networkx.connected_components(edges)
+    # A graph reads a view of an argument as an input of its own, so such a view connects nothing.
+    views = [node for node in part.nodes if view_root(node) not in order]
+    edges = networkx.Graph()
+    edges.add_nodes_from(node for node in part.nodes if node not in views)
+    edges.add_edges_from((source, node) for node in edges for source in node.all_input_nodes if source in edges)
+    groups = [set(group) for group in networkx.connected_components(edges)]
+    for view in reversed(views):  # a view joins its only readers; PyTorch shows it to readers of several graphs
+        reading = [group for group in groups if not group.isdisjoint(view.users)]
+        if len(reading) == 1:
+            reading[0].add(view)
     return [Partition(part.id, sorted(group, key=order.__getitem__)) for group in groups]
 
 

@@ -68,3 +68,18 @@ ONE_OPERATOR = Rule(
     fix="nothing has to be done",
     status=Status.NOT_SUPPORTED,
 )
+LOWERING = Rule(
+    id="torch.lowering",
+    expected="arguments that the lowering reads",
+    reason="the lowering of the operator fails",
+    fix="nothing has to be done: PyTorch runs the operator; please report the arguments",
+    status=Status.NOT_SUPPORTED,
+)
+NARROW = Rule(
+    id="torch.narrow",
+    expected="elementwise operators",
+    reason="a tensor of the library has each element once; an elementwise operation broadcasts it, and other "
+    "operations need all elements",
+    fix="nothing has to be done: PyTorch expands the tensor",
+    status=Status.NOT_SUPPORTED,
+)

@@ -11,7 +11,7 @@ from torch.fx import GraphModule
 from graphdnn.cuda.errors import OutOfMemory
 from graphdnn.errors import BadParam, GraphdnnError, NotSupported
 from graphdnn.plan import ExecutionPlan
-from graphdnn.torch.arguments import Input, strides_of
+from graphdnn.torch.arguments import Input
 from graphdnn.torch.description import Described, Output
 
 _ALIGNMENT = 16  # bytes, as tensors of a graph promise
@@ -47,9 +47,7 @@ class Segment(torch.nn.Module):
         self._versioned = sorted({i for found in self._static if found.is_copy for i in found.arguments})
         self._addresses: list[int] = []
         self._versions: list[int] = []
-        self._new = [
-            (tuple(f.shape), tuple(strides_of(f)) if f.dim() else (), f.dtype, f.device) for f in described.written
-        ]
+        self._new = [(dim, stride if dim else (), fake.dtype, fake.device) for fake, dim, stride in described.written]
         self._uids = described.written_uids
 
     def forward(self, *args: Any) -> Any:
@@ -126,6 +124,9 @@ def _aligned(tensor: Any) -> Any:
 
 def _shown(output: Output, made: Sequence[Any], args: Sequence[Any]) -> Any:
     root = made[output.root] if output.root >= 0 else args[-1 - output.root]
+    if output.expanded is not None:
+        fake = output.expanded
+        root = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).copy_(root)
     if output.view is None:
         return root
     size, stride, offset = output.view

@@ -107,7 +107,7 @@ def test_a_bound_array_that_does_not_fit_is_refused(plan: ExecutionPlan) -> None
 
 
 def test_a_call_passes_the_other_arrays_exactly(plan: ExecutionPlan) -> None:
-    x, weights, y = _parts(plan)
+    _, weights, y = _parts(plan)
     arrays = _arrays(plan, 1)
     bound = plan.bind({uid: arrays[uid] for uid in weights})
     with pytest.raises(BadParam, match=r"binding\.extra"):
@@ -133,7 +133,7 @@ def test_an_output_in_the_memory_of_a_bound_array_is_refused(plan: ExecutionPlan
 
 
 def test_bound_arrays_are_kept_alive(plan: ExecutionPlan) -> None:
-    x, weights, y = _parts(plan)
+    _, weights, y = _parts(plan)
     arrays = _arrays(plan, 1)
     wanted = _arrays(plan, 2)[y]
     _run(plan, {**arrays, y: wanted})

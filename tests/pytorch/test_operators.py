@@ -13,6 +13,7 @@ if not hasattr(torch, "nn"):
     pytest.skip("PyTorch is not installed", allow_module_level=True)
 
 import graphdnn.torch  # noqa: E402
+from graphdnn.enums import PointwiseMode  # noqa: E402
 from graphdnn.torch.compiler import Compilation  # noqa: E402
 
 F = torch.nn.functional
@@ -101,7 +102,7 @@ CASES = {
     "permute": Case(lambda x: (x * 2).permute(0, 2, 3, 1).reshape(2, 72, 6).exp(), (I,)),
     "shuffle": Case(lambda x: (x * 2).view(2, 3, 2, 9, 8).transpose(1, 2).reshape(2, 6, 9, 8).exp(), (I,)),
     "chunk": Case(lambda x: [a * 2 for a in (x * 2).chunk(3, 1)][1].exp(), (I,), NO_GRADIENT),
-    "unbind": Case(lambda x: torch.mul(*(x * 2).unbind(0)).exp(), (I,), NO_GRADIENT),
+    "unbind": Case(lambda x: torch.mul(*(x * 2).unbind(0)).sigmoid(), (I,), NO_GRADIENT),
     "cat": Case(lambda a, b: torch.cat([a * 2, b], 1).exp(), (I, (2, 3, 9, 8))),
     "slice": Case(lambda x: (x * 2)[:, 1:5, ::2].exp(), (I,), NO_GRADIENT),
     "pad": Case(lambda x: F.pad(x * 2, (1, 2, 0, 3), value=1.5).exp(), (I,), NO_GRADIENT),
@@ -158,8 +159,8 @@ def _check(case: Case, dtype: Any) -> None:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=["f32", "f16", "bf16"])
 def test_operator(name: str, dtype: Any) -> None:
-    if dtype is not torch.float32 and name == "rounding":
-        return  # float64 rounds elsewhere
+    if dtype is not torch.float32 and name in ("rounding", "remainder"):
+        return  # these functions jump: float64 is on the other side
     _check(CASES[name], dtype)
 
 
@@ -185,11 +186,11 @@ def test_a_wrong_lowering_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the comparison is worth: a bias that is subtracted, a pooling that is shifted, a product that is halved."""
     from graphdnn.torch.lowering import LOWERINGS
 
-    aten = torch.ops.aten
+    aten, mul = torch.ops.aten, LOWERINGS[torch.ops.aten.mul.Tensor]
     wrong = {
         aten.add.Tensor: LOWERINGS[aten.sub.Tensor],
-        aten.relu.default: lambda low, x: low.typed(low.pointwise("IDENTITY", x)),
-        aten.mul.Tensor: lambda low, x, b: LOWERINGS[aten.mul.Tensor](low, x, 0.5),
+        aten.relu.default: lambda low, x: low.typed(low.pointwise(PointwiseMode.IDENTITY, x)),
+        aten.mul.Tensor: lambda low, x, b: mul(low, x, 0.5),
     }
     for overload, lowering in wrong.items():
         monkeypatch.setitem(LOWERINGS, overload, lowering)

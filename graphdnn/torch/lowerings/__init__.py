@@ -13,7 +13,10 @@ from graphdnn.torch.lowerings import (
     shape,
 )
 
+ELEMENTWISE = gradients.ELEMENTWISE | pointwise.ELEMENTWISE  # operators that broadcast their operands
+
 __all__ = [
+    "ELEMENTWISE",
     "LOWERINGS",
     "attention",
     "convolution",

@@ -196,3 +196,10 @@ def avg_pool_backward(
     steps = each_axis(stride, axes) if stride else size
     dx = low.graph.resample_backward(dy, mode, size, steps, before, name=low.node.name)
     return low.typed(dx.set_dim(x.get_dim()))
+
+
+ELEMENTWISE = frozenset({
+    aten.silu_backward.default, aten.threshold_backward.default, aten.leaky_relu_backward.default,
+    aten.hardtanh_backward.default, aten.hardsigmoid_backward.default, aten.hardswish_backward.default,
+    aten.gelu_backward.default, aten.sigmoid_backward.default, aten.tanh_backward.default,
+})  # fmt: skip

@@ -78,7 +78,8 @@ def batch_norm_training(
             "the operation NORM_FORWARD in the phase TRAINING has a scale and a bias", "use affine=True",
         )  # fmt: skip
     dim = [1, x.get_dim()[1], *[1] * (len(x.get_dim()) - 2)]
-    numbers = [low.graph.tensor_scalar(value, DataType.FLOAT) for value in (eps, momentum)]
+    kind = low.arithmetic(DataType.FLOAT, x.get_data_type())
+    numbers = [low.graph.tensor_scalar(value, kind) for value in (eps, momentum)]
     scale, offset, running_mean, running_variance = (low.view(t, dim) for t in (weight, bias, mean, variance))
     found = low.graph.batchnorm(
         x, scale, offset, running_mean, running_variance, numbers[0], numbers[1], name=low.node.name
@@ -100,7 +101,7 @@ def layer_norm(
     dims, fakes = x.get_dim(), low.results()
     rows, width = prod(dims[: len(dims) - len(shape)]), prod(shape)
     flat = low.view(x, [rows, width])
-    epsilon = low.graph.tensor_scalar(eps, DataType.FLOAT)
+    epsilon = low.graph.tensor_scalar(eps, low.arithmetic(DataType.FLOAT, x.get_data_type()))
     reads_statistics = any(user.args[1] != 0 for user in low.node.users)
     phase = NormPhase.TRAINING if reads_statistics else NormPhase.INFERENCE
     y, mean, deviation = low.graph.layernorm(

@@ -21,6 +21,9 @@ VIEWS = frozenset({
     aten.detach.default, aten.alias.default, aten.as_strided.default, aten.split.Tensor,
     aten.split_with_sizes.default, aten.unbind.int,
 })  # fmt: skip  # for which PyTorch moves no element
+CONSTANTS = frozenset({
+    aten.full.default, aten.scalar_tensor.default, aten.zeros_like.default, aten.ones_like.default,
+})  # fmt: skip  # which are numbers in a graph
 
 
 @lowers(
@@ -113,16 +116,10 @@ def cat(low: Lowering, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 @lowers(aten.expand.default)
 def expand(low: Lowering, x: Tensor, size: Sequence[int], implicit: bool = False) -> Tensor:
-    """The operand with leading axes of one element: elementwise operators and products broadcast it themselves."""
+    """The operand with leading axes of one element: its readers are elementwise, and broadcast it themselves."""
     wanted, have = list(low.result.shape), x.get_dim()
     padded = [1] * (len(wanted) - len(have)) + have
-    shown = low.view(x, padded)
-    if padded == wanted or all(user.target in BROADCASTING for user in low.node.users):
-        return shown
-    raise low.refuse(
-        "size", wanted, "readers that broadcast: " + ", ".join(sorted(map(str, BROADCASTING))[:6]) + ", ...",
-        "a tensor of the library has each element once", "leave the operator to PyTorch",
-    )  # fmt: skip
+    return low.view(x, padded)
 
 
 @lowers(aten.as_strided.default)
@@ -150,27 +147,45 @@ def constant_pad(low: Lowering, x: Tensor, pad: Sequence[int], value: float = 0)
     for which in range(len(pad) // 2):
         axis = len(low.result.shape) - 1 - which
         before, after = pad[2 * which : 2 * which + 2]
-        pieces = [_filled(low, x, axis, before, value), x, _filled(low, x, axis, after, value)]
-        present = [piece for piece in pieces if piece is not None]
-        if len(present) > 1:
-            x = low.graph.concatenate(present, axis, name=low.node.name).set_data_type(kind)
+        pieces = [*_filled(low, x, axis, before, value), x, *_filled(low, x, axis, after, value)]
+        if len(pieces) > 1:
+            x = low.graph.concatenate(pieces, axis, name=low.node.name).set_data_type(kind)
     return x
 
 
-def _filled(low: Lowering, x: Tensor, axis: int, extent: int, value: float) -> Tensor | None:
-    """A constant with the extents of ``x`` but for one axis; None if it has no element."""
-    if not extent:
-        return None
-    dim = x.get_dim()
-    dim[axis] = extent
+def _filled(low: Lowering, x: Tensor, axis: int, extent: int, value: float) -> list[Tensor]:
+    """Constants with the extents of ``x``, which have ``extent`` elements on an axis together.
+
+    An elementwise operation has the extents of an operand, so each constant is ``0 * index + value`` of a part of x.
+    """
     kind = low.data_type(low.result.dtype)
     compute = low.arithmetic(kind)
-    number = low.graph.tensor_scalar(value, compute)
-    return (
-        low.graph.pointwise(PointwiseMode.IDENTITY, x=number, compute_data_type=compute)
-        .set_dim(dim)
-        .set_data_type(kind)
-    )
+    made = []
+    while extent > 0:
+        size = min(extent, x.get_dim()[axis])
+        index = low.graph.gen_index(_part(low, x, axis, builtins.slice(0, size)), axis=axis, compute_data_type=compute)
+        zero = low.pointwise(PointwiseMode.MUL, index.set_data_type(compute), 0, compute=compute).set_data_type(compute)
+        made.append(low.pointwise(PointwiseMode.ADD, zero, value, compute=compute).set_data_type(kind))
+        extent -= size
+    return made
+
+
+@lowers(aten.full.default, aten.scalar_tensor.default)
+def full(low: Lowering, *arguments: Any, **options: Any) -> Any:
+    """A number, which readers broadcast."""
+    return arguments[-1]
+
+
+@lowers(aten.zeros_like.default)
+def zeros_like(low: Lowering, x: Tensor, **options: Any) -> Any:
+    """The number 0, which readers broadcast."""
+    return 0
+
+
+@lowers(aten.ones_like.default)
+def ones_like(low: Lowering, x: Tensor, **options: Any) -> Any:
+    """The number 1, which readers broadcast."""
+    return 1
 
 
 @lowers(aten.roll.default)
@@ -188,9 +203,3 @@ def roll(low: Lowering, x: Tensor, shifts: Sequence[int], dims: Sequence[int] = 
             pieces = [_part(low, x, axis, builtins.slice(start, extent)), _part(low, x, axis, builtins.slice(0, start))]
             x = low.typed(low.graph.concatenate(pieces, axis, name=low.node.name))
     return x
-
-
-BROADCASTING = frozenset({
-    aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.div.Scalar, aten.mul.Scalar,
-    aten.maximum.default, aten.minimum.default, aten.where.self,
-})  # fmt: skip  # readers of an expanded tensor that broadcast it
