@@ -1,8 +1,10 @@
-"""graphdnn for PyTorch: ``torch.compile(model, backend="graphdnn")``.
+"""graphdnn for PyTorch: ``torch.compile(model, backend="graphdnn")`` and ``explain(model, inputs)``.
 
-The module needs PyTorch, which is no dependency of the package.
+The package needs PyTorch, which ``import graphdnn`` alone does not load.
 """
 
-from graphdnn.torch.compiler import backend
+from graphdnn.torch.compiler import Compilation, backend
+from graphdnn.torch.explanation import Explanation, explain
+from graphdnn.torch.partition import Fallback
 
-__all__ = ["backend"]
+__all__ = ["Compilation", "Explanation", "Fallback", "backend", "explain"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ from graphdnn.builder.tensor import Tensor
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.enums import PointwiseMode
 from graphdnn.errors import GraphdnnError, NotSupported, Rejection
+from graphdnn.tensors import packed_strides
 from graphdnn.torch.arguments import Arguments, Geometry, Input, fake_input, strides_of
 from graphdnn.torch.lowering import Lowering, is_read
 from graphdnn.torch.lowerings import ELEMENTWISE, LOWERINGS
@@ -94,7 +97,18 @@ class Description:
                 raise NotSupported(refused_result(node))
             return found
         found = self._view(node) if node.target in VIEWS else None
-        return lower(self.graph, node, self._values, self._arguments) if found is None else found
+        return lower(self.graph, node, self._read, self._arguments) if found is None else found
+
+    def _read(self, node: Node) -> Any:
+        """The value of a node for an operator that reads it, with the extents that PyTorch gives it.
+
+        Lowerings leave axes of one element in place, for example in statistics ``[1, C, 1, 1]``.
+        """
+        value = self._values[node]
+        fake = node.meta["val"]
+        if isinstance(value, Tensor) and _has_other_axes(value, fake):
+            value = self._values[node] = Lowering(self.graph, node, self._arguments).view(value, fake.shape)
+        return value
 
     def _view(self, node: Node) -> Tensor | None:
         """A view of an argument as an input of its own; None for other nodes."""
@@ -122,16 +136,15 @@ class Description:
                 written[root] = tensor = self._own(self._values[root], root, known)
                 known.add(id(tensor))
             fake = root.meta["val"]
-            is_narrow = written[root].get_dim() != (list(fake.shape) or [1])
+            if view is None and written[root].get_dim() != list(fake.shape):
+                view = _geometry(fake, fake)
+            is_narrow = prod(written[root].get_dim()) != fake.numel()
             outputs.append(Output(list(written).index(root), view, fake if is_narrow else None))
         self.graph.build_operation_graph()
         return Described(
             self.graph,
             tuple(found for found in self._arguments.inputs if found.tensor.readers),
-            tuple(
-                (root.meta["val"], tuple(t.get_dim()) if root.meta["val"].dim() else (), tuple(t.get_stride()))
-                for root, t in written.items()
-            ),
+            tuple((root.meta["val"], tuple(t.get_dim()), tuple(t.get_stride())) for root, t in written.items()),
             tuple(t.get_uid() for t in written.values()),
             tuple(outputs),
             isinstance(result.args[0], Node),
@@ -147,6 +160,11 @@ class Description:
                 tensor.set_data_type(kind)
         if tensor.get_dim() == (list(fake.shape) or [1]):  # else it is narrower, and expanded after the call
             tensor.set_stride(strides_of(fake))
+        elif _has_other_axes(tensor, fake):
+            if not fake.is_contiguous():
+                tensor = self._read(node).set_stride(strides_of(fake))
+            else:
+                tensor.set_stride(packed_strides(tensor.get_dim()))
         return tensor.set_name(node.name).set_output(True)
 
 
@@ -160,8 +178,14 @@ def _needed(module: GraphModule) -> set[Node]:
     return needed
 
 
-def lower(graph: Graph, node: Node, values: dict[Node, Any], arguments: Arguments) -> Any:
-    """Lower one operator.
+def _has_other_axes(tensor: Tensor, fake: Any) -> bool:
+    """Whether a tensor has the elements of a fake tensor under other extents."""
+    dim = tensor.get_dim()
+    return dim != (list(fake.shape) or [1]) and prod(dim) == fake.numel()
+
+
+def lower(graph: Graph, node: Node, read: Callable[[Node], Any], arguments: Arguments) -> Any:
+    """Lower one operator. ``read`` gives the value of each operand.
 
     Raises:
         NotSupported: There is no lowering, or it refuses an argument.
@@ -172,9 +196,9 @@ def lower(graph: Graph, node: Node, values: dict[Node, Any], arguments: Argument
         raise NotSupported(OPERATOR.reject(f"{node.target} ({node.name})", "operator", str(node.target)))
     if node.target not in ELEMENTWISE:
         for source in node.all_input_nodes:
-            _require_all_elements(source, values[source], node)
-    args = torch.fx.node.map_arg(node.args, values.__getitem__)
-    kwargs = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
+            _require_all_elements(source, read(source), node)
+    args = torch.fx.node.map_arg(node.args, read)
+    kwargs = torch.fx.node.map_arg(node.kwargs, read)
     return function(Lowering(graph, node, arguments), *args, **kwargs)
 
 
@@ -198,7 +222,7 @@ def refusals(node: Node, device: DeviceSpec | str | None) -> tuple[Rejection, ..
     graph = Graph("operator", device=device)
     try:
         values = {source: _alone(graph, source) for source in node.all_input_nodes}
-        found = lower(graph, node, values, Arguments(graph))
+        found = lower(graph, node, values.__getitem__, Arguments(graph))
         if isinstance(found, (int, float)):
             return ()  # a constant, which is part of its readers
         for i, tensor in enumerate(_flat(found)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -120,8 +121,15 @@ def fallback(node: Node, reasons: tuple[Rejection, ...]) -> Fallback:
 
 
 def source_line(node: Any) -> str:
-    """The last line of the module's own text in the node's stack; empty if there is none."""
+    """Where a node comes from: the last line of the caller's own text if PyTorch kept the stack, else the submodule."""
     lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
     files = [line for line in lines if line.startswith("File ")]
     own = [line for line in files if "/torch/" not in line] or files
-    return own[-1].removeprefix("File ").replace('"', "") if own else ""
+    if own:
+        return own[-1].removeprefix("File ").replace('"', "")
+    modules = list((node.meta.get("nn_module_stack") or {}).values())
+    if not modules:
+        return ""
+    path, kind = modules[-1]
+    name = re.sub(r"^L\['\w+'\]\.?", "", path) or "the module"
+    return f"{name} ({getattr(kind, '__name__', kind)})"

@@ -47,7 +47,7 @@ class Segment(torch.nn.Module):
         self._versioned = sorted({i for found in self._static if found.is_copy for i in found.arguments})
         self._addresses: list[int] = []
         self._versions: list[int] = []
-        self._new = [(dim, stride if dim else (), fake.dtype, fake.device) for fake, dim, stride in described.written]
+        self._new = [(dim, stride, fake.dtype, fake.device) for fake, dim, stride in described.written]
         self._uids = described.written_uids
 
     def forward(self, *args: Any) -> Any:
@@ -74,7 +74,7 @@ class Segment(torch.nn.Module):
         made = [torch.empty_strided(size, stride, dtype=d, device=device) for size, stride, d, device in self._new]
         bindings = {uid: args[i] if make is None else make(args[i]) for uid, i, make in self._dynamic}
         for uid, tensor in zip(self._uids, made, strict=True):
-            bindings[uid] = tensor if tensor.dim() else tensor.view(1)
+            bindings[uid] = tensor
         workspace = None
         if self._workspace_size:
             workspace = _bytes(self._workspace_size, made[0].device)

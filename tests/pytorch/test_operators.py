@@ -72,7 +72,7 @@ CASES = {
     "gelu": Case(lambda x: F.gelu(x) * 2, (I,)),
     "gelu tanh": Case(lambda x: F.gelu(x, approximate="tanh") * 2, (I,)),
     "silu": Case(lambda x: F.silu(x) * 2, (I,)),
-    "mish": Case(lambda x: F.mish(x) * 2, (I,), "not served"),
+    "mish": Case(lambda x: F.mish(x) * 2, (I,), NO_GRADIENT),
     "sigmoid": Case(lambda x: torch.sigmoid(x) * 2, (I,)),
     "tanh": Case(lambda x: torch.tanh(x) * 2, (I,)),
     "softplus": Case(lambda x: F.softplus(x, beta=2.0) * 2, (I,), NO_GRADIENT),

@@ -84,5 +84,5 @@ def convolution_backward(
 def _channel_sums(low: Lowering, dy: Tensor, compute: DataType) -> Tensor:
     channels, rank = dy.get_dim()[1], len(dy.get_dim())
     sums = low.graph.reduction(dy, ReductionOperator.ADD, compute_data_type=compute, name=f"{low.node.name}::dbias")
-    sums.set_dim([1, channels, *[1] * (rank - 2)]).set_data_type(low.data_type(low.results()[2].dtype))
-    return low.view(sums, [channels])
+    sums.set_dim([1, channels, *[1] * (rank - 2)])
+    return low.typed(sums, low.results()[2])

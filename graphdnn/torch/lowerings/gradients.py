@@ -145,7 +145,7 @@ def _gradients(low: Lowering, found: Sequence[Tensor | None], output_mask: Seque
     """Gradients with the extents and types of PyTorch's."""
     made: list[Tensor | None] = []
     for tensor, fake, is_wanted in zip(found, low.results(), output_mask, strict=True):
-        made.append(low.view(low.typed(tensor, fake), fake.shape) if tensor is not None and is_wanted else None)
+        made.append(low.typed(tensor, fake) if tensor is not None and is_wanted else None)
     return made
 
 

@@ -87,7 +87,7 @@ def batch_norm_training(
     for tensor, fake in zip(found, low.results(), strict=True):
         assert tensor is not None
         low.typed(tensor, fake)
-    return [found[0], *(low.view(t, [dim[1]]) for t in found[1:] if t is not None)]
+    return found
 
 
 @lowers(aten.native_layer_norm.default)
@@ -109,9 +109,9 @@ def layer_norm(
         name=low.node.name,
     )  # fmt: skip
     assert y is not None
-    found: list[Tensor | None] = [low.view(low.typed(y), dims)]
+    found: list[Tensor | None] = [low.typed(y)]
     for tensor, fake in zip((mean, deviation), fakes[1:], strict=True):
-        found.append(None if tensor is None else low.view(low.typed(tensor, fake), fake.shape))
+        found.append(None if tensor is None else low.typed(tensor, fake))
     return found
 
 

@@ -216,6 +216,13 @@ def silu(low: Lowering, x: Tensor) -> Tensor:
     return low.typed(low.pointwise(M.SWISH_FWD, x))
 
 
+@lowers(aten.mish.default)
+def mish(low: Lowering, x: Tensor) -> Tensor:
+    """``x * tanh(softplus(x))``."""
+    tanh = low.float_pointwise(M.TANH_FWD, low.float_pointwise(M.SOFTPLUS_FWD, x))
+    return low.typed(low.float_pointwise(M.MUL, x, tanh))
+
+
 @lowers(aten.elu.default)
 def elu(low: Lowering, x: Tensor, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Tensor:
     if (scale, input_scale) != (1, 1):

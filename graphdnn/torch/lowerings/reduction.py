@@ -26,7 +26,7 @@ def _lowering(mode: ReductionOperator) -> Lower:
         low: Lowering, x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None
     ) -> Tensor:
         kind = low.data_type(low.result.dtype)
-        return low.view(reduced(low, x, mode, dim, kind), low.result.shape)
+        return reduced(low, x, mode, dim, kind)
 
     return lower
 
