@@ -1,4 +1,4 @@
-"""The backend of ``torch.compile``: a module's graph, of which the library executes the segments that it serves."""
+"""The backend of ``torch.compile``: the library executes the segments that it serves, and PyTorch the rest."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule, Node
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.errors import GraphdnnError
+from graphdnn.errors import BadParam, GraphdnnError, Rejection
+from graphdnn.torch.capture import captured
 from graphdnn.torch.dynamic_segment import DynamicSegment, has_symbols
 from graphdnn.torch.max_pool_gradient import DECOMPOSITIONS
 from graphdnn.torch.partition import Fallback, fallback, partitioned
 from graphdnn.torch.planning import planned
+from graphdnn.torch.rules import OPTION
 from graphdnn.torch.segment import Segment
 
 
@@ -42,28 +44,37 @@ Listener = Callable[[Compilation], None]
 
 def backend(
     module: GraphModule, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None,
-    listener: Listener | None = None, **_: Any,
+    mode: str | None = None, listener: Listener | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """The backend: ``torch.compile(model, backend="graphdnn")``.
 
     Args:
         module: The graph that TorchDynamo has captured.
         example_inputs: Its inputs.
-        options: ``{"device": NAME}`` plans for a profile. Without it the device of the tensors decides.
+        options: ``"device"``: the name of a profile to plan for; without it the device of the tensors decides.
+            ``"capture"``: True replays a CUDA graph at each call, on a GPU.
+        mode: None or "default"; "reduce-overhead" is the option ``capture``.
         listener: A function that gets each ``Compilation``.
 
     Returns:
         A function with the inputs and the results of ``module``.
+
+    Raises:
+        BadParam: An option or the mode is unknown.
     """
-    device = (options or {}).get("device")
+    given = dict(options or {})
+    device, is_captured = given.pop("device", None), given.pop("capture", mode == "reduce-overhead")
+    if given or mode not in (None, "default", "reduce-overhead"):
+        raise BadParam(_unknown(given, mode))
 
     def compiler(kind: str) -> Callable[..., Any]:
         def compile_graph(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             made = Compilation(kind)
-            compiled = compiled_graph(graph, device, _static_inputs() if kind == "inference" else frozenset(), made)
+            static = _static_inputs() if kind == "inference" else frozenset()
+            compiled = make_boxed_func(compiled_graph(graph, device, static, made))
             if listener is not None:
                 listener(made)
-            return make_boxed_func(compiled)
+            return captured(compiled, graph, inputs, static, kind) if is_captured else compiled
 
         return compile_graph
 
@@ -72,6 +83,13 @@ def backend(
         decompositions=DECOMPOSITIONS,
     )  # fmt: skip
     return compile_module(module, example_inputs)
+
+
+def _unknown(options: Mapping[str, Any], mode: str | None) -> list[Rejection]:
+    found = [OPTION.reject("torch.compile", "options", name, expected="device or capture") for name in options]
+    if mode not in (None, "default", "reduce-overhead"):
+        found.append(OPTION.reject("torch.compile", "mode", mode, expected="default or reduce-overhead"))
+    return found
 
 
 def _static_inputs() -> frozenset[int]:

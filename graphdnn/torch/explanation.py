@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from graphdnn.plan.device_plan import ABSENT
 from graphdnn.text_format import plural
 from graphdnn.torch.compiler import Compilation, backend
 from graphdnn.torch.dynamic_segment import DynamicSegment
@@ -77,7 +78,8 @@ def _compilation_lines(compilation: Compilation) -> list[str]:
             lines += [f"  segment {number}: {plural(len(each.graph.plan.compiled), 'kernel')} "
                       f"on {each.graph.device.name}, {each.graph.plan.workspace_size} bytes of workspace"]  # fmt: skip
             lines += _kernel_lines(each)
-        lines += [f"    PyTorch executed a call: {error}" for error in segment.failures]
+        failures = [f for f in segment.failures if f.rejections[0].rule != ABSENT.id]  # a profile was asked for
+        lines += [f"    PyTorch executed a call: {error}" for error in failures]
     return lines + _fallback_lines(compilation.fallbacks)
 
 

@@ -83,3 +83,9 @@ NARROW = Rule(
     fix="nothing has to be done: PyTorch expands the tensor",
     status=Status.NOT_SUPPORTED,
 )
+OPTION = Rule(
+    id="torch.option",
+    expected="{expected}",
+    reason="the backend has no such option, and the library ignores no input",
+    fix="leave the option out",
+)

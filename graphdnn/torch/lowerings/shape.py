@@ -83,7 +83,7 @@ def split(low: Lowering, x: Tensor, split_size: int, dim: int = 0) -> list[Tenso
 
 
 def _parts(low: Lowering, x: Tensor, dim: int, bounds: Sequence[tuple[int, int]]) -> list[Tensor | None]:
-    """The parts between bounds; None for those that no operator reads."""
+    """The parts between bounds; None for each part that no operator reads."""
     found = enumerate(bounds)
     return [_part(low, x, dim, builtins.slice(*ends, 1)) if low.is_read(i) else None for i, ends in found]
 
