@@ -1,10 +1,10 @@
-// The elements of a row of x that a thread of resample_pool.cu reads: SPAN vectors of PACK elements.
+// The elements of a row of x that a thread of resample_pool.cu reads: SPAN vectors of VEC_WIDTH elements.
 //
 //     x     [ LEFT | MIDDLE = COLS * STRIDE_W elements | right ]
 //     y            [ COLS outputs ]          and BESIDE more outputs that read elements of the middle
 //
-// The last axis is vectorized. If it is not the axis of columns, each column is an access of its own (PACK > 1). If ALONG,
-// it is the axis of columns: the middle is read in accesses of X_PACK, and the elements beside it come from other lanes
+// The last axis is vectorized. If it is not the axis of columns, each column is an access of its own (VEC_WIDTH > 1). If ALONG,
+// it is the axis of columns: the middle is read in accesses of X_VEC_WIDTH, and the elements beside it come from other lanes
 // (SHARE) or from accesses of HALO elements. No branch separates the loads, so many are in flight. Addresses outside x are
 // clamped to its edge; if padding counts as zeros, the values are replaced.
 
@@ -12,7 +12,7 @@ constexpr int SPAN = (COLS + BESIDE - 1) * STRIDE_W + WINDOW_W, MIDDLE = COLS * 
 constexpr int RIGHT = SPAN > LEFT + MIDDLE ? SPAN - LEFT - MIDDLE : 0;
 constexpr int BEFORE = (LEFT + HALO - 1) / HALO * HALO, AFTER = (RIGHT + HALO - 1) / HALO * HALO;
 
-typedef Compute Span[SPAN][PACK];
+typedef Compute Span[SPAN][VEC_WIDTH];
 typedef Compute Held[BEFORE + MIDDLE + AFTER];  // a contiguous row, from element -BEFORE on
 
 // Widths that this variant does not use; branches that are never taken name them.
@@ -69,7 +69,7 @@ __device__ __forceinline__ void read_piece(const Params& p, int (&from)[RANK], i
     const int width = (int)p.image[1];
     Compute some[V];
     from[COL] = clamped(w + j, width - V);
-    if constexpr (V == X_PACK) prologue(p, from, some);
+    if constexpr (V == X_VEC_WIDTH) prologue(p, from, some);
     else prologue_halo(p, from, some);
     const bool counts = !may_be_outside(j + LEFT) || is_within<MIDDLE>(w, j, width, X_WHOLE);
     #pragma unroll
@@ -99,7 +99,7 @@ __device__ __forceinline__ void share(const Params& p, const Ends& ends, int h, 
     for (int j = 0; j < RANK; ++j) from[j] = ends.at[j];
     from[ROW] = clamped(h + ends.down, (int)p.image[0] - 1);
     Compute beyond[HALO];
-    if constexpr (HALO == X_PACK) prologue(p, from, beyond);
+    if constexpr (HALO == X_VEC_WIDTH) prologue(p, from, beyond);
     else prologue_halo(p, from, beyond);
     const int lane = threadIdx.x % 32;
     #pragma unroll
@@ -119,7 +119,7 @@ __device__ __forceinline__ void read_along(
     const Params& p, const Ends& ends, int (&from)[RANK], int h, int w, Span& span) {
     Held held;
     #pragma unroll
-    for (int j = 0; j < MIDDLE; j += X_PACK) read_piece<X_PACK>(p, from, w, j, held);
+    for (int j = 0; j < MIDDLE; j += X_VEC_WIDTH) read_piece<X_VEC_WIDTH>(p, from, w, j, held);
     if constexpr (SHARE) {
         share(p, ends, h, w, held);
     } else {
@@ -157,7 +157,7 @@ __device__ __forceinline__ void read_span(
             prologue(p, from, span[j]);
             if (ZEROS && may_be_outside(j) && !inside(column, p.image[1])) {
                 #pragma unroll
-                for (int e = 0; e < PACK; ++e) span[j][e] = (Compute)0;
+                for (int e = 0; e < VEC_WIDTH; ++e) span[j][e] = (Compute)0;
             }
         }
     }
