@@ -56,6 +56,7 @@ def page(note: str, table: Table) -> str:
     lines = [(f"`{name}/`", _rounded(p), _rounded(c), files) for name, (p, c, files) in rows.items()]
     lines.append(("all", _rounded(total[0]), _rounded(total[1]), total[2]))
     counts = _counts()
+    where = f"{counts['device']} profile, Python {counts['python']}"
     steps = [(step, *row) for step, row in counts["steps"].items()]
     return "\n\n".join((
         "# Size of the code",
@@ -64,9 +65,9 @@ def page(note: str, table: Table) -> str:
         f"Lines are those of `wc -l`, comments included, rounded to {_ROUNDING}.",
         table(("package", "Python", "CUDA", "files"), lines),
         "## Functions of one plan",
-        "`benchmarks/call_counts.py` counts the functions of the library, their files and their calls that a convolution\n"
-        f"with bias and ReLU passes (fp16, 64 channels, 14x14; {counts['device']} profile,"
-        f" Python {counts['python']}). The executed\n"
-        "plan is a plan for the CPU. `--write` stores new counts. A test rejects counts that exceed the stored counts by more than a tenth.",
+        "`benchmarks/call_counts.py` counts the functions of the library, their files and their calls that a\n"
+        f"convolution with bias and ReLU passes (fp16, 64 channels, 14x14; {where}).\n"
+        "The executed plan is a plan for the CPU. `--write` stores new counts. A test rejects counts that exceed the\n"
+        "stored counts by more than a tenth.",
         table(("step", "functions", "files", "calls"), steps),
     )) + "\n"  # fmt: skip
