@@ -101,6 +101,9 @@ class Analysis:
 
         Returns:
             Several lines of text.
+
+        Raises:
+            BadParam: The graph is invalid.
         """
         return f"{self._selection.fused}\n\n{self._selection.ranking.text(every_reason=every_reason)}"
 
