@@ -52,7 +52,7 @@ STAGES = Knob(
     "stages of the pipeline in shared memory, at least 2, if they fit; 0: as many as fit",
 )
 SPLITS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "splits of the sum, computed side by side; 0: chosen by the shape")
-_MANY_K_TILES = 2 * SPLITS.maximum  # with so many K tiles, any number of splits is possible
+_MANY_K_TILES = 2 * SPLITS.maximum  # K tiles from which on any number of splits is possible
 _BY_LAUNCH, _BY_CLUSTER = 1, 2
 SPLIT_K_REDUCTION = Knob(
     KnobType.CTA_SPLIT_K_MODE,
@@ -129,7 +129,7 @@ def _fastest(shape: GemmShape, machine: Machine, requested: _Requested) -> Choic
     row_steps = groups * (rows * k_tiles if is_one else sum([rows * k_tiles for rows, k_tiles in gemms]))
     best: tuple[_Best, TileClocks, SplitConfig, TileWork, int] | None = None
     limit, max_row_step_clocks, tried = inf, inf, table.tried_first
-    # Memory alone takes so many seconds for any tile that uses all multiprocessors.
+    # Seconds of memory traffic alone, for any tile that uses all multiprocessors.
     floor, is_at_floor, best_position = 0.0 if shape.bytes_read else shape.bytes_moved / machine.bandwidth, False, 0
     first = None if tried is None else tried[0]
     for turn, candidate in enumerate(table.candidates if first is None else (first, *table.candidates)):
@@ -287,7 +287,7 @@ def _clusters(
 ) -> tuple[tuple[int, SplitConfig], ...]:
     """Cluster sizes with enough stages, the fewest splits first.
 
-    Clusters of narrow tiles, and of two CTAs on a multiprocessor, are not measured: they serve only if requested.
+    Clusters of narrow tiles, and of two CTAs on a multiprocessor, are not measured. They serve only if requested.
     """
     configs, least_stages = [], max(least_stages, _MIN_CHOSEN_STAGES)
     if (tile.ctas_per_sm > 1 or tile.bn < SLAB_ROWS) and not is_requested:
@@ -323,7 +323,7 @@ def _count_tiles(gemms: tuple[tuple[int, int], ...], tile_rows: int, tiles_n: in
     """Tiles with K tiles, their K tiles, and tiles without any. ``tiles_n``: tiles along the columns of all groups."""
     tiles = [(-(-rows // tile_rows) * tiles_n, k_tiles) for rows, k_tiles in gemms]
     steps, total = sum([n * k_tiles for n, k_tiles in tiles]), sum([n for n, _ in tiles])
-    count = sum([n for n, k_tiles in tiles if k_tiles]) or total  # if no tile has K tiles, all count as others do
+    count = sum([n for n, k_tiles in tiles if k_tiles]) or total  # if no tile has K tiles, all tiles count
     return count, steps, total - count
 
 

@@ -87,7 +87,7 @@ from graphdnn.enums import DataType, KnobType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
-_ROW_PAIR = 2  # channels that a thread stores together, where rows are channels
+_ROW_PAIR = 2  # channels that a thread stores together, if rows are channels
 _CHANNELS, _LAST_PIXEL = 2, 5  # axes of an image or filter: channels, and the innermost spatial axis
 _UNROLL = 4  # K tiles
 
@@ -277,7 +277,7 @@ def _describe_operands(
 
 
 def _describe_residual(op: FusedOp, kernel: _Kernel, parameters: Parameters) -> TensorSpec | None:
-    """The residual that TMA loads, whose tensor map it adds; None without such a residual."""
+    """Adds the tensor map of the residual that TMA loads, and returns the residual; None without such a residual."""
     shape = kernel.shape
     residual = None if kernel.is_split or shape.swap_ab else tma_residual(op, kernel.gemm)
     if residual is None or not fits_residual(kernel.choice, residual):

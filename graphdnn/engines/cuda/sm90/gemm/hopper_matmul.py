@@ -68,7 +68,7 @@ _UNROLL = 4  # K tiles
 
 @dataclass(frozen=True, slots=True)
 class _BatchedGemm:
-    """A batch of GEMMs with its operands as they are in memory."""
+    """A batch of GEMMs with its operands in memory."""
 
     stack: Stack
     row_operand: MatrixOperand
@@ -174,7 +174,7 @@ def _is_unaligned(op: FusedOp, count: int) -> bool:
 
 @memoize_for_images
 def _base_shape(op: FusedOp) -> GemmShape:
-    """The shape for length one of the counted axis. ``groups`` is 0 if that axis is the rows, or a part of them."""
+    """The shape for length one of the counted axis. ``groups`` is 0 if that axis is the rows, or a part of the rows."""
     batched, n = _flat(op), _counted_length(op)
     shape = batched.shape(op)
     if batched.batch:
@@ -184,14 +184,14 @@ def _base_shape(op: FusedOp) -> GemmShape:
 
 
 def _counted_length(op: FusedOp) -> int:
-    """The length of the axis that ``images_of`` leaves out of its key; 1 if it has no key for the operation."""
+    """The length of the axis that is no part of the key of ``images_of``; 1 if the operation has no such key."""
     assert isinstance(op.anchor, Matmul)
     return 1 if images_of(op) is None else op.anchor.c.dims[counted_axis(op.anchor)]
 
 
 @memoize_for_images
 def _is_read_directly(op: FusedOp) -> bool:
-    """Whether TMA reads both operands where they are: no launch computes or copies one."""
+    """Whether TMA reads both operands in place: no launch computes or copies an operand."""
     batched = _batched_gemm(op)
     operands = batched.row_operand, batched.column_operand
     return not any(op.leading_to(m.spec) or m.is_copied for m in operands)

@@ -56,7 +56,7 @@ from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.tensors import TensorSpec
 
-_ROW_PAIR = 2  # contiguous channels of a thread, where rows are channels
+_ROW_PAIR = 2  # contiguous channels of a thread, if rows are channels
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:

@@ -26,7 +26,7 @@ def _has_halo_tiles(task: Task, volumes: bool) -> bool:
 
 
 def _strides(task: Task) -> tuple[int, ...]:
-    """Strides of height and width; of a dgrad also of the depth, where a strided tap reaches only some slices."""
+    """Strides of height and width; of a dgrad also of the depth, because a strided tap reaches some slices only."""
     p = problem_of(task)
     return p.stride if roles_of(task).direction == "dgrad" else p.stride[-2:]
 
