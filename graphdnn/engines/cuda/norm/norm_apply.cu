@@ -10,6 +10,7 @@
 //   VEC_WIDTH: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
 //   RANK: axes of the index space; ROW_AXES: axes that count rows, 1 to RANK - 1.
 //   ALONG: 1 if a vector lies along a row; 0 if a vector spans VEC_WIDTH adjacent rows.
+//   CENTERED: 1 if a mean is subtracted; 0 for RMS normalization.
 
 extern "C" __global__ void __launch_bounds__(THREADS) norm_apply(const __grid_constant__ Params p) {
     const ThreadSlot slot = thread_slot(p, blockIdx.x);

@@ -10,6 +10,7 @@
 //   VEC_WIDTH: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
 //   RANK: axes of the index space; ROW_AXES: axes that count rows, 1 to RANK - 1.
 //   ALONG: 1 if a vector lies along a row; 0 if a vector spans VEC_WIDTH adjacent rows.
+//   CENTERED: 1 if a mean is subtracted; 0 for RMS normalization.
 //   BLOCKS: CTAs that must fit on an SM, 1 or more; it bounds the registers of a thread.
 //   EXACT: 1 if THREADS_PER_ROW * STEPS vectors are a whole row, so that no bound is checked.
 

@@ -12,7 +12,9 @@
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, 256 or 512; BLOCKS: CTAs that must fit on an SM.
 //   CHANNELS: rows of a CTA; VEC_WIDTH: elements of a vector, 1 to 8; RANK: axes of the index space.
-//   ROW_RANK: axes that count rows: 1 for channels, 3 for groups, which are (image, group, element of the group).
+//   ROW_RANK: axes that count rows: 1 for channels, 3 for groups, which are (image, group, element of a group).
+//   PASSED_ELEMENTS: elements of a vector whose sums pass through shared memory at a time, 1 to VEC_WIDTH.
+//   CENTERED: 1 if a mean is subtracted; always 1 here.
 
 #include "pdl.cuh"
 #include "channel_planes.cuh"

@@ -16,9 +16,11 @@
 //   VEC_WIDTH: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
 //   RANK: axes of the index space; ROW_AXES: axes that count rows, 1 to RANK - 1.
 //   ALONG: 1 if a vector lies along a row; 0 if a vector spans VEC_WIDTH adjacent rows.
+//   CENTERED: 1 if a mean is subtracted; 0 for RMS normalization.
+//   SCALED: 1 if each row has one scale, forward only. SPLIT: 1 if several CTAs share a row.
 //   BLOCKS: CTAs that must fit on an SM, 1 or more; it bounds the registers of a thread.
 //   ROUNDS: 1 if there are more tiles than run at once; EARLY: vectors that stay in registers, 0 or more.
-//   STORED_BYTES: size of Stored, by which the host computes the shared memory.
+//   STORED_BYTES: size of Stored, by which the host computes the shared memory. OF_LINE: vectors of a prefetched line.
 
 #include "pdl.cuh"
 #include "norm_span.cuh"

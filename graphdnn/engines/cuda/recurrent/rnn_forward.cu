@@ -9,6 +9,7 @@
 //
 // Required constants (from the generator):
 //   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; RESERVE_VALUES: values of a unit in the reserve space.
+//   GATE_GRADIENTS: gate gradients of a unit, for the backward kernels only.
 //   THREADS: threads of a CTA; TILE: extent of a tile; DEPTH: elements of a K chunk; WEIGHTS_STATIONARY: flag, see above.
 //   SKIP: 1 if the layer has no input matrix and x is added to each gate.
 

@@ -9,6 +9,7 @@
 //
 // Required constants (from the generator):
 //   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; RESERVE_VALUES: values of a unit in the reserve space.
+//   GATE_GRADIENTS: gate gradients of a unit, for the backward kernels only.
 //   THREADS: threads of a CTA, 256; UNITS: units of a CTA, 16 or 32; ROWS: sequences of a CTA, 8, 16 or 32.
 //   BLOCKS_OF_K: blocks of 32 values of K for a warp, 1 or more; WHOLE: 1 if they cover the hidden size exactly.
 //   STAGED: flag, see above; SKIP: 1 if the layer has no input matrix and x is added to each gate.

@@ -7,6 +7,16 @@
 // it is the axis of columns: the middle is read in accesses of X_VEC_WIDTH, and the elements beside it come from other lanes
 // (SHARE) or from accesses of HALO elements. No branch separates the loads, so many are in flight. Addresses outside x are
 // clamped to its edge; if padding counts as zeros, the values are replaced.
+//
+// Required constants (from the generator):
+//   RANK: axes of the index space; ROW, COL: positions of the two axes of windows; ALONG: 1 if columns are contiguous.
+//   COLS: columns of a thread; VEC_WIDTH: elements of each column, 1 if ALONG; X_VEC_WIDTH: elements of an access to the middle.
+//   HALO: elements of an access beside the middle, 1 to X_VEC_WIDTH; SHARE: 1 if other lanes supply the elements beside the
+//   middle.
+//   WINDOW_H, WINDOW_W, STRIDE_W: extents and stride of windows; LEFT: elements before the middle; BESIDE: see above, 0 or more.
+//   ZEROS: 1 if padding counts as zeros; CHECK_ROWS: 1 if rows may be outside x; X_WHOLE: 1 if the middles cover x exactly.
+//   CHECKED_FROM: the first element of a span that may be beyond the end of x, 0 to SPAN.
+//   EXACT: 1 if quotients are correctly rounded; EXCLUDING: 1 if averages count elements of x only.
 
 constexpr int SPAN = (COLS + BESIDE - 1) * STRIDE_W + WINDOW_W, MIDDLE = COLS * STRIDE_W;
 constexpr int RIGHT = SPAN > LEFT + MIDDLE ? SPAN - LEFT - MIDDLE : 0;
