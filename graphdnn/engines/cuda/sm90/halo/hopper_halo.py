@@ -91,7 +91,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     )
     text = kernel_text(
         name,
-        [f"{entry}.cu"],
+        ["hopper_halo_swap_ab.cu" if tile.swap_ab else "hopper_halo.cu"],
         variants={
             **work_tile_variants(parameters),
             **({} if tile.swap_ab else {"RESIDUAL_TILE": residual is not None}),
