@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from legal_problems import tensor
 
-from graphdnn.analysis.oracle import tolerances
+from graphdnn import Graph
+from graphdnn.analysis.oracle import bounds, evaluate, tolerances
 from graphdnn.analysis.oracle.largest_slopes import LARGEST_SLOPES
+from graphdnn.builder import Tensor
 from graphdnn.dtypes import Array
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.operations import PointwiseOperation, PointwiseSpec
@@ -142,3 +144,31 @@ def test_two_operands_that_are_one_tensor_add_their_slopes() -> None:
     assert op.dy is not None
     both = op.model_copy(update={"x": op.dy})
     assert tolerances._gain(both, 1, _TINY, {1: 2.0}) == pytest.approx(1.0 + 2 * 0.77)
+
+
+def _verdict(graph: Graph, y: Tensor, operands: dict[Tensor, Array]) -> tuple[float, float]:
+    """The largest error of the CPU's result in fp32, and the tolerance."""
+    y.set_output(True)
+    operations, plan = graph.build_operation_graph(), graph.build()
+    values = {tensor.get_uid(): array for tensor, array in operands.items()}
+    exact = {uid: np.asarray(array, np.float64) for uid, array in values.items()} | evaluate(operations, values)
+    result = plan.new_array(y.spec())
+    graph.execute({**values, y.get_uid(): result})
+    error = np.abs(np.asarray(result, np.float64) - exact[y.get_uid()]).max()
+    return float(error), bounds(operations, exact).errors[y.get_uid()]
+
+
+def test_correct_results_are_accepted_where_operands_are_large() -> None:
+    """Rounded sums lie apart from the exact ones by much more than the roundoff of a result."""
+    draw = np.random.default_rng(0)
+    graph = Graph(io_data_type="float32", intermediate_data_type="float32")
+    a, b = (graph.tensor([64, 64]) for _ in range(2))
+    terms = {t: draw.uniform(20, 40, (64, 64)).astype(np.float32) for t in (a, b)}
+    error, bound = _verdict(graph, graph.exp(graph.add(a, b)), terms)
+    assert 0 < error <= bound
+    graph = Graph(io_data_type="float32", intermediate_data_type="float32")
+    dy, c, d = (graph.tensor([1, 64, 64]) for _ in range(3))
+    factors = {t: draw.uniform(-100, 100, (1, 64, 64)).astype(np.float32) for t in (c, d)}
+    ones = {dy: np.ones((1, 64, 64), np.float32)}
+    error, bound = _verdict(graph, graph.tanh_backward(dy, graph.matmul(c, d)), ones | factors)
+    assert 0 < error <= bound
