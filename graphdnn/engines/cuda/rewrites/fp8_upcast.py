@@ -13,7 +13,7 @@ from graphdnn.engines.cuda.codegen.index_space import is_addressable
 from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.cublas import matmul_cublas
-from graphdnn.engines.cuda.rewrites.rewrite import Remainder, Rewrite, Rewritten, copied_before
+from graphdnn.engines.cuda.rewrites.rewrite import DelegateRefusal, Rewrite, Rewritten, copied_before
 from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm, hopper_matmul
 from graphdnn.engines.cuda.sm90.halo import hopper_halo
@@ -119,7 +119,7 @@ ROW = Rewrite(
     engines=(
         hopper_gemm.ENGINE, hopper_halo.ENGINE, mma_gemm.ENGINE, hopper_matmul.ENGINE, matmul_cublas.ENGINE,
     ),
-    remainder=Remainder(
+    refusal=DelegateRefusal(
         "an operation that an engine for 16-bit floats on tensor cores serves",
         reason="these engines multiply the copies, and each of them declines this operation",
         fix="let pointwise operations before it write their result, and accumulate in FLOAT",

@@ -27,7 +27,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     prologue_need,
 )
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import padded
-from graphdnn.engines.cuda.rewrites.rewrite import Pass, Remainder, Rewrite, Rewritten, with_passes
+from graphdnn.engines.cuda.rewrites.rewrite import DelegateRefusal, Pass, Rewrite, Rewritten, with_passes
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
 from graphdnn.engines.cuda.sm90.halo import hopper_halo, hopper_halo_dgrad, hopper_halo_wgrad
 from graphdnn.engines.engine import Cost, Task, need, needs_rule, window_need
@@ -193,7 +193,7 @@ ROW = Rewrite(
     ),
     rewrite=_packed,
     engines=(hopper_gemm.ENGINE, hopper_halo.ENGINE, hopper_halo_wgrad.ENGINE, hopper_halo_dgrad.ENGINE),
-    remainder=Remainder("an operation that an engine for compute capability 9.0 serves with packed filters"),
+    refusal=DelegateRefusal("an operation that an engine for compute capability 9.0 serves with packed filters"),
     cost=_cost,
     least=lambda task: least_seconds_of_delegate(task, 1),
     notes={"numerical_notes": (NumericalNote.TENSOR_CORE,)},

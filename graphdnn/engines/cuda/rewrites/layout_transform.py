@@ -21,7 +21,7 @@ from graphdnn.engines.cuda.direct.grouped import grouped, grouped_wgrad
 from graphdnn.engines.cuda.direct.stem import stem, stem_dgrad, stem_wgrad
 from graphdnn.engines.cuda.rewrites.as_conv2d import as_conv2d, with_tensors
 from graphdnn.engines.cuda.rewrites.rewrite import (
-    Remainder,
+    DelegateRefusal,
     Rewrite,
     Rewritten,
     copied_after,
@@ -180,7 +180,7 @@ ROW = Rewrite(
     ),
     rewrite=_transformed,
     engines=(*_DIRECT, *_HALO, mma_gemm.ENGINE),
-    remainder=Remainder("an operation that an engine for 2-D convolutions in NHWC serves"),
+    refusal=DelegateRefusal("an operation that an engine for 2-D convolutions in NHWC serves"),
     compared=_with_model_error,
     cost=with_passes("copies"),
     least=_least,

@@ -18,7 +18,7 @@ from graphdnn.engines.cuda.direct import direct
 from graphdnn.engines.cuda.direct.grouped import grouped
 from graphdnn.engines.cuda.pointwise import pointwise
 from graphdnn.engines.cuda.pointwise.pointwise import generate_pointwise
-from graphdnn.engines.cuda.rewrites.rewrite import Pass, Remainder, Rewrite, Rewritten
+from graphdnn.engines.cuda.rewrites.rewrite import DelegateRefusal, Pass, Rewrite, Rewritten
 from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
 from graphdnn.engines.cuda.sm90.halo import hopper_halo
@@ -96,7 +96,7 @@ ROW = Rewrite(
     engines=(
         hopper_gemm.ENGINE, hopper_limbs.INTEGERS, hopper_halo.ENGINE, direct.ENGINE, grouped.ENGINE, mma_gemm.ENGINE,
     ),
-    remainder=Remainder(
+    refusal=DelegateRefusal(
         "a convolution that an engine for tensor cores, or for narrow groups, serves without its prologue",
         fix="let the prologue end in a type that tensor cores multiply, and accumulate in FLOAT or an integer",
     ),

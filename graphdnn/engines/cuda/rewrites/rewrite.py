@@ -57,8 +57,8 @@ class Rewritten:
 
 
 @dataclass(frozen=True, slots=True)
-class Remainder:
-    """The requirement that an engine serves the rewritten operation: the texts of the refusal."""
+class DelegateRefusal:
+    """The refusal if no engine serves the rewritten operation."""
 
     expected: str
     reason: str = "these engines compute the rewritten operation, and each of them declines it"
@@ -91,7 +91,7 @@ class Rewrite:
     match: tuple[Constraint, ...]  # requirements of a task
     rewrite: Callable[[FusedOp], tuple[Rewritten, ...]]  # of an operation that matches; empty if there is no form
     engines: tuple[Engine, ...]  # that may compute the rewritten operation; of equally fast engines the first is chosen
-    remainder: Remainder
+    refusal: DelegateRefusal
     cost: Callable[[Task, Rewritten, Cost], Cost]  # of all launches, from the cost of the chosen engine
     compared: Callable[[Rewritten, Engine, Cost], Cost] = _predicted  # the cost by which the fastest engine is chosen
     least: Callable[[Task], float] = lambda task: 0.0  # a lower bound of the predicted seconds

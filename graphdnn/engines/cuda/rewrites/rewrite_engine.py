@@ -110,17 +110,17 @@ class _RewriteEngine:
             "rewrite",
             lambda task: self.matched(task).faults,
             Equals(()),
-            reason="a rewrite may change how tensors are seen, and neither what is read nor what is written",
+            reason="a rewrite may change the axes of tensors, but not the elements that are read and written",
             fix="report the rewrite as a fault of graphdnn; other engines serve the operation",
             when=self.is_matched,
         )
         served = need(
-            f"{row.engine_name}.{row.remainder.rule}",
+            f"{row.engine_name}.{row.refusal.rule}",
             "operation",
             lambda task: task.op.name,
-            Equals(row.remainder.expected),
-            reason=row.remainder.reason,
-            fix=row.remainder.fix,
+            Equals(row.refusal.expected),
+            reason=row.refusal.reason,
+            fix=row.refusal.fix,
             when=self.is_declined,
         )
         return (*row.match, correct, served)

@@ -27,7 +27,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     prologue_need,
 )
 from graphdnn.engines.cuda.rewrites.as_conv2d import SETTINGS, merged_axes, with_tensors
-from graphdnn.engines.cuda.rewrites.rewrite import Pass, Remainder, Rewrite, Rewritten, with_passes
+from graphdnn.engines.cuda.rewrites.rewrite import DelegateRefusal, Pass, Rewrite, Rewritten, with_passes
 from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.gemm import hopper_dgrad_tf32, hopper_gemm
 from graphdnn.engines.cuda.sm90.halo import hopper_halo_dgrad
@@ -214,7 +214,7 @@ def _row(
         ),
         rewrite=_rewritten,
         engines=engines,
-        remainder=Remainder("an operation that an engine for tensor cores serves with longer rows of channels"),
+        refusal=DelegateRefusal("an operation that an engine for tensor cores serves with longer rows of channels"),
         cost=with_passes("operands"),
         least=lambda task: least_seconds_of_delegate(task, 0),
         notes=notes,

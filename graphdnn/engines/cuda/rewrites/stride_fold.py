@@ -29,7 +29,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
 )
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import padded
 from graphdnn.engines.cuda.rewrites.as_conv2d import with_tensors
-from graphdnn.engines.cuda.rewrites.rewrite import Pass, Remainder, Rewrite, Rewritten, with_passes
+from graphdnn.engines.cuda.rewrites.rewrite import DelegateRefusal, Pass, Rewrite, Rewritten, with_passes
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
 from graphdnn.engines.cuda.sm90.weight_stationary import hopper_weight_stationary
 from graphdnn.engines.engine import Task, image_need, need, needs_rule
@@ -205,7 +205,7 @@ ROW = Rewrite(
     ),
     rewrite=_folded,
     engines=(hopper_gemm.ENGINE, hopper_weight_stationary.ENGINE),
-    remainder=Remainder("an operation that an engine for compute capability 9.0 serves with pixel pairs"),
+    refusal=DelegateRefusal("an operation that an engine for compute capability 9.0 serves with pixel pairs"),
     cost=with_passes("filters"),
     least=lambda task: least_seconds_of_delegate(task, 1),
     notes={"numerical_notes": (NumericalNote.TENSOR_CORE,)},
