@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 pytest.importorskip("cupy", reason="CuPy is not installed")
 sys.path.append(str(Path(__file__).resolve().parents[1] / "pytorch"))
 
-from small_modules import MODULES, made  # noqa: E402
+from small_modules import MODULES, made
 
-import graphdnn.torch  # noqa: E402
-from graphdnn.torch.compiler import Compilation  # noqa: E402
+import graphdnn.torch
+from graphdnn.torch.compiler import Compilation
 
 pytestmark = pytest.mark.gpu
 TOLERANCES = {"float32": 2e-5, "float16": 1e-2, "bfloat16": 6e-2}

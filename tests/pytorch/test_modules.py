@@ -129,7 +129,7 @@ def test_training(name: str) -> None:
             assert float((p.grad - q.grad).abs().max()) <= EXACT * scale
         assert float((a.grad - b.grad).abs().max()) <= EXACT * float(b.grad.abs().max())
         for p, q in zip(mine.buffers(), theirs.buffers(), strict=True):
-            torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(p, q, rtol=EXACT, atol=EXACT)
         with torch.no_grad():
             for p, q in zip(mine.parameters(), theirs.parameters(), strict=True):
                 p -= 0.01 * p.grad
