@@ -49,9 +49,18 @@ def _introduction() -> str:
         ```python
         import torch
 
-        compiled = torch.compile(model, backend="graphdnn")                              # inference and training
-        compiled = torch.compile(model, backend="graphdnn", options={"capture": True})   # as CUDA graphs
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.ReLU()).eval()
+        image = torch.randn(1, 3, 32, 32)
+        compiled = torch.compile(model, backend="graphdnn")  # inference and training
+        with torch.no_grad():
+            result = compiled(image)
         ```
+
+        | option | meaning |
+        | --- | --- |
+        | `options={"capture": True}`, or `mode="reduce-overhead"` | on a GPU, calls replay CUDA graphs, which PyTorch's recorder makes |
+        | `options={"freeze": True}` | a promise: parameters are not changed through `Parameter.data` or `detach()`. Batch normalizations are then folded once, and filters are laid out once. Changes in place and other memory are still followed |
+        | `options={"device": "h200"}` | plans for a device profile, for `explain` on another machine |
 
         The package `graphdnn` registers the backend; PyTorch finds it by its name. `graphdnn.torch.backend` is the
         same function. It runs on a GPU, and on the host with the NumPy engines, which are slow and exact.
@@ -65,8 +74,10 @@ def _introduction() -> str:
         3. The largest connected parts of served operators become segments. A segment is one `Graph` with one plan, so
            the fusion pass sees a whole network.
         4. Parameters are bound to the plan once. Batch normalization in evaluation becomes a factor and an offset for
-           each channel, and on a GPU half-precision filters are laid out channels last, once. If a parameter is changed
-           in place or gets other memory, the next call follows it.
+           each channel; they are computed again at each call, because nobody can see whether a parameter was changed. If
+           a parameter gets other memory, the next call binds it again. On a GPU,
+           `model.to(memory_format=torch.channels_last)` saves the change of layout of half-precision filters at each
+           call.
         5. If extents are dynamic, a segment has one plan for each set of extents.
 
         Results have the extents, strides and types that PyTorch gives them. If a call cannot be served, for example
@@ -79,7 +90,7 @@ def _introduction() -> str:
 
         print(graphdnn.torch.explain(model, image))
         print(graphdnn.torch.explain(model, image, training=True))
-        print(graphdnn.torch.explain(model, image, options={"device": "h200"}))   # on a machine without a GPU
+        print(graphdnn.torch.explain(model, image, options={"device": "h200"}))  # on a machine without a GPU
         ```
 
         The text has the share of operators that the library executes, the kernels of each segment with their predicted
