@@ -10,7 +10,7 @@
 //
 // Required constants (from the generator): R, S, FLIP: the filter. V, TW, ROWS, CHANNEL_THREADS, TILES, THREADS, PREFETCH_ROWS:
 // see above; CHANNEL_THREADS is the threads along the channels. PITCH, DY_PITCH: elements between pixels of x and of dy.
-// SAFE_ROW_FROM, SAFE_ROW_TO, SAFE_FROM, SAFE_TO: rows and columns of x inside the image in every tile. WHOLE_COLUMNS,
+// INTERIOR_ROW_BEGIN, INTERIOR_ROW_END, INTERIOR_BEGIN, INTERIOR_END: rows and columns of x inside the image in every tile. WHOLE_COLUMNS,
 // WHOLE_ROWS, WHOLE_CHANNELS: tiles divide the columns, rows, channels. CLUSTER: splits, or REDUCE_WARPS: warps of a CTA of the
 // second launch. CTAS_PER_SM.
 //
@@ -106,10 +106,10 @@ depthwise_wgrad_rows(const __grid_constant__ Params p) {
         DyElement dy_rows[PREFETCH_ROWS + 1][TW][V];
         auto load_row = [&](int i) {
             const bool is_row = (WHOLE_CHANNELS || is_channel) &&
-                ((SAFE_ROW_FROM <= i && i < SAFE_ROW_TO) || (unsigned int)(tile.x_row + i) < (unsigned int)p.in_h);
+                ((INTERIOR_ROW_BEGIN <= i && i < INTERIOR_ROW_END) || (unsigned int)(tile.x_row + i) < (unsigned int)p.in_h);
             #pragma unroll
             for (int c = 0; c < IW; ++c) {
-                const bool is_column = (SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0;
+                const bool is_column = (INTERIOR_BEGIN <= c && c < INTERIOR_END) || (inside >> c & 1u) != 0;
                 load_if<V>(is_row && is_column, from + c * PITCH, x_rows[i % (PREFETCH_ROWS + 1)][c]);
             }
             from += p.image_h;

@@ -16,7 +16,7 @@
 #include "direct_copy.cuh"
 #include "ldmatrix.cuh"
 #include "direct_mma.cuh"
-#include "direct_grouped_patch.cuh"
+#include "direct_grouped_halo.cuh"
 
 constexpr int IN_CHUNKS = GROUP_IN / 8, OUT_CHUNKS = GROUP_OUT / 8, CHUNKS = R * S * IN_CHUNKS;
 constexpr int K_PASSES = S * IN_CHUNKS % 2 == 0 ? R : 1;  // one row of taps in a pass, if it is whole K steps

@@ -3,7 +3,7 @@
 
 #include "pdl.cuh"
 #include "direct_copy.cuh"
-#include "direct_grouped_patch.cuh"
+#include "direct_grouped_halo.cuh"
 #include "direct_grouped_wgrad_tile.cuh"
 
 constexpr int X_PIXEL_CHUNKS = GROUPS_PER_CTA * IN_CHUNKS, DY_PIXEL_CHUNKS = GROUPS_PER_CTA * OUT_CHUNKS;

@@ -16,7 +16,7 @@
 
 #include "ldmatrix.cuh"
 #include "direct_mma.cuh"
-#include "direct_grouped_patch.cuh"
+#include "direct_grouped_halo.cuh"
 
 constexpr int IN_CHUNKS = GROUP_IN / 8, OUT_CHUNKS = GROUP_OUT / 8, WINDOW = R * S * GROUP_IN, CHUNKS = WINDOW / 8;
 constexpr int ROW_CHUNKS = CHUNKS / SLIDING_ROWS;

@@ -29,7 +29,7 @@ static_assert(STRIDE_W * C % 2 == 0, "windows of neighbouring pixels begin at ev
 
 __device__ __forceinline__ void load_stage(const Params& p, Element* xs, Element* dys, unsigned int stage, int channel0) {
     const int n = (int)(stage / (unsigned int)p.row_stages), out0 = (int)(stage % (unsigned int)p.row_stages) * TILE_ROWS;
-    const int h0 = out0 * STRIDE_H - (int)p.pad_h, pieces = (int)p.row_pieces;
+    const int h0 = out0 * STRIDE_H - (int)p.pad_h, row_vectors = (int)p.row_vectors;
     const Element* const image = p.x + n * p.x_n;
     #pragma unroll 1
     for (int r = (int)threadIdx.x / 32; r < IN_ROWS; r += THREADS / 32) {  // one warp copies a row
@@ -37,7 +37,7 @@ __device__ __forceinline__ void load_stage(const Params& p, Element* xs, Element
         const bool inside = (unsigned int)h < (unsigned int)p.in_h;
         const Element* const from = image + (inside ? h * p.x_h : 0);
         #pragma unroll 1
-        for (int vec = (int)threadIdx.x % 32; vec < pieces; vec += 32)
+        for (int vec = (int)threadIdx.x % 32; vec < row_vectors; vec += 32)
             copy_async<COPY_ELEMS * (int)sizeof(Element)>(xs + r * PITCH + LEFT_PAD_ELEMS + vec * COPY_ELEMS, from + vec * COPY_ELEMS, inside);
     }
     constexpr int PIXEL_VECS = KT / DY_COPY_ELEMS;
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_w
     const int channel0 = (int)blockIdx.y * KT;
 
     {  // writes the zeros on both sides of the rows
-        const int inner = (int)p.row_pieces * COPY_ELEMS, outer = PITCH - inner;
+        const int inner = (int)p.row_vectors * COPY_ELEMS, outer = PITCH - inner;
         for (int i = threadIdx.x; i < 2 * IN_ROWS * outer; i += THREADS) {
             const int r = i / outer, e = i - r * outer;
             xs[r * PITCH + (e < LEFT_PAD_ELEMS ? e : e + inner)].bits = 0;
