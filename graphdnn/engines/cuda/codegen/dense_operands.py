@@ -22,13 +22,16 @@ from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride
 
 
 def staged(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
-    """The operand in memory: the tensor itself, the result of its prologue, or a copy if its layout has no strides."""
+    """The operand in memory: the tensor itself, the result of its prologue, or a copy if its layout is not addressable.
+
+    Adds the launch that computes the prologue or the copy.
+    """
     if spec.uid in steps.workspace_offsets:
         return spec
     chain = steps.op.leading_to(spec)
     if chain:
-        like = max((t for t in fused_inputs(chain) if not t.is_by_value), key=lambda t: prod(t.extents))
-        order = stride_order(like.dims, like.strides) if like.extents == spec.extents else range(spec.rank)
+        largest = max((t for t in fused_inputs(chain) if not t.is_by_value), key=lambda t: prod(t.extents))
+        order = stride_order(largest.dims, largest.strides) if largest.extents == spec.extents else range(spec.rank)
         made = in_memory(spec, ordered_strides(spec.extents, tuple(order)))
         alone = FusedOp(
             steps.op.index, "pointwise", None, (), tuple(writing(chain, made)), None,
@@ -41,14 +44,17 @@ def staged(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
 
 
 def writing(chain: Sequence[Operation], made: TensorSpec) -> list[Operation]:
-    """The operations of a prologue as a fused operation that stores its result."""
+    """The operations of a prologue whose result, a virtual tensor, is replaced by the stored tensor ``made``."""
     last = chain[-1]
     (port,) = (name for name, t in last.outputs().items() if t.uid == made.uid)
     return [*chain[:-1], last.model_copy(update={port: made})]
 
 
 def in_memory(spec: TensorSpec, strides: Sequence[int] | None = None, **changes: object) -> TensorSpec:
-    """A dense row-major tensor with the extents of ``spec``."""
+    """A stored tensor with the extents of ``spec``, row-major unless ``strides`` are given.
+
+    ``changes``: further fields, such as ``uid`` and ``data_type``.
+    """
     return spec.model_copy(
         update={
             "dims": spec.extents,
@@ -75,13 +81,13 @@ def with_staging(cost: Cost, task: Task) -> Cost:
 def is_written_as_it_is(steps: LaunchSequence, spec: TensorSpec) -> bool:
     """Whether the library may write the anchor's output itself: there is no epilogue, and the output is in memory."""
     op = steps.op
-    is_here = spec.uid in steps.workspace_offsets or any(t.uid == spec.uid for t in op.outputs)
-    return is_here and not op.epilogue and not _blends(op) and is_addressable(spec)
+    is_stored = spec.uid in steps.workspace_offsets or any(t.uid == spec.uid for t in op.outputs)
+    return is_stored and not op.epilogue and not _blends(op) and is_addressable(spec)
 
 
-def result_type(spec: TensorSpec, op: FusedOp, possible: Sequence[DataType]) -> DataType:
+def result_type(spec: TensorSpec, op: FusedOp, supported: Sequence[DataType]) -> DataType:
     """The type that the library writes: the anchor's output type if it is supported, otherwise the first type."""
-    return spec.data_type if spec.data_type in possible and not _blends(op) else possible[0]
+    return spec.data_type if spec.data_type in supported and not _blends(op) else supported[0]
 
 
 def _blends(op: FusedOp) -> bool:
@@ -91,7 +97,14 @@ def _blends(op: FusedOp) -> bool:
 
 
 def add_finish(steps: LaunchSequence, result: TensorSpec, entering: TensorSpec, arithmetic: DataType) -> None:
-    """Add the launch after the library call: alpha, beta and the epilogue, from the workspace to the outputs."""
+    """Add the launch after the library call, which applies alpha, beta and the epilogue and stores the outputs.
+
+    Args:
+        steps: The launches of the fused operation.
+        result: The result of the library call, in the workspace.
+        entering: The anchor's result in the graph.
+        arithmetic: The compute type.
+    """
     op = steps.op
     tensors = [result, *steps.epilogue_tensors()]
     if getattr(op.anchor, "beta", 0.0):
@@ -111,6 +124,6 @@ def add_finish(steps: LaunchSequence, result: TensorSpec, entering: TensorSpec, 
 def finish_phase(op: FusedOp, device: DeviceSpec, result: int) -> tuple[float, float]:
     """Seconds of arithmetic and bytes of the launch after the library call, which reads ``result`` bytes."""
     front_only = op.uses.front_only
-    moved = sum(t.bytes for t in (*op.inputs, *op.outputs) if t.uid not in front_only)
+    traffic = sum(t.bytes for t in (*op.inputs, *op.outputs) if t.uid not in front_only)
     work = sum(flops(step) for step in op.epilogue)
-    return 2.0 * work / device.rate(DataType.FLOAT), float(result + moved)
+    return 2.0 * work / device.rate(DataType.FLOAT), float(result + traffic)

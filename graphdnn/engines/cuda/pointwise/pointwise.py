@@ -211,10 +211,8 @@ class Written(NamedTuple):
 
     @classmethod
     def of(cls, program: Program, parameters: Parameters) -> Written:
-        return cls(
-            (program.keeping(), program.function("pointwise_vec", "long long linear, const ColumnOperands& kept")),
-            parameters,
-        )
+        arguments = "long long linear, const ColumnOperands& column_operands"
+        return cls((program.keeping(), program.function("pointwise_vec", arguments)), parameters)
 
 
 def _blocks_that_keep(space: IndexSpace, inputs: Sequence[TensorSpec], width: int, device: DeviceSpec) -> int:

@@ -142,12 +142,12 @@ def _epilogue(body: Program, compute: str, is_split: bool) -> list[str]:
     """The functions ``epilogue`` and ``load_column_operands``; the split-K reduction needs only the former."""
     acc = f"const {compute} (&acc)[{body.width}]"
     if not is_split:
-        return [body.keeping(), body.function("epilogue", f"const ColumnOperands& kept, {acc}")]
+        return [body.keeping(), body.function("epilogue", f"const ColumnOperands& column_operands, {acc}")]
     at = "const Params& p, const int (&at)[6]"
     nothing = (
         "struct ColumnOperands {};\n"
-        f"__device__ __forceinline__ void load_column_operands({at}, ColumnOperands& kept) {{}}\n"
-        f"__device__ __forceinline__ void epilogue({at}, const ColumnOperands& kept, {acc}) {{\n"
+        f"__device__ __forceinline__ void load_column_operands({at}, ColumnOperands& column_operands) {{}}\n"
+        f"__device__ __forceinline__ void epilogue({at}, const ColumnOperands& column_operands, {acc}) {{\n"
         "    epilogue(p, at, acc);\n}\n"
     )
     return [body.function("epilogue", acc), nothing]

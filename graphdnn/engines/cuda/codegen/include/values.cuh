@@ -115,7 +115,7 @@ template <class T> __device__ __forceinline__ T from_bits(unsigned long long wor
 }
 
 // Prefetch the cache line of an address into L2.
-__device__ __forceinline__ void fetch_line(const void* address) {
+__device__ __forceinline__ void prefetch_l2_line(const void* address) {
 #ifdef __CUDA_ARCH__
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 #endif

@@ -123,7 +123,7 @@ def generate(
         parameters=parameters.text,
         functions=[
             include("clip_halves.cuh"), body.keeping(),
-            body.function("epilogue", f"const ColumnOperands& kept, const {compute} (&acc)[{width}]"),
+            body.function("epilogue", f"const ColumnOperands& column_operands, const {compute} (&acc)[{width}]"),
         ],
         constants={
             "R": p.filter[0], "S": p.filter[1], "DILATION_H": dilation[0], "DILATION_W": dilation[1],

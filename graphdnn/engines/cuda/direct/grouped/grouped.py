@@ -113,7 +113,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ],
         parameters=parameters.text,
         functions=[body.keeping(), body.function("epilogue",
-        f"const ColumnOperands& kept, const {compute} (&acc)[{width}]")],
+        f"const ColumnOperands& column_operands, const {compute} (&acc)[{width}]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
             "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1],

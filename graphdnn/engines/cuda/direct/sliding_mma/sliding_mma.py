@@ -275,7 +275,7 @@ def generate(op: FusedOp, operands: Operands, steps: LaunchSequence, tile: MmaTi
         functions=[
             include("clip_halves.cuh"), body.keeping(),
             body.function("epilogue",
-            f"const ColumnOperands& kept, const float (&acc)[{width}], Out (&result)[{width}]"),
+            f"const ColumnOperands& column_operands, const float (&acc)[{width}], Out (&result)[{width}]"),
         ],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],

@@ -179,15 +179,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     in_order = in_order and (slices == 1 or strides[3] == of_slice)
     taps = f"{f't{slices}' if problem.spatial == 3 else ''}r{p.filter[0]}s{p.filter[1]}"
     name = f"conv_fprop__direct_stem_{taps}c{p.c}p{block.rows}__{op.name}"
+    column_operands = "const ColumnOperands& column_operands, " if groups else ""
     text = kernel_text(
         name,
         [f"{block.entry}.cu"],
         parameters=parameters.text,
         functions=[
             *([body.keeping(), wgmma_rs_text(x.data_type, groups.columns)] if groups else []),
-            body.function(
-                "epilogue", ("const ColumnOperands& kept, " if groups else "") + f"const {compute} (&acc)[{width}]"
-            ),
+            body.function("epilogue", f"{column_operands}const {compute} (&acc)[{width}]"),
         ],
         constants={
             "SPATIAL": problem.spatial, "T": slices,

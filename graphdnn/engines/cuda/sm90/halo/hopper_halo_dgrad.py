@@ -88,7 +88,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     is_16bit_epilogue = _rounds_first(op)
     epilogue_input = STORAGE[roles.output.data_type] if is_16bit_epilogue else compute
     taken = "const Rounded<{accumulator}, {width}>& acc" if is_16bit_epilogue else SUMS
-    epilogue = epilogue_of(steps, parameters, (result_space,), CHANNELS, vec_n, epilogue_input, taken=taken)
+    epilogue = epilogue_of(steps, parameters, (result_space,), CHANNELS, vec_n, epilogue_input, argument=taken)
     layout = TileGrid.of(sizes, SLAB_ROWS * tile.consumers, tile.bn)
     boxes = [im2col_box_of(gemm, residue) for residue in gemm.residues]
     describe_work_tiles(
