@@ -74,7 +74,13 @@ def said(graph: OperationGraph) -> dict[tuple[int, str], tuple[Any, ...]]:
                 assert isinstance(kernel, DeviceKernel)
                 steps = [launched(step) if isinstance(step, Launch) else step.name for step in kernel.steps]
                 cost = engine.cost(task, engine.defaults())
-                found[op.index, engine.name] = kernel.name, kernel.scratch, steps, cost.seconds, dict(cost.parts)
+                found[op.index, engine.name] = (
+                    kernel.name,
+                    kernel.workspace_bytes,
+                    steps,
+                    cost.seconds,
+                    dict(cost.parts),
+                )
     return found
 
 

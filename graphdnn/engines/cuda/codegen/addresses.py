@@ -22,8 +22,8 @@ class Addresses:
         width: int,
         vector_axis: int,
         *,
-        linear: str,
-        written: Collection[int],
+        linear_index: str,
+        static_stride_axes: Collection[int],
         is_conditional: bool,
     ) -> None:
         """The arguments are those of ``Program``. ``is_conditional``: whether a predicate controls the stores, and the
@@ -31,7 +31,8 @@ class Addresses:
         """
         self._parameters, self._space, self._prefix = parameters, space, prefix
         self._width, self._vector_axis = width, vector_axis
-        self._linear, self._packed, self._written = linear, packed_strides(space.sizes), written
+        self._linear_index, self._packed = linear_index, packed_strides(space.sizes)
+        self._static_stride_axes = static_stride_axes
         self._is_conditional = is_conditional
         self._fields: dict[int, str] = {}  # uid -> name
         self._factors: set[int] = set()
@@ -50,7 +51,7 @@ class Addresses:
                 self._parameters.integers(f"{field}_stride", [s * spec.vector_count for s in spec.strides])
         return field
 
-    def place(self, spec: TensorSpec, field: str) -> str:
+    def address(self, spec: TensorSpec, field: str) -> str:
         """The address of the element at ``at``. If the kernel calls the function at several positions along the vector
         axis, the terms of the other axes come first, so that all calls share them.
         """
@@ -59,14 +60,14 @@ class Addresses:
             return f"p.{field} + ({self.offset(spec, field)})"
         return f"p.{field} + ({self.offset(spec, field, without=j)}) + at[{j}]"
 
-    def step(self, spec: TensorSpec, field: str) -> str:
+    def layout(self, spec: TensorSpec, field: str) -> str:
         """The layout of the elements along the vector axis: a tag type of values.cuh."""
         stride = self._space.strides(spec)[self._vector_axis] if self._width != 1 else 1
         return {0: "Broadcast()", 1: "Packed()"}.get(stride, f"Strided{{p.{field}_stride[{self._vector_axis}]}}")
 
     def is_linear(self, spec: TensorSpec) -> bool:
         """Whether the tensor is packed in row-major order of the space, so that the linear index is its offset."""
-        return bool(self._linear) and is_addressable(spec) and self._is_packed(self._space.strides(spec))
+        return bool(self._linear_index) and is_addressable(spec) and self._is_packed(self._space.strides(spec))
 
     def offset(self, spec: TensorSpec, field: str, without: int = -1, element: str = "e", at: str = "at") -> str:
         """The offset of the element at ``at``, in elements.
@@ -82,11 +83,11 @@ class Addresses:
             return self._vectorized_offset(spec, field)
         strides = self._space.strides(spec)
         if self.is_linear(spec):
-            return self._linear
+            return self._linear_index
         cast = "(int)" if spec.span <= INT_MAX else ""  # a 64-bit product takes three instructions
         long = "" if cast else "LL"
         terms = [
-            f"{at}[{j}] * {f'{stride}{long}' if j in self._written else f'{cast}p.{field}_stride[{j}]'}"
+            f"{at}[{j}] * {f'{stride}{long}' if j in self._static_stride_axes else f'{cast}p.{field}_stride[{j}]'}"
             for j, stride in enumerate(strides)
             if stride and j != without
         ]
@@ -127,7 +128,7 @@ class Addresses:
             terms.append(f"(long long)(at[{j}]{element}){factor}")
         return " + ".join(terms) or "0LL"
 
-    def is_pack_of_bits(self, spec: TensorSpec) -> bool:
+    def is_bit_vector(self, spec: TensorSpec) -> bool:
         """Whether a vector of booleans is packed in one byte, or in whole bytes."""
         if self._width == 1 or spec.data_type is not DataType.BOOLEAN or spec.vector_count != 1:
             return False

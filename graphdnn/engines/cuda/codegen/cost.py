@@ -78,7 +78,7 @@ def overlapping(cost: Cost, device: DeviceSpec, launches: int) -> Cost:
     return Cost(cost.flops, cost.bytes, cost.seconds - less, MappingProxyType(parts))
 
 
-def where_idle(cost: Cost, device: DeviceSpec, ctas: int, saving: float) -> Cost:
+def with_idle_sms(cost: Cost, device: DeviceSpec, ctas: int, saving: float) -> Cost:
     """The cost of a grid with fewer CTAs than the device has SMs.
 
     The next launch starts on idle SMs before this launch ends, and the CTAs have the whole memory bandwidth.

@@ -70,7 +70,7 @@ def cuda_engine(
         needs=(*all_needs, launched),
         cost=lambda task, knobs: with_exit(cost(task, knobs), task),
         compile=kernel,
-        workspace=lambda task, knobs: kernel(task, knobs).scratch,
+        workspace=lambda task, knobs: kernel(task, knobs).workspace_bytes,
         behavior_notes=behavior_notes,
         places=("cuda",),
         **options,

@@ -21,7 +21,7 @@ from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.tensors import TensorSpec, ordered_strides, packed_strides, stride_order
 
 
-def staged(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
+def materialize(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
     """The operand in memory: the tensor itself, the result of its prologue, or a copy if its layout is not addressable.
 
     Adds the launch that computes the prologue or the copy.
@@ -32,9 +32,9 @@ def staged(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
     if chain:
         largest = max((t for t in fused_inputs(chain) if not t.is_by_value), key=lambda t: prod(t.extents))
         order = stride_order(largest.dims, largest.strides) if largest.extents == spec.extents else range(spec.rank)
-        made = in_memory(spec, ordered_strides(spec.extents, tuple(order)))
+        made = dense_tensor(spec, ordered_strides(spec.extents, tuple(order)))
         alone = FusedOp(
-            steps.op.index, "pointwise", None, (), tuple(writing(chain, made)), None,
+            steps.op.index, "pointwise", None, (), tuple(storing_operations(chain, made)), None,
             tuple(fused_inputs(chain)), (made,), (),
         )  # fmt: skip
         steps.workspace_offsets[spec.uid] = steps.allocate(made.bytes)
@@ -43,14 +43,14 @@ def staged(steps: LaunchSequence, spec: TensorSpec) -> TensorSpec:
     return spec if is_addressable(spec) else steps.relayout(spec)
 
 
-def writing(chain: Sequence[Operation], made: TensorSpec) -> list[Operation]:
+def storing_operations(chain: Sequence[Operation], made: TensorSpec) -> list[Operation]:
     """The operations of a prologue whose result, a virtual tensor, is replaced by the stored tensor ``made``."""
     last = chain[-1]
     (port,) = (name for name, t in last.outputs().items() if t.uid == made.uid)
     return [*chain[:-1], last.model_copy(update={port: made})]
 
 
-def in_memory(spec: TensorSpec, strides: Sequence[int] | None = None, **changes: object) -> TensorSpec:
+def dense_tensor(spec: TensorSpec, strides: Sequence[int] | None = None, **changes: object) -> TensorSpec:
     """A stored tensor with the extents of ``spec``, row-major unless ``strides`` are given.
 
     ``changes``: further fields, such as ``uid`` and ``data_type``.
@@ -68,7 +68,7 @@ def in_memory(spec: TensorSpec, strides: Sequence[int] | None = None, **changes:
     )
 
 
-def with_staging(cost: Cost, task: Task) -> Cost:
+def with_prologue_launches(cost: Cost, task: Task) -> Cost:
     """The cost with the launches that compute the prologues of operands."""
     op = task.op
     chains = {t.uid: (t, chain) for t in op.main.inputs().values() if (chain := op.leading_to(t))}
@@ -78,7 +78,7 @@ def with_staging(cost: Cost, task: Task) -> Cost:
     return with_launches(cost, task.device, "prologue", float(traffic), len(chains))
 
 
-def is_written_as_it_is(steps: LaunchSequence, spec: TensorSpec) -> bool:
+def can_library_store(steps: LaunchSequence, spec: TensorSpec) -> bool:
     """Whether the library may write the anchor's output itself: there is no epilogue, and the output is in memory."""
     op = steps.op
     is_stored = spec.uid in steps.workspace_offsets or any(t.uid == spec.uid for t in op.outputs)
@@ -96,7 +96,7 @@ def _blends(op: FusedOp) -> bool:
     return isinstance(anchor, ConvolutionOperation) and (anchor.alpha != 1.0 or anchor.beta != 0.0)
 
 
-def add_finish(steps: LaunchSequence, result: TensorSpec, entering: TensorSpec, arithmetic: DataType) -> None:
+def add_epilogue_launch(steps: LaunchSequence, result: TensorSpec, entering: TensorSpec, arithmetic: DataType) -> None:
     """Add the launch after the library call, which applies alpha, beta and the epilogue and stores the outputs.
 
     Args:
@@ -114,14 +114,14 @@ def add_finish(steps: LaunchSequence, result: TensorSpec, entering: TensorSpec, 
     space = collapsed(whole(entering.extents), main, stored, gen_index_axes(op.epilogue))
     width = width_for(space, stored)
     parameters = Parameters(steps.workspace_offsets)
-    program = Program(op, parameters, space, "t", width=width, linear="linear")
+    program = Program(op, parameters, space, "t", width=width, linear_index="linear")
     compute = COMPUTE_TYPE[arithmetic]
-    steps.finish(program, program.widened(result, compute), compute)
+    steps.write_epilogue(program, program.widen_array(result, compute), compute)
     name = f"finish__v{width}r{space.rank}__{op.name}"
     steps.add(element_launch(name, Written.of(program, parameters), space.sizes, width))
 
 
-def finish_phase(op: FusedOp, device: DeviceSpec, result: int) -> tuple[float, float]:
+def epilogue_phase(op: FusedOp, device: DeviceSpec, result: int) -> tuple[float, float]:
     """Seconds of arithmetic and bytes of the launch after the library call, which reads ``result`` bytes."""
     front_only = op.uses.front_only
     traffic = sum(t.bytes for t in (*op.inputs, *op.outputs) if t.uid not in front_only)

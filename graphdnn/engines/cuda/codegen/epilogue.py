@@ -23,7 +23,7 @@ from graphdnn.engines.cuda.codegen.vectors import MAX_WIDTH, width_for
 from graphdnn.fusion.fused_graph import FusedOp, KernelStructure
 from graphdnn.tensors import TensorSpec
 
-SUMS = "const {accumulator} (&acc)[{width}]"  # the accumulators of a vector, as an argument of ``epilogue``
+ACCUMULATORS_ARGUMENT = "const {accumulator} (&acc)[{width}]"  # the accumulators of a vector
 _MAX_CACHED = 512  # entries of a cache
 
 
@@ -35,14 +35,14 @@ class Epilogue:
         width: Accumulators of a call of ``epilogue``.
         functions: The text of ``load_column_operands`` with its struct, and of
             ``epilogue(p, at, column_operands, acc, is_there)``.
-        fetching: The text of ``fetch``, which prefetches operands as large as the result into L2.
-        fetched: Elements of an operand that a call of ``fetch`` prefetches; 0 without such operands.
+        prefetch_function: The text of ``prefetch``, which prefetches operands as large as the result into L2.
+        prefetch_elements: Elements of an operand that a call of ``prefetch`` prefetches; 0 without such operands.
     """
 
     width: int
     functions: tuple[str, str]
-    fetching: str
-    fetched: int
+    prefetch_function: str
+    prefetch_elements: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class _CachedEpilogue:
 _texts_by_image_count = BoundedCache[tuple[object, ...], KernelText](_MAX_CACHED)
 
 
-def text_of_images(
+def batch_invariant_text(
     op: FusedOp, epilogue: Epilogue, about: tuple[object, ...], write: Callable[[], KernelText]
 ) -> KernelText:
     """The kernel text with an epilogue, cached for all batch sizes.
@@ -96,9 +96,9 @@ def epilogue_of(
     max_width: int,
     accumulator: str,
     *,
-    argument: str = SUMS,
+    argument: str = ACCUMULATORS_ARGUMENT,
     residual: TensorSpec | None = None,
-    sums: int = 0,
+    accumulators: int = 0,
 ) -> Epilogue:
     """The epilogue of a fused operation.
 
@@ -112,9 +112,9 @@ def epilogue_of(
         accumulator: The type of the accumulators.
         argument: The accumulators as an argument of ``epilogue``.
         residual: The operand that TMA has loaded into ``column_operands.residual``.
-        sums: Accumulators of a thread, if the kernel calls ``epilogue`` for each vector of them.
+        accumulators: Accumulators of a thread, if the kernel calls ``epilogue`` for each vector of them.
     """
-    op, options = steps.op, _Options(axis, max_width, accumulator, argument, residual, sums)
+    op, options = steps.op, _Options(axis, max_width, accumulator, argument, residual, accumulators)
     tensors = (*op.inputs, *op.outputs, *op.internal)
     indices = _memory_operands(steps, tensors)
     if indices is None:
@@ -127,7 +127,7 @@ def epilogue_of(
         entry = _by_image_count.get((image_key, space, options.key, sizes))
         if entry is not None:
             cached, strides = entry
-            parameters.again(cached.fields, zip(cached.select(tensors), strides, strict=True))
+            parameters.add_cached(cached.fields, zip(cached.select(tensors), strides, strict=True))
             return cached.epilogue
     resolved = _resolved_space(op, space)
     key = op.structure, options.key, sizes, *_layout_key(resolved, axis, stored)
@@ -141,7 +141,7 @@ def epilogue_of(
         strides = _strides(resolved, generated, tensors)
     else:
         strides = _strides(resolved, generated, tensors)
-        parameters.again(generated.fields, zip(generated.select(tensors), strides, strict=True))
+        parameters.add_cached(generated.fields, zip(generated.select(tensors), strides, strict=True))
     if image_key is not None:
         _by_image_count.remember((image_key, space, options.key, sizes), (generated, strides))
     return generated.epilogue
@@ -156,13 +156,13 @@ class _Options:
     accumulator: str
     argument: str
     residual: TensorSpec | None
-    sums: int
+    accumulators: int
 
     @property
     def key(self) -> tuple[object, ...]:
         """The options as a part of the key of a cache."""
         residual = None if self.residual is None else self.residual.uid
-        return self.axis, self.max_width, self.accumulator, self.argument, residual, self.sums
+        return self.axis, self.max_width, self.accumulator, self.argument, residual, self.accumulators
 
 
 def _resolved_space(op: FusedOp, space: IndexSpace | tuple[Any, ...]) -> IndexSpace:
@@ -180,18 +180,18 @@ def _generate(
     """The epilogue, and the uids of the tensors that its fields describe, in order."""
     width = min(width_for(space, steps.epilogue_tensors(), options.axis), options.max_width)
     body = Program(
-        steps.op, parameters, space, "t", width=width, vector_axis=options.axis, keeps=True, condition="is_there",
-        sums=options.sums,
+        steps.op, parameters, space, "t", width=width, vector_axis=options.axis,
+        has_column_operands=True, predicate="is_there", accumulators=options.accumulators,
     )  # fmt: skip
     loaded_arrays = {}
     if options.residual is not None:
-        body.given(options.residual, "column_operands.residual[e]")
+        body.bind(options.residual, "column_operands.residual[e]")
         loaded_arrays["residual"] = STORAGE[options.residual.data_type]
-    steps.finish(body, "acc", options.accumulator)
+    steps.write_epilogue(body, "acc", options.accumulator)
     argument = options.argument.format(accumulator=options.accumulator, width=width)
     arguments = f"const ColumnOperands& column_operands, {argument}, bool is_there"
-    functions = body.keeping(loaded_arrays), body.function("epilogue", arguments)
-    return Epilogue(width, functions, body.fetching("fetch"), body.fetched), body.operands
+    functions = body.column_operands_text(loaded_arrays), body.function("epilogue", arguments)
+    return Epilogue(width, functions, body.prefetch_text("prefetch"), body.prefetch_elements), body.operands
 
 
 def _memory_operands(steps: LaunchSequence, tensors: Sequence[TensorSpec]) -> tuple[int, ...] | None:

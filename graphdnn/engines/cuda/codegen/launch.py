@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.parameters import Packed
+from graphdnn.engines.cuda.codegen.parameters import PackedParams
 from graphdnn.operations import Operation
 
 
@@ -35,7 +35,7 @@ class Launch:
     entry: str
     grid: tuple[int, int, int]
     block: int
-    params: Packed
+    params: PackedParams
     shared: int = 0
     is_cooperative: bool = False
     starts_early: bool = False
@@ -65,7 +65,7 @@ class DeviceKernel:
 
     name: str
     steps: tuple[Launch | LibraryCall, ...]
-    scratch: int = 0  # bytes of workspace
+    workspace_bytes: int = 0  # bytes of workspace
 
     @property
     def source(self) -> str:

@@ -66,7 +66,7 @@ class LaunchSequence:
 
         ``of``: the fused operation of the kernel, if its text has other operation numbers than this fused operation.
         """
-        base = self.allocate(kernel.scratch)
+        base = self.allocate(kernel.workspace_bytes)
         relocated = (_relocated(step, self.workspace_offsets, base) for step in kernel.steps)
         self._steps.extend(relocated if of is None else (_with_operations(step, of) for step in relocated))
 
@@ -94,9 +94,9 @@ class LaunchSequence:
     def add_copy(self, spec: TensorSpec, copy: TensorSpec) -> None:
         """Allocate ``copy`` in the workspace, and add a launch that copies ``spec`` to it in its layout and type."""
         self.workspace_offsets[copy.uid] = self.allocate(copy.bytes)
-        self.moved(spec, copy)
+        self.copy_into(spec, copy)
 
-    def moved(self, spec: TensorSpec, to: TensorSpec) -> None:
+    def copy_into(self, spec: TensorSpec, to: TensorSpec) -> None:
         """Add a launch that copies ``spec`` to ``to``, which has memory already."""
         copy_op = _copy_operation(spec, to)
         self.include(_copy_kernel(copy_op, self.device), copy_op)
@@ -116,14 +116,14 @@ class LaunchSequence:
         anchor = () if self.op.anchor is None else (self.op.anchor,)
         return (*anchor, *self.op.epilogue)
 
-    def finish(self, program: Program, accumulator: str, ctype: str) -> None:
+    def write_epilogue(self, program: Program, accumulator: str, ctype: str) -> None:
         """Generate the epilogue: alpha and beta, the operations after the anchor, and the stores.
 
         ``accumulator``: the name of the array of accumulators. ``ctype``: its element type.
         """
         anchor = self.op.anchor
         assert anchor is not None
-        program.anchor(anchor, next(iter(anchor.outputs().values())), accumulator, ctype)
+        program.define_anchor(anchor, next(iter(anchor.outputs().values())), accumulator, ctype)
         program.apply(self.op.epilogue)
         program.store_outputs(self._tail)
         for spec in self._final_reduction_inputs:

@@ -82,7 +82,7 @@ class MapSlot(Slot):
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class PackedParams:
     """The bytes of the struct, with zeros in the slots."""
 
     data: bytes
@@ -160,7 +160,7 @@ class Parameters:
         self._slots.append(_slot(len(self._words), uid, offset or 0, spec.is_by_value))
         self._words.append(0)
 
-    def again(self, fields: Sequence[Field], tensors: Iterable[tuple[TensorSpec, Sequence[int]]]) -> None:
+    def add_cached(self, fields: Sequence[Field], tensors: Iterable[tuple[TensorSpec, Sequence[int]]]) -> None:
         """Add cached fields of operands with new tensors. Each operand has an address, followed by its strides."""
         self._fields += fields
         for spec, strides in tensors:
@@ -176,12 +176,12 @@ class Parameters:
         """Add an array of tensor maps, each with its tensor."""
         self._maps.append((name, maps))
 
-    def scratch(self, name: str, ctype: str, offset: int) -> None:
+    def workspace_pointer(self, name: str, ctype: str, offset: int) -> None:
         """Add an address in the workspace, ``offset`` bytes from its start."""
         self._slots.append(Slot(len(self._words), None, offset))
         self._field(f"{ctype}*", name)
 
-    def nothing(self, name: str, ctype: str) -> None:
+    def null_pointer(self, name: str, ctype: str) -> None:
         """Add a null pointer, for a field that this variant of the kernel does not use."""
         self._field(f"{ctype}*", name)
 
@@ -197,9 +197,9 @@ class Parameters:
 
     def table(self, values: Mapping[str, int | Sequence[int]]) -> None:
         """Add integers and nonempty arrays of integers by field name."""
-        self.rows(Table.of(values))
+        self.add_table(Table.of(values))
 
-    def rows(self, table: Table) -> None:
+    def add_table(self, table: Table) -> None:
         """Add the fields of a table."""
         self._fields += table.fields
         self._words += table.words
@@ -213,7 +213,7 @@ class Parameters:
         """The definition of the struct. A struct without fields gets a field, as C++ has no structs of zero bytes."""
         return _definition(tuple([(name, len(maps)) for name, maps in self._maps]), tuple(self._fields))
 
-    def pack(self) -> Packed:
+    def pack(self) -> PackedParams:
         """The bytes and the slots of the struct."""
         maps, offsets = [pair for _, maps in self._maps for pair in maps], self._workspace_offsets
         map_words = len(maps) * MAP_WORDS
@@ -230,7 +230,7 @@ class Parameters:
         data = bytes(map_words * WORD) + words
         # The size of a C++ struct is a multiple of its alignment.
         size = -(-len(data) // (MAP_WORDS * WORD)) * MAP_WORDS * WORD if maps else len(data)
-        return Packed(data.ljust(size, b"\0"), tuple(slots))
+        return PackedParams(data.ljust(size, b"\0"), tuple(slots))
 
 
 @lru_cache(maxsize=512)

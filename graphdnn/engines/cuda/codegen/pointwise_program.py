@@ -22,7 +22,7 @@ from graphdnn.engines.cuda.codegen.addresses import Addresses
 from graphdnn.engines.cuda.codegen.index_space import IndexSpace
 from graphdnn.engines.cuda.codegen.literals import literal, scaled
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
-from graphdnn.engines.cuda.codegen.vectors import is_of_vector_axis
+from graphdnn.engines.cuda.codegen.vectors import is_column_operand
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Operation, PointwiseOperation
@@ -52,15 +52,15 @@ class Program:
         *,
         width: int = 1,
         vector_axis: int | None = None,
-        linear: str = "",
-        stores: str = "store",
-        keeps: bool = False,
-        wraps: bool = False,
-        flag: str = "",
-        condition: str = "",
-        sums: int = 0,
-        written: Collection[int] = (),
-        clips: str = "",
+        linear_index: str = "",
+        store_function: str = "store",
+        has_column_operands: bool = False,
+        crosses_rows: bool = False,
+        inexact_flag: str = "",
+        predicate: str = "",
+        accumulators: int = 0,
+        static_stride_axes: Collection[int] = (),
+        clip_function: str = "",
     ) -> None:
         """
         Args:
@@ -70,34 +70,36 @@ class Program:
             prefix: The beginning of the names of fields; each program of a kernel has another one.
             width: Elements of a vector.
             vector_axis: The axis of ``space`` along which vectors lie; the last axis unless given.
-            linear: The name of an argument that is the element's index in row-major order of the space. The index is
-                the offset in tensors that are packed in this order.
-            stores: The C++ function that stores a vector.
-            keeps: Whether operands that vary along the vector axis only, such as a bias, are read from the argument
-                ``column_operands``, which the function ``load_column_operands`` has filled (``keeping``).
-            wraps: Whether a vector may continue past the end of the last axis.
-            flag: The name of an integer that the fast form of an operation changes if its error bound fails. Without
-                a flag, operations have their exact form.
-            condition: The name of an argument that predicates the stores. Coordinates must be legal in any case.
-            sums: Accumulators of a thread, if the kernel calls the function for each vector of them.
-            written: Axes whose strides are compile-time constants, which become offsets inside load instructions.
-            clips: The C++ function that clips halves to an upper bound, two with each instruction (clip_halves.cuh).
+            linear_index: The name of an argument, the element's index in row-major order of the space. The index is the
+                offset in tensors that are packed in this order.
+            store_function: The C++ function that stores a vector.
+            has_column_operands: Whether operands that vary only along the vector axis, such as a bias, are read from the
+                argument ``column_operands``, which ``load_column_operands`` fills (``column_operands_text``).
+            crosses_rows: Whether a vector may continue past the end of the last axis.
+            inexact_flag: The name of an integer that the fast form of an operation changes if its error bound fails.
+                Without a flag, operations have their exact form.
+            predicate: The name of an argument that predicates the stores. Coordinates must be legal in any case.
+            accumulators: Accumulators of a thread, if the kernel calls the function for each vector of them.
+            static_stride_axes: Axes whose strides are compile-time constants, which become offsets in instructions.
+            clip_function: The C++ function that clips halves to an upper bound, two with each instruction
+                (clip_halves.cuh).
         """
         self._op, self._space, self._prefix = op, space, prefix
         self.width = width
         self._vector_axis = space.rank - 1 if vector_axis is None else vector_axis
         self._addresses = Addresses(
             parameters, space, prefix, width, self._vector_axis,
-            linear=linear, written=written, is_conditional=bool(condition),
+            linear_index=linear_index, static_stride_axes=static_stride_axes, is_conditional=bool(predicate),
         )  # fmt: skip
-        self._flag = flag
-        self._if, self._condition = f"if ({condition}) " if condition else "", condition
+        self._inexact_flag = inexact_flag
+        self._if, self._predicate = f"if ({predicate}) " if predicate else "", predicate
         self._values: dict[int, str] = {}  # uid -> array
         self._products: set[int] = set()  # uids of values that may be products
         self._array_count = 0
-        self._store_function = stores
-        self._has_column_operands, self._accumulators, self._clip_function = keeps, sums, clips
-        self._crosses_rows, self._has_coordinates = wraps, False
+        self._store_function = store_function
+        self._has_column_operands, self._accumulators = has_column_operands, accumulators
+        self._clip_function = clip_function
+        self._crosses_rows, self._has_coordinates = crosses_rows, False
         self._column_operands: list[tuple[str, str, str]] = []  # type, name, load
         self._loaded: list[tuple[TensorSpec, str]] = []  # operands in memory, with their addresses
         self._lines: list[str] = []
@@ -115,7 +117,7 @@ class Program:
     def _line(self, text: str) -> None:
         self._lines.append(f"    {text}")
 
-    def each(self, body: str) -> None:
+    def for_each_element(self, body: str) -> None:
         """Add a loop over the elements of a vector. ``body``: the statements of element ``e``."""
         self._line(f"#pragma unroll\n    for (int e = 0; e < {self.width}; ++e) {{ {body} }}")
 
@@ -128,19 +130,19 @@ class Program:
         name = self._new(spec)
         kind = STORAGE[spec.data_type]
         if spec.is_by_value or spec.is_constant:
-            self.each(f"{name}[e] = from_bits<{kind}>(p.{field});")
-        elif self._addresses.is_pack_of_bits(spec):
+            self.for_each_element(f"{name}[e] = from_bits<{kind}>(p.{field});")
+        elif self._addresses.is_bit_vector(spec):
             self._line(f"load_bits(p.{field}, {self._addresses.offset(spec, field, element='')}, {name});")
         elif spec.data_type is DataType.BOOLEAN:
-            self.each(f"{name}[e] = load_bit(p.{field}, {self._addresses.offset(spec, field)});")
+            self.for_each_element(f"{name}[e] = load_bit(p.{field}, {self._addresses.offset(spec, field)});")
         else:
             if self._crosses_rows and not self._addresses.is_linear(spec):
                 self._load_elements(spec, field, name)
                 return name
-            layout, address = self._addresses.step(spec, field), self._addresses.place(spec, field)
+            layout, address = self._addresses.layout(spec, field), self._addresses.address(spec, field)
             load = f"load<{self.width}>({address}, {layout}, "
             self._loaded.append((spec, address))
-            if self._has_column_operands and is_of_vector_axis(self._space, spec, self._vector_axis):
+            if self._has_column_operands and is_column_operand(self._space, spec, self._vector_axis):
                 self._lines.pop()  # the array's declaration
                 self._column_operands.append((kind, name, load))
                 name = self._values[spec.uid] = f"column_operands.{name}"
@@ -154,9 +156,9 @@ class Program:
             self._has_coordinates = True
             self._line(f"int each[{self.width}][{self._space.rank}];\n    spread(at, p.size, each);")
         offset = self._addresses.offset(spec, field, at="each[e]")
-        self.each(f"{name}[e] = load_vec_read_only<1>(p.{field} + ({offset})).data[0];")
+        self.for_each_element(f"{name}[e] = load_vec_read_only<1>(p.{field} + ({offset})).data[0];")
 
-    def old(self, spec: TensorSpec) -> str:
+    def previous_output(self, spec: TensorSpec) -> str:
         """The name of an array with the previous contents of an output, which beta scales."""
         self._addresses.field(spec, is_output=True)  # the output is also written
         name = self.value(spec)
@@ -170,18 +172,18 @@ class Program:
 
     # Statements.
 
-    def set(self, spec: TensorSpec, expression: str) -> str:
+    def define(self, spec: TensorSpec, expression: str) -> str:
         """Define a tensor's elements by an ``expression`` of ``e`` in any arithmetic type, and round them."""
         name = self._new(spec)
-        self.each(f"{name}[e] = narrow<{STORAGE[spec.data_type]}>({expression});")
+        self.for_each_element(f"{name}[e] = narrow<{STORAGE[spec.data_type]}>({expression});")
         self._products.add(spec.uid)
         return name
 
-    def note(self, step: Operation) -> None:
+    def comment(self, step: Operation) -> None:
         """Add a comment with the number and the tag of an operation."""
         self._line(f"// operation {self._operation_index[id(step)]}: {step.tag}")
 
-    def anchor(self, step: Operation, spec: TensorSpec, accumulator: str, ctype: str) -> None:
+    def define_anchor(self, step: Operation, spec: TensorSpec, accumulator: str, ctype: str) -> None:
         """Define the anchor's result from an array of accumulators, with alpha and beta.
 
         Args:
@@ -190,7 +192,7 @@ class Program:
             accumulator: The name of the array.
             ctype: Its element type: an arithmetic type, or the storage type of ``spec`` if it is rounded already.
         """
-        self.note(step)
+        self.comment(step)
         alpha, beta = getattr(step, "alpha", 1.0), getattr(step, "beta", 0.0)
         if alpha == 1.0 and beta == 0.0:
             if ctype == STORAGE[spec.data_type] not in COMPUTE_TYPE.values():
@@ -198,7 +200,7 @@ class Program:
             elif self._packs_bytes(spec, ctype):
                 self._line(f"narrow_bytes({accumulator}, {self._new(spec)});")
             else:
-                self.set(spec, f"{accumulator}[e]")
+                self.define(spec, f"{accumulator}[e]")
             if self._accumulators:  # tensor cores have added the products
                 self._products.discard(spec.uid)
             return
@@ -206,14 +208,15 @@ class Program:
         result = f"({kind}){accumulator}[e]"
         blended = scaled(result, alpha, kind)
         if beta:
-            blended = f"{result} * {literal(alpha, kind)} + widen<{kind}>({self.old(spec)}[e]) * {literal(beta, kind)}"
-        self.set(spec, blended)
+            previous = f"widen<{kind}>({self.previous_output(spec)}[e])"
+            blended = f"{result} * {literal(alpha, kind)} + {previous} * {literal(beta, kind)}"
+        self.define(spec, blended)
 
     def apply(self, steps: Sequence[Operation]) -> None:
         """Add pointwise operations in order."""
         for step in steps:
             assert isinstance(step, PointwiseOperation)
-            self.note(step)
+            self.comment(step)
             self._pointwise(step)
 
     def _pointwise(self, step: PointwiseOperation) -> None:
@@ -222,7 +225,7 @@ class Program:
         inputs = step.inputs()
         (result,) = step.outputs().values()
         if spec.mode is PointwiseMode.GEN_INDEX:
-            self.set(result, self._addresses.index(int(spec.parameters()["axis"]) % len(result.extents)))
+            self.define(result, self._addresses.index(int(spec.parameters()["axis"]) % len(result.extents)))
             return
         operands = []
         for i, port in enumerate(entry.operands):
@@ -251,7 +254,7 @@ class Program:
             self._store_packed_bytes(body, expression, result_type, result)
             return
         name = self._new(result)
-        self.each(f"{body} {name}[e] = narrow<{STORAGE[result.data_type]}>(({result_type}){expression});")
+        self.for_each_element(f"{body} {name}[e] = narrow<{STORAGE[result.data_type]}>(({result_type}){expression});")
         if bound is not None:
             self._line(f"{self._clip_function}({name}, {bound});")
 
@@ -283,7 +286,7 @@ class Program:
         )
         packs = [f"{name}_{i}" for i in range(count)]
         self._line(f"{pack} {', '.join(packs)};")
-        self.each(" ".join((*operands, *(f"{array}.x[e] = o{i};" for i, array in enumerate(packs)))))
+        self.for_each_element(" ".join((*operands, *(f"{array}.x[e] = o{i};" for i, array in enumerate(packs)))))
         self._line(f"const {pack} {name}_r = {name}({', '.join(packs)});")
         return [], f"{name}_r.x[e]"
 
@@ -299,7 +302,7 @@ class Program:
         wide = f"v{self._array_count}"
         self._array_count += 1
         self._line(f"{ctype} {wide}[{self.width}];")
-        self.each(f"{body} {wide}[e] = ({ctype}){expression};")
+        self.for_each_element(f"{body} {wide}[e] = ({ctype}){expression};")
         self._line(f"narrow_bytes({wide}, {self._new(result)});")
 
     def _apply_vector_function(self, function: str, operands: Sequence[str], result: TensorSpec) -> None:
@@ -307,24 +310,24 @@ class Program:
         arrays = [f"v{self._array_count + i}" for i in range(len(operands) + 1)]
         self._array_count += len(arrays)
         self._line("float " + ", ".join(f"{name}[{self.width}]" for name in arrays) + ";")
-        self.each(" ".join((*operands, *(f"{name}[e] = o{i};" for i, name in enumerate(arrays[:-1])))))
-        fast, flag = ("fast_", [self._flag]) if self._flag else ("", [])
+        self.for_each_element(" ".join((*operands, *(f"{name}[e] = o{i};" for i, name in enumerate(arrays[:-1])))))
+        fast, flag = ("fast_", [self._inexact_flag]) if self._inexact_flag else ("", [])
         self._line(f"{fast}{function}({', '.join(arrays + flag)});")
-        self.set(result, f"{arrays[-1]}[e]")
+        self.define(result, f"{arrays[-1]}[e]")
 
     def store(self, spec: TensorSpec) -> None:
         """Store a tensor's elements to memory."""
         value = self._values[spec.uid]
         field = self._addresses.field(spec, is_output=True)
-        if self._addresses.is_pack_of_bits(spec) and self.width % _BITS_PER_BYTE == 0:
+        if self._addresses.is_bit_vector(spec) and self.width % _BITS_PER_BYTE == 0:
             self._line(f"{self._if}store_bits(p.{field}, {self._addresses.offset(spec, field, element='')}, {value});")
         elif spec.data_type is DataType.BOOLEAN:
-            self.each(f"{self._if}store_bit(p.{field}, {self._addresses.offset(spec, field)}, {value}[e]);")
+            self.for_each_element(f"{self._if}store_bit(p.{field}, {self._addresses.offset(spec, field)}, {value}[e]);")
         else:
-            layout = self._addresses.step(spec, field)
+            layout = self._addresses.layout(spec, field)
             # The address is computed outside the predicate, so that adjacent calls share its terms.
-            self._line(f"{STORAGE[spec.data_type]}* const to_{field} = {self._addresses.place(spec, field)};")
-            suffix, condition = ("_if", f"{self._condition}, ") if self._condition else ("", "")
+            self._line(f"{STORAGE[spec.data_type]}* const to_{field} = {self._addresses.address(spec, field)};")
+            suffix, condition = ("_if", f"{self._predicate}, ") if self._predicate else ("", "")
             self._line(f"{self._store_function}{suffix}<{self.width}>({condition}to_{field}, {layout}, {value});")
 
     def store_outputs(self, steps: Sequence[Operation]) -> None:
@@ -335,28 +338,28 @@ class Program:
                 if spec.uid in outputs and spec.uid in self._values:
                     self.store(spec)
 
-    def given(self, spec: TensorSpec, expression: str) -> None:
+    def bind(self, spec: TensorSpec, expression: str) -> None:
         """Define a tensor's elements by an ``expression`` of ``e`` in the storage type, without rounding."""
         name = self._new(spec)
-        self.each(f"{name}[e] = {expression};")
+        self.for_each_element(f"{name}[e] = {expression};")
 
-    def hand(self, name: str, spec: TensorSpec) -> None:
+    def copy_to(self, name: str, spec: TensorSpec) -> None:
         """Copy a tensor's elements to the array ``name`` of the storage type, an argument of the function."""
         value = self.value(spec)
-        self.each(f"{name}[e] = {value}[e];")
+        self.for_each_element(f"{name}[e] = {value}[e];")
 
-    def result(self, name: str, spec: TensorSpec, ctype: str) -> None:
+    def copy_widened_to(self, name: str, spec: TensorSpec, ctype: str) -> None:
         """Copy a tensor's elements to the array ``name`` of the arithmetic type, an argument of the function."""
         value = self.value(spec)
-        self.each(f"{name}[e] = widen<{ctype}>({value}[e]);")
+        self.for_each_element(f"{name}[e] = widen<{ctype}>({value}[e]);")
 
-    def widened(self, spec: TensorSpec, ctype: str) -> str:
+    def widen_array(self, spec: TensorSpec, ctype: str) -> str:
         """The name of a new array with a tensor's elements in the arithmetic type ``ctype``."""
         value = self.value(spec)
         name = f"v{self._array_count}"
         self._array_count += 1
         self._line(f"{ctype} {name}[{self.width}];")
-        self.each(f"{name}[e] = widen<{ctype}>({value}[e]);")
+        self.for_each_element(f"{name}[e] = widen<{ctype}>({value}[e]);")
         return name
 
     def function(self, name: str, arguments: str = "") -> str:
@@ -365,7 +368,7 @@ class Program:
         body = "\n".join(self._lines)
         return "".join(self._functions) + f"__device__ __forceinline__ void {name}({listed}) {{\n{body}\n}}\n"
 
-    def keeping(self, others: Mapping[str, str] = MappingProxyType({})) -> str:
+    def column_operands_text(self, others: Mapping[str, str] = MappingProxyType({})) -> str:
         """The text of ``struct ColumnOperands``, and of ``load_column_operands``, which loads it at a coordinate.
 
         ``others``: names and types of further arrays in the struct, which the kernel fills.
@@ -380,21 +383,21 @@ class Program:
         head = f"__device__ __forceinline__ void load_column_operands({arguments})"
         return f"struct ColumnOperands {{\n{fields}}};\n{head} {{\n{body}}}\n"
 
-    def streamed(self) -> list[TensorSpec]:
+    def streamed_operands(self) -> list[TensorSpec]:
         """Operands in memory that are as large as the result and contiguous along the vector axis."""
         count = prod(self._space.sizes)
         strides = self._space.strides
         return [t for t, _ in self._loaded if t.elements >= count and strides(t)[self._vector_axis] == 1]
 
     @property
-    def fetched(self) -> int:
+    def prefetch_elements(self) -> int:
         """Elements in an L2 line of the streamed operand with the largest elements; 0 without streamed operands."""
-        element_bytes = max((ELEMENTS[t.data_type].bytes for t in self.streamed()), default=0)
+        element_bytes = max((ELEMENTS[t.data_type].bytes for t in self.streamed_operands()), default=0)
         return _L2_LINE_BYTES // element_bytes if element_bytes else 0
 
-    def fetching(self, name: str) -> str:
+    def prefetch_text(self, name: str) -> str:
         """The text of the function ``name``, which prefetches the streamed operands at a coordinate into L2."""
-        streamed = {t.uid for t in self.streamed()}
+        streamed = {t.uid for t in self.streamed_operands()}
         lines = "".join(f"    prefetch_l2_line({address});\n" for t, address in self._loaded if t.uid in streamed)
         head = f"__device__ __forceinline__ void {name}(const Params& p, const int (&at)[{self._space.rank}])"
         return f"{head} {{\n{lines}}}\n"

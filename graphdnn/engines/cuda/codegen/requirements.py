@@ -36,7 +36,7 @@ def _largest_tensor(task: Task) -> int:
 
 
 # For engines whose smallest tiles need the shared memory that every device has, unless the caller limits it.
-ROOM = kind_need(
+SHARED_MEMORY = kind_need(
     "cuda.shared_memory",
     "device.shared_memory",
     lambda task: task.device.shared_memory,

@@ -16,22 +16,22 @@ TF32_PAIRS: Pairs = ((DataType.FLOAT, DataType.FLOAT),)
 FP8_PAIRS: Pairs = tuple((a, b) for a in NARROW for b in NARROW)
 
 # Arguments of ``cuda_engine``, by operand types.
-OF_EXACT: dict[str, Any] = {"numerical_notes": (NumericalNote.TENSOR_CORE,), "sum_error": CUT}
+EXACT_OPTIONS: dict[str, Any] = {"numerical_notes": (NumericalNote.TENSOR_CORE,), "sum_error": CUT}
 # Operands are rounded from 24 to 11 significant bits, so the engine is offered only if its note is allowed.
-OF_TF32: dict[str, Any] = {
+TF32_OPTIONS: dict[str, Any] = {
     "numerical_notes": (NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
     "sum_error": TF32,
     "error_growth": 2.0**13,
 }
 # For the compute type FAST_FLOAT_FOR_FP8, which allows the rounding errors of tensor cores' fp8 sums.
-OF_FP8_FAST: dict[str, Any] = {
+FP8_FAST_OPTIONS: dict[str, Any] = {
     "numerical_notes": (NumericalNote.TENSOR_CORE,),
     "sum_error": FP8,
     "error_growth": 2.0**10,
 }
 # For other compute types: the errors are small compared with the rounding of operands, but larger than in fp32 sums, so
 # the engine is offered only if its note is allowed.
-OF_FP8: dict[str, Any] = {
-    **OF_FP8_FAST,
+FP8_OPTIONS: dict[str, Any] = {
+    **FP8_FAST_OPTIONS,
     "numerical_notes": (NumericalNote.TENSOR_CORE, NumericalNote.REDUCED_PRECISION_REDUCTION),
 }

@@ -14,7 +14,7 @@ MAX_WIDTH = 16  # elements of the widest vector
 _MAX_BYTES = 16  # bytes of the widest access
 
 
-def is_of_vector_axis(space: IndexSpace, spec: TensorSpec, axis: int) -> bool:
+def is_column_operand(space: IndexSpace, spec: TensorSpec, axis: int) -> bool:
     """Whether a tensor in memory varies only along ``axis`` of the space, as a bias varies along the channels."""
     if spec.is_by_value or spec.is_constant or not is_addressable(spec):
         return False

@@ -146,7 +146,7 @@ def prologue(op: FusedOp, parameters: Parameters, box: Box) -> str:
     """Computes x from the elements of the source."""
     assert isinstance(op.anchor, ResampleForward)
     program = Program(op, parameters, box.space, "x", width=PACK)
-    program.given(box.source, "raw[e]")
+    program.bind(box.source, "raw[e]")
     program.apply(op.prologue)
-    program.result("value", op.anchor.x, "float")
+    program.copy_widened_to("value", op.anchor.x, "float")
     return program.function("prologue", f"const {STORAGE[box.source.data_type]} (&raw)[{PACK}], float (&value)[{PACK}]")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphdnn.checks import AtLeast
-from graphdnn.engines.cuda.codegen.dense_operands import in_memory, writing
+from graphdnn.engines.cuda.codegen.dense_operands import dense_tensor, storing_operations
 from graphdnn.engines.cuda.codegen.launch_sequence import fused_inputs
-from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
+from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_OPTIONS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.direct import direct
 from graphdnn.engines.cuda.direct.grouped import grouped
@@ -41,8 +41,8 @@ def _chain(op: FusedOp) -> tuple[FusedOp, TensorSpec]:
     (port,) = (port for port, t in anchor.inputs().items() if t.uid in between)
     entering = anchor.inputs()[port]
     (laid,) = (channels_last_strides(o) for o in operands(Roles.of(anchor)) if o.spec.uid == entering.uid)
-    made = in_memory(entering, laid)
-    steps, read = tuple(writing(op.prologue, made)), tuple(fused_inputs(op.prologue))
+    made = dense_tensor(entering, laid)
+    steps, read = tuple(storing_operations(op.prologue, made)), tuple(fused_inputs(op.prologue))
     chain = FusedOp(op.index, "pointwise", None, (), steps, None, read, (made,), ())
     return chain, made
 
@@ -97,5 +97,5 @@ ROW = Rewrite(
         fix="let the chain end in a type that tensor cores multiply, and accumulate in FLOAT or an integer",
     ),
     cost=_cost,
-    notes=OF_EXACT,
+    notes=EXACT_OPTIONS,
 )  # fmt: skip

@@ -107,7 +107,7 @@ def rewrite_engine(row: Rewrite) -> Engine:
         for one in form.after:
             _place(steps, one.scratch)
             if one.is_blended and one.result is not None:
-                steps.moved(one.result, one.scratch)
+                steps.copy_into(one.result, one.scratch)
         kernel = made.kernel()
         is_shorter = len(form.op.operations) != len(op.operations)  # then its text numbers other operations
         steps.include(kernel, form.op if is_shorter else None)

@@ -143,7 +143,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         width //= 2
     parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, out_space, "t", width=width, vector_axis=axis)
-    steps.finish(body, "acc", compute)
+    steps.write_epilogue(body, "acc", compute)
 
     columns, rows, channels = ctas_along(shape, tile)
     filter_bytes = -(-tile.channel_threads * tile.v * p.taps * 4 // 16) * 16 if tile.filter_in_smem else 0

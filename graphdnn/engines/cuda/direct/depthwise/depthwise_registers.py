@@ -92,11 +92,11 @@ def generate(
         "t",
         width=width,
         vector_axis=1,
-        keeps=True,
-        written=(_COLUMN_AXIS,),
-        clips="clip_halves",
+        has_column_operands=True,
+        static_stride_axes=(_COLUMN_AXIS,),
+        clip_function="clip_halves",
     )
-    steps.finish(body, "acc", compute)
+    steps.write_epilogue(body, "acc", compute)
 
     image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
     channel_threads, tiles, row_blocks = p.groups // tile.v, -(-shape.columns // tile.tw), -(-shape.rows // tile.rows)
@@ -122,7 +122,7 @@ def generate(
         [f"depthwise_{kind}.cu"],
         parameters=parameters.text,
         functions=[
-            include("clip_halves.cuh"), body.keeping(),
+            include("clip_halves.cuh"), body.column_operands_text(),
             body.function("epilogue", f"const ColumnOperands& column_operands, const {compute} (&acc)[{width}]"),
         ],
         constants={

@@ -178,7 +178,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     compute = COMPUTE_TYPE[anchor.compute_type]
     parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
-    steps.finish(body, "acc", compute)
+    steps.write_epilogue(body, "acc", compute)
 
     channel_blocks = -(-p.groups // (tile.channel_threads * tile.v))
     padded_channels = channel_blocks * tile.channel_threads * tile.v
@@ -196,7 +196,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "pad_d": pad[0], "pad_h": pad[1], "tiles": -(-out_w // tile.tw), "items": _items(p, tile.tw), "splits": splits,
         "padded_channels": padded_channels,
     })  # fmt: skip
-    parameters.scratch("partial", compute, steps.allocate(splits * p.taps * padded_channels * 4))
+    parameters.workspace_pointer("partial", compute, steps.allocate(splits * p.taps * padded_channels * 4))
 
     name = f"conv_wgrad__depthwise_v{tile.v}w{tile.tw}r{tile.row_taps}c{tile.channel_threads * tile.v}__{op.name}"
     text = kernel_text(

@@ -186,7 +186,7 @@ def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: RowTile) ->
 
     parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
-    steps.finish(body, "acc", compute)
+    steps.write_epilogue(body, "acc", compute)
     parameters.tensor("image", x)
     parameters.tensor("dy", dy)
     parameters.table({
@@ -199,7 +199,8 @@ def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: RowTile) ->
         "splits": tile.splits, "padded_channels": channel_blocks * channels, "zero": 0,
     })  # fmt: skip
     if not tile.in_cluster:
-        parameters.scratch("partial", compute, steps.allocate(tile.splits * channel_blocks * tile.partial_bytes(shape)))
+        partial_bytes = tile.splits * channel_blocks * tile.partial_bytes(shape)
+        parameters.workspace_pointer("partial", compute, steps.allocate(partial_bytes))
 
     variant = f"r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}h{tile.rows}x{tile.tiles}c{channels}"
     name = f"conv_wgrad__rows_{variant}{f'j{tile.splits}' if tile.in_cluster else ''}__{op.name}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, other_seconds, where_idle
+from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, other_seconds, with_idle_sms
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
@@ -18,7 +18,7 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
-from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
+from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_OPTIONS
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.direct.direct_access import aligned_width, image_space
@@ -83,8 +83,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     out_space = image_space(roles, output)
     width = min(CHUNK_CHANNELS, width_for(out_space, steps.epilogue_tensors(), 1))
     compute = COMPUTE_TYPE[roles.op.compute_type]
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True)
-    steps.finish(body, "acc", compute)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, has_column_operands=True)
+    steps.write_epilogue(body, "acc", compute)
 
     parameters.tensor("image", image)
     parameters.tensor("filter", filter)
@@ -112,7 +112,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "direct_grouped.cu",
         ],
         parameters=parameters.text,
-        functions=[body.keeping(), body.function("epilogue",
+        functions=[body.column_operands_text(), body.function("epilogue",
         f"const ColumnOperands& column_operands, const {compute} (&acc)[{width}]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
@@ -134,7 +134,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = _choice(task.op, task.device, knobs)
     assert choice is not None, "requested by the needs"
     cost = device_cost(task, choice.seconds + other_seconds(task), launches=0)
-    return where_idle(cost, task.device, choice.ctas, IDLE)
+    return with_idle_sms(cost, task.device, choice.ctas, IDLE)
 
 
 def _effective(task: Task, knobs: Knobs) -> Knobs:
@@ -158,5 +158,5 @@ ENGINE = cuda_engine(
     layout=LayoutType.PREFERRED_NHWC,
     knobs=KNOBS,
     effective=_effective,
-    **OF_EXACT,
+    **EXACT_OPTIONS,
 )

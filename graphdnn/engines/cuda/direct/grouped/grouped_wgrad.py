@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
-from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
+from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_OPTIONS
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, Roles
 from graphdnn.engines.cuda.direct.direct_access import image_space
@@ -109,7 +109,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     space = roles.space(roles.output)
     width = min(_THREAD_ELEMENTS, width_for(space, steps.epilogue_tensors(), CHANNELS))
     body = Program(op, parameters, space, "t", width=width, vector_axis=CHANNELS)
-    steps.finish(body, "acc", "float")
+    steps.write_epilogue(body, "acc", "float")
 
     x_strides, dy_strides = (image_space(roles, spec).strides(spec) for spec in (x, dy))
     maps = _tensor_maps(p, shape, tile, x, x_strides, dy_strides)
@@ -134,7 +134,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "dy_slice_bytes": tile.dy_slice_bytes(shape), "tx_bytes": tile.tx_bytes(shape),
         "channels": channels, "splits": choice.splits,
     })  # fmt: skip
-    parameters.scratch("partial", "float", steps.allocate(choice.splits * channels * window * 4))
+    parameters.workspace_pointer("partial", "float", steps.allocate(choice.splits * channels * window * 4))
     variant = f"c{p.c}k{p.k}g{tile.groups}s{tile.warps_m}t{tile.warps_k}p{tile.stages}{'l' if tile.slides else ''}"
     name = f"conv_wgrad__grouped_{variant}__{op.name}"
     reduce_warps = _reduce_warps(choice.splits)
@@ -191,5 +191,5 @@ ENGINE = cuda_engine(
     layout=LayoutType.PREFERRED_NHWC,
     knobs=KNOBS,
     effective=_effective,
-    **OF_EXACT,
+    **EXACT_OPTIONS,
 )

@@ -37,8 +37,8 @@ def generate(op: FusedOp, operands: Operands, steps: LaunchSequence, tile: Tile)
 
     parameters = Parameters(steps.workspace_offsets)
     width = min(tile.v, width_for(out_space, steps.epilogue_tensors(), 1))
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True)
-    steps.finish(body, "acc", compute)
+    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, has_column_operands=True)
+    steps.write_epilogue(body, "acc", compute)
 
     column_blocks = -(-shape.columns // (tile.tw * tile.tiles))
     channel_blocks = -(-shape.channels_out // channels_out)
@@ -63,7 +63,7 @@ def generate(op: FusedOp, operands: Operands, steps: LaunchSequence, tile: Tile)
         name,
         ["direct.cu"],
         parameters=parameters.text,
-        functions=[body.keeping(), body.function("epilogue",
+        functions=[body.column_operands_text(), body.function("epilogue",
         f"const ColumnOperands& column_operands, const {compute} (&acc)[{width}]")],
         constants={
             "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],

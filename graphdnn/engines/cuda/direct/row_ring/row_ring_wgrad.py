@@ -48,7 +48,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
 
     parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
-    steps.finish(body, "acc", compute)
+    steps.write_epilogue(body, "acc", compute)
     parameters.tensor("image", x)
     parameters.tensor("dy", dy)
     parameters.table({
@@ -60,7 +60,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
         "column_blocks": column_blocks, "items": items, "splits": splits,
         "padded_channels": channel_blocks * channels_out,
     })  # fmt: skip
-    parameters.scratch("partial", compute, steps.allocate(splits * taps * channel_blocks * channels_out * 4))
+    parameters.workspace_pointer("partial", compute, steps.allocate(splits * taps * channel_blocks * channels_out * 4))
 
     variant = f"r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}x{tile.tiles}c{channels_out}"
     name = f"conv_wgrad__direct_{variant}__{op.name}"

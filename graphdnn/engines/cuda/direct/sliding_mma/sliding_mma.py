@@ -242,10 +242,12 @@ def generate(op: FusedOp, operands: Operands, steps: LaunchSequence, tile: MmaTi
     parameters = Parameters(steps.workspace_offsets)
     width = min(2 * tile.channel_pairs, width_for(out_space, steps.epilogue_tensors(), 1))
     clips = "clip_halves" if width % 2 == 0 else ""
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=1, keeps=True, clips=clips)
-    body.anchor(roles.op, roles.output, "acc", "float")
+    body = Program(
+        op, parameters, out_space, "t", width=width, vector_axis=1, has_column_operands=True, clip_function=clips
+    )
+    body.define_anchor(roles.op, roles.output, "acc", "float")
     body.apply(op.epilogue)
-    body.hand("result", output)
+    body.copy_to("result", output)
 
     image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
     column_blocks = -(-shape.columns // (TILE_COLUMNS * tile.tiles))
@@ -273,7 +275,7 @@ def generate(op: FusedOp, operands: Operands, steps: LaunchSequence, tile: MmaTi
         ["direct_sliding_mma.cu"],
         parameters=parameters.text,
         functions=[
-            include("clip_halves.cuh"), body.keeping(),
+            include("clip_halves.cuh"), body.column_operands_text(),
             body.function("epilogue",
             f"const ColumnOperands& column_operands, const float (&acc)[{width}], Out (&result)[{width}]"),
         ],

@@ -217,7 +217,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
 
     parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
-    steps.finish(body, "acc", "float")
+    steps.write_epilogue(body, "acc", "float")
     parameters.tensor("image", x)
     parameters.tensor("dy", dy)
     parameters.table({
@@ -229,7 +229,7 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
         "column_blocks": column_blocks, "items": items, "splits": splits,
         "padded_channels": channel_blocks * tile.channels,
     })  # fmt: skip
-    parameters.scratch("partial", "float", steps.allocate(splits * taps * channel_blocks * tile.channels * 4))
+    parameters.workspace_pointer("partial", "float", steps.allocate(splits * taps * channel_blocks * tile.channels * 4))
 
     # Columns beyond the image are not copied and stay zero.
     image_columns, gradient_columns = _columns(shape, tile)

@@ -151,8 +151,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     parameters = Parameters(steps.workspace_offsets)
     width = min(block.lane_channels, width_for(y_space, steps.epilogue_tensors(), 1, 32))
-    body = Program(op, parameters, y_space, "t", width=width, vector_axis=1, keeps=groups is not None)
-    steps.finish(body, "acc", compute)
+    body = Program(op, parameters, y_space, "t", width=width, vector_axis=1, has_column_operands=groups is not None)
+    steps.write_epilogue(body, "acc", compute)
     if groups and loads_by_tma:
         parameters.maps("image", [(x, image_map(problem, plan.pitch, x_strides, block.rows))])
     row, of_slice = p.input[1] * p.c, p.taps * p.c
@@ -185,7 +185,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         [f"{block.entry}.cu"],
         parameters=parameters.text,
         functions=[
-            *([body.keeping(), wgmma_rs_text(x.data_type, groups.columns)] if groups else []),
+            *([body.column_operands_text(), wgmma_rs_text(x.data_type, groups.columns)] if groups else []),
             body.function("epilogue", f"{column_operands}const {compute} (&acc)[{width}]"),
         ],
         constants={

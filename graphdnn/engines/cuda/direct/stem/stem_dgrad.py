@@ -128,7 +128,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, dx_space, "t")
-    steps.finish(body, "acc", "float")
+    steps.write_epilogue(body, "acc", "float")
     rows = plan.rows * plan.warps_h
     across, down = (-(-s // stride) for s, stride in zip(p.input[::-1], p.stride[::-1], strict=True))
     steps_across, steps_down = -(-across // (16 * plan.tiles)), -(-down // rows)

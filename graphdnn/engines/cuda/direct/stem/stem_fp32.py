@@ -113,7 +113,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters = Parameters(steps.workspace_offsets)
     width = min(4, width_for(y_space, steps.epilogue_tensors(), 1))
     body = Program(op, parameters, y_space, "t", width=width, vector_axis=1)
-    steps.finish(body, "acc", "float")
+    steps.write_epilogue(body, "acc", "float")
 
     row, warp_tiles = p.input[1] * p.c, plan.warp_tiles(p)
     x_n, _, *x_lines, _ = x_space.strides(x)

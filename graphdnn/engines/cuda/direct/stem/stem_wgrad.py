@@ -109,7 +109,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, roles.space(roles.output), "t")
-    steps.finish(body, "acc", "float")
+    steps.write_epilogue(body, "acc", "float")
     parameters.tensor("x", x)
     parameters.tensor("dy", dy)
     parameters.table({
@@ -118,7 +118,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         "dy_n": dy_n, "dy_h": dy_h, "dy_w": dy_w, "out_h": p.output[0], "out_w": p.output[1], "channels_out": p.k,
         "row_stages": row_stages, "stages": stages, "splits": splits, "padded_channels": channel_blocks * channels,
     })  # fmt: skip
-    parameters.scratch("partial", "float", steps.allocate(splits * channel_blocks * channels * plan.columns * 4))
+    partial_bytes = splits * channel_blocks * channels * plan.columns * 4
+    parameters.workspace_pointer("partial", "float", steps.allocate(partial_bytes))
     variant = f"r{p.filter[0]}s{p.filter[1]}c{p.c}t{plan.channel_tiles}x{plan.pairs}p{plan.rows}"
     name = f"conv_wgrad__direct_stem_{variant}__{op.name}"
     threads = 32 * plan.warps_n * plan.warps_k

@@ -23,19 +23,19 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.epilogue import epilogue_of, text_of_images
+from graphdnn.engines.cuda.codegen.epilogue import batch_invariant_text, epilogue_of
 from graphdnn.engines.cuda.codegen.index_space import IndexSpace, axis_of
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import (
+    EXACT_OPTIONS,
     EXACT_PAIRS,
+    FP8_FAST_OPTIONS,
+    FP8_OPTIONS,
     FP8_PAIRS,
-    OF_EXACT,
-    OF_FP8,
-    OF_FP8_FAST,
-    OF_TF32,
+    TF32_OPTIONS,
     TF32_PAIRS,
 )
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL
@@ -121,7 +121,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     kernel, steps = _gemm_kernel(transposed.op, device, knobs), LaunchSequence(op, device)
     steps.workspace_offsets[transposed.nhwc_result.uid] = steps.allocate(transposed.nhwc_result.bytes)
     steps.include(kernel)
-    steps.moved(transposed.nhwc_result, transposed.result)
+    steps.copy_into(transposed.nhwc_result, transposed.result)
     return steps.kernel(kernel.name)
 
 
@@ -230,7 +230,7 @@ def _gemm_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             },
         )  # fmt: skip
 
-    text = text_of_images(op, epilogue, ("gemm", tile, stages, residual is None, *reduction.text_key), write)
+    text = batch_invariant_text(op, epilogue, ("gemm", tile, stages, residual is None, *reduction.text_key), write)
     packed = parameters.pack()
     dsmem_bytes = tile.dsmem_bytes(choice.splits) if choice.in_cluster else 0
     shared = stages * (tile.stage_bytes + 16) + tile.order_barrier_bytes + dsmem_bytes
@@ -328,7 +328,7 @@ ENGINE = cuda_engine(
     name="cuda_hopper_gemm",
     summary="convolutions of 16-bit floats and bytes, channels last, on the tensor cores of compute capability 9.0",
     needs=hopper_needs("cuda_hopper_gemm", EXACT_PAIRS),
-    **OF_EXACT,
+    **EXACT_OPTIONS,
     **_COMMON,
 )
 ENGINE_TF32 = cuda_engine(
@@ -336,7 +336,7 @@ ENGINE_TF32 = cuda_engine(
     name="cuda_hopper_gemm_tf32",
     summary="fp32 convolutions on the same tensor cores, operands rounded to TF32; only where that is allowed",
     needs=hopper_needs("cuda_hopper_gemm_tf32", TF32_PAIRS),
-    **OF_TF32,
+    **TF32_OPTIONS,
     **_COMMON,
 )
 ENGINE_FP8 = cuda_engine(
@@ -344,7 +344,7 @@ ENGINE_FP8 = cuda_engine(
     name="cuda_hopper_gemm_fp8",
     summary="fp8 convolutions on the same tensor cores, which keep 14 digits of 128 products; only where allowed",
     needs=hopper_needs("cuda_hopper_gemm_fp8", FP8_PAIRS),
-    **OF_FP8,
+    **FP8_OPTIONS,
     **_COMMON,
 )
 ENGINE_FP8_FAST = cuda_engine(
@@ -352,6 +352,6 @@ ENGINE_FP8_FAST = cuda_engine(
     name="cuda_hopper_gemm_fp8_fast",
     summary="the same where the compute type is FAST_FLOAT_FOR_FP8, which allows it",
     needs=hopper_needs("cuda_hopper_gemm_fp8_fast", FP8_PAIRS, (DataType.FAST_FLOAT_FOR_FP8,)),
-    **OF_FP8_FAST,
+    **FP8_FAST_OPTIONS,
     **_COMMON,
 )
