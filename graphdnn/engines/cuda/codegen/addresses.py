@@ -1,4 +1,4 @@
-"""Addresses of the operands of a generated function: fields of ``Params``, and expressions of a coordinate ``at``."""
+"""Addresses of the operands of a generated function: fields of ``Params``, and expressions of ``coord``."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Addresses:
         return field
 
     def address(self, spec: TensorSpec, field: str) -> str:
-        """The address of the element at ``at``. If the kernel calls the function at several positions along the vector
+        """The address of the element at ``coord``. If a kernel calls the function at several positions along the vector
         axis, the terms of the other axes come first, so that all calls share them.
         """
         j = self._vector_axis
         if self._width == 1 or not self._is_conditional or spec.vector_count != 1 or self._space.strides(spec)[j] != 1:
             return f"p.{field} + ({self.offset(spec, field)})"
-        return f"p.{field} + ({self.offset(spec, field, without=j)}) + at[{j}]"
+        return f"p.{field} + ({self.offset(spec, field, without=j)}) + coord[{j}]"
 
     def layout(self, spec: TensorSpec, field: str) -> str:
         """The layout of the elements along the vector axis: a tag type of values.cuh."""
@@ -69,15 +69,15 @@ class Addresses:
         """Whether the tensor is packed in row-major order of the space, so that the linear index is its offset."""
         return bool(self._linear_index) and is_addressable(spec) and self._is_packed(self._space.strides(spec))
 
-    def offset(self, spec: TensorSpec, field: str, without: int = -1, element: str = "e", at: str = "at") -> str:
-        """The offset of the element at ``at``, in elements.
+    def offset(self, spec: TensorSpec, field: str, without: int = -1, element: str = "e", coord: str = "coord") -> str:
+        """The offset of the element at ``coord``, in elements.
 
         Args:
             spec: The tensor.
             field: The name of its field.
             without: An axis to leave out.
             element: The index of a bit in a vector of booleans, which has no address of its own.
-            at: The name of the coordinate.
+            coord: The name of the coordinate.
         """
         if spec.vector_count != 1:
             return self._vectorized_offset(spec, field)
@@ -87,7 +87,7 @@ class Addresses:
         cast = "(int)" if spec.span <= INT_MAX else ""  # a 64-bit product takes three instructions
         long = "" if cast else "LL"
         terms = [
-            f"{at}[{j}] * {f'{stride}{long}' if j in self._static_stride_axes else f'{cast}p.{field}_stride[{j}]'}"
+            f"{coord}[{j}] * {f'{stride}{long}' if j in self._static_stride_axes else f'{cast}p.{field}_stride[{j}]'}"
             for j, stride in enumerate(strides)
             if stride and j != without
         ]
@@ -125,7 +125,7 @@ class Addresses:
                     self._factors.add(j)
                     self._parameters.integer(f"{self._prefix}_factor{j}", axis.multiplier)
             element = " + e" if self._width != 1 and j == self._vector_axis else ""
-            terms.append(f"(long long)(at[{j}]{element}){factor}")
+            terms.append(f"(long long)(coord[{j}]{element}){factor}")
         return " + ".join(terms) or "0LL"
 
     def is_bit_vector(self, spec: TensorSpec) -> bool:

@@ -34,7 +34,7 @@ class Epilogue:
     Args:
         width: Accumulators of a call of ``epilogue``.
         functions: The text of ``load_column_operands`` with its struct, and of
-            ``epilogue(p, at, column_operands, acc, is_there)``.
+            ``epilogue(p, coord, column_operands, acc, is_there)``.
         prefetch_function: The text of ``prefetch``, which prefetches operands as large as the result into L2.
         prefetch_elements: Elements of an operand that a call of ``prefetch`` prefetches; 0 without such operands.
     """
@@ -105,8 +105,8 @@ def epilogue_of(
     Args:
         steps: The launches of the operation.
         parameters: The kernel's parameters, to which the fields of the epilogue are added.
-        space: The index space of ``at``; or a function of the operation, with its further arguments, if the strides do
-            not depend on the number of images.
+        space: The index space of ``coord``; or a function of the operation, with its further arguments, if the strides
+            do not depend on the number of images.
         axis: The vectorized axis.
         max_width: The most contiguous elements of a call of ``epilogue``.
         accumulator: The type of the accumulators.

@@ -1,6 +1,6 @@
 """IndexSpace: the coordinates that a kernel iterates over, and the strides of each tensor along them.
 
-A kernel addresses every operand as ``pointer + sum(at[j] * stride[j])`` over one list of axes. These axes may differ
+A kernel addresses every operand as ``pointer + sum(coord[j] * stride[j])`` over one list of axes. These axes may differ
 from the axes of the tensors: a convolution separates groups and channels even where a tensor has both in one axis, and
 a pointwise graph merges axes that are contiguous in every operand.
 """

@@ -1,4 +1,4 @@
-"""LaunchSequence: the launches of one fused operation and the workspace that they share.
+"""LaunchSequence: the launches of one fused operation, and their workspace.
 
 Most fused operations are one launch. This module adds further launches in the same way for every engine: copies of
 operands whose layout kernels cannot address, and the final reduction over the finished values. Finished values that the

@@ -1,7 +1,7 @@
 """Program: a generator of one device function that computes pointwise operations.
 
 The prologue and the epilogue of every engine are such functions. A function computes ``width`` adjacent elements at a
-coordinate ``at`` of an ``IndexSpace``. Each value is an array of its tensor's storage type, so the kernel rounds
+coordinate ``coord`` of an ``IndexSpace``. Each value is an array of its tensor's storage type, so the kernel rounds
 exactly where the graph has a tensor. The expressions are in the pointwise table (operations/pointwise_modes.py).
 
 Addresses and strides are fields of ``Params``, which a launch passes. Types, operations and the layout of each operand
@@ -66,15 +66,15 @@ class Program:
         Args:
             op: The fused operation.
             parameters: The kernel's parameters, to which the program adds the fields of its operands.
-            space: The index space of ``at``.
+            space: The index space of ``coord``.
             prefix: The beginning of the names of fields; each program of a kernel has another one.
             width: Elements of a vector.
             vector_axis: The axis of ``space`` along which vectors lie; the last axis unless given.
             linear_index: The name of an argument, the element's index in row-major order of the space. The index is the
                 offset in tensors that are packed in this order.
             store_function: The C++ function that stores a vector.
-            has_column_operands: Whether operands that vary only along the vector axis, such as a bias, are read from the
-                argument ``column_operands``, which ``load_column_operands`` fills (``column_operands_text``).
+            has_column_operands: Whether operands that vary only along the vector axis, such as a bias, are read from
+                the argument ``column_operands``, which ``load_column_operands`` fills (``column_operands_text``).
             crosses_rows: Whether a vector may continue past the end of the last axis.
             inexact_flag: The name of an integer that the fast form of an operation changes if its error bound fails.
                 Without a flag, operations have their exact form.
@@ -154,8 +154,8 @@ class Program:
         """Load the elements of a vector that continues past the end of an axis, each at its own coordinates."""
         if not self._has_coordinates:
             self._has_coordinates = True
-            self._line(f"int each[{self.width}][{self._space.rank}];\n    spread(at, p.size, each);")
-        offset = self._addresses.offset(spec, field, at="each[e]")
+            self._line(f"int each[{self.width}][{self._space.rank}];\n    spread(coord, p.size, each);")
+        offset = self._addresses.offset(spec, field, coord="each[e]")
         self.for_each_element(f"{name}[e] = load_vec_read_only<1>(p.{field} + ({offset})).data[0];")
 
     def previous_output(self, spec: TensorSpec) -> str:
@@ -363,8 +363,8 @@ class Program:
         return name
 
     def function(self, name: str, arguments: str = "") -> str:
-        """The text of ``void name(const Params& p, const int (&at)[rank], arguments)``."""
-        listed = ", ".join(a for a in ("const Params& p", f"const int (&at)[{self._space.rank}]", arguments) if a)
+        """The text of ``void name(const Params& p, const int (&coord)[rank], arguments)``."""
+        listed = ", ".join(a for a in ("const Params& p", f"const int (&coord)[{self._space.rank}]", arguments) if a)
         body = "\n".join(self._lines)
         return "".join(self._functions) + f"__device__ __forceinline__ void {name}({listed}) {{\n{body}\n}}\n"
 
@@ -379,7 +379,7 @@ class Program:
         ]
         fields = "".join(f"    {kind} {name}[{self.width}];\n" for kind, name in arrays)
         body = "".join(f"    {load}column_operands.{name});\n" for _, name, load in self._column_operands)
-        arguments = f"const Params& p, const int (&at)[{self._space.rank}], ColumnOperands& column_operands"
+        arguments = f"const Params& p, const int (&coord)[{self._space.rank}], ColumnOperands& column_operands"
         head = f"__device__ __forceinline__ void load_column_operands({arguments})"
         return f"struct ColumnOperands {{\n{fields}}};\n{head} {{\n{body}}}\n"
 
@@ -399,7 +399,7 @@ class Program:
         """The text of the function ``name``, which prefetches the streamed operands at a coordinate into L2."""
         streamed = {t.uid for t in self.streamed_operands()}
         lines = "".join(f"    prefetch_l2_line({address});\n" for t, address in self._loaded if t.uid in streamed)
-        head = f"__device__ __forceinline__ void {name}(const Params& p, const int (&at)[{self._space.rank}])"
+        head = f"__device__ __forceinline__ void {name}(const Params& p, const int (&coord)[{self._space.rank}])"
         return f"{head} {{\n{lines}}}\n"
 
 

@@ -1,4 +1,4 @@
-"""Kernel parameters that the direct convolutions share."""
+"""Kernel parameters that several direct convolutions have."""
 
 from __future__ import annotations
 

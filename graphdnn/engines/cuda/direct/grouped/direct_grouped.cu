@@ -70,13 +70,13 @@ __device__ __forceinline__ void multiply(
     const bool is_high = (int)threadIdx.x % 32 >= 16;
     #pragma unroll
     for (int step = 0; step < MMA_STEPS; ++step) {
-        const auto place = [&](int chunk) {
+        const auto chunk_offset = [&](int chunk) {
             const int column = chunk / IN_CHUNKS % S * DILATION_W;
             return column / STRIDE_W * PIXEL_PITCH + column % STRIDE_W * residue_stride + chunk % IN_CHUNKS * 16;
         };
         const int low = 2 * step, high = low + 1 < PASS_CHUNKS ? low + 1 : low;
         const int down_low = low / (S * IN_CHUNKS) * DILATION_H, down_high = high / (S * IN_CHUNKS) * DILATION_H;
-        const int offset = is_high ? place(high) + down_high * pitch : place(low) + down_low * pitch;
+        const int offset = is_high ? chunk_offset(high) + down_high * pitch : chunk_offset(low) + down_low * pitch;
         unsigned int x[ROWS][4];
         #pragma unroll
         for (int m = 0; m < ROWS; ++m) ldmatrix_x4<false>(x[m], halo_tile, a[m] + offset);
@@ -190,10 +190,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_groupe
                 for (int i = 0; i < (16 * WARP_TILE_VECS + 31) / 32; ++i) {
                     const int item = i * 32 + lane, row = item / WARP_TILE_VECS, column = item % WARP_TILE_VECS * VEC_WIDTH;
                     if (16 * WARP_TILE_VECS % 32 != 0 && row >= 16) continue;
-                    const unsigned int place = pixel_slots[first + m * 16 + row].coord;
-                    const int n = tile_origin.n + (int)(place >> 20), h = tile_origin.row + (int)(place >> 10 & 1023u);
-                    const int w = tile_origin.column + (int)(place & 1023u);
-                    if (place == ~0u || n >= (int)p.images || h >= (int)p.out_h || w >= (int)p.out_w) continue;
+                    const unsigned int packed_coord = pixel_slots[first + m * 16 + row].coord;
+                    const int n = tile_origin.n + (int)(packed_coord >> 20), h = tile_origin.row + (int)(packed_coord >> 10 & 1023u);
+                    const int w = tile_origin.column + (int)(packed_coord & 1023u);
+                    if (packed_coord == ~0u || n >= (int)p.images || h >= (int)p.out_h || w >= (int)p.out_w) continue;
                     const int coord[4] = {n, channel0 + column, h, w};
                     if constexpr (32 % WARP_TILE_VECS != 0) load_column_operands(p, coord, column_operands);
                     const Vec<float, VEC_WIDTH> vec = load_vec<VEC_WIDTH>(epilogue_smem + row * EPILOGUE_PITCH + column);

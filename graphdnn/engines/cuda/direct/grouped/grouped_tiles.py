@@ -25,7 +25,7 @@ _PIXEL_SLOT_BYTES = 8  # bytes of an entry of the pixel table (PixelSlot)
 _STORE_CHANNELS = 32  # the most channels of a warp tile, which its epilogue stores contiguously
 _MAX_PIXELS = 512  # the most pixels of a tile
 _MIN_CHANNELS, _MAX_CHANNELS = 48, 128  # channels of a CTA
-# Registers of an SM; the most of a thread; of a thread beside accumulators and operands.
+# Registers of an SM, the most of a thread, and those of a thread except accumulators and operands.
 _REGISTERS, _MAX_REGISTERS, _OTHER_REGISTERS = 65536, 255, 72
 _MAX_CTAS_PER_SM = 8
 
@@ -119,7 +119,7 @@ def _candidates(shape: Shape, requested: tuple[int, ...]) -> Iterator[Tile]:
     groups, height, width, images, mma_tiles, stages = requested
     most = max(shape.channels_in, shape.channels_out)
     fitting = [n for n in range(1, 17) if shape.groups % n == 0 and n * most <= _MAX_CHANNELS] or [1]
-    # A filter of many taps may leave shared memory for one group only.
+    # With a filter of many taps, only one group may fit into shared memory.
     chosen = sorted({1, *(n for n in fitting if n * most >= _MIN_CHANNELS)})
     for n in [groups] if groups in fitting else chosen:
         for h in [min(height, shape.output[0])] if height else side_candidates(shape.output[0]):

@@ -16,8 +16,8 @@ inline float emulated_element(const EmulatedMma& operands_of, unsigned int pair,
     return operands_of.is_half ? value_of(half_t{bits}) : value_of(bfloat_t{bits});
 }
 
-inline void emulated_product(void** places, unsigned) {
-    const auto operands_of = [&](int lane) -> EmulatedMma& { return *(EmulatedMma*)places[lane]; };
+inline void emulated_product(void** requests, unsigned) {
+    const auto operands_of = [&](int lane) -> EmulatedMma& { return *(EmulatedMma*)requests[lane]; };
     for (int lane = 0; lane < 32; ++lane)
         for (int e = 0; e < 4; ++e) {
             const int row = lane / 4, column = lane % 4 * 2 + e % 2;
@@ -37,13 +37,13 @@ struct MatrixRows {
     unsigned int result[4];
 };
 
-inline void emulated_matrices(void** places, unsigned) {
+inline void emulated_matrices(void** requests, unsigned) {
     for (int lane = 0; lane < 32; ++lane)
         for (int i = 0; i < 4; ++i) {
             const auto at = [&](int row) -> unsigned int {
-                return ((MatrixRows*)places[8 * i + row])->row[lane / 4];
+                return ((MatrixRows*)requests[8 * i + row])->row[lane / 4];
             };
-            ((MatrixRows*)places[lane])->result[i] = at(lane % 4 * 2) | at(lane % 4 * 2 + 1) << 16;
+            ((MatrixRows*)requests[lane])->result[i] = at(lane % 4 * 2) | at(lane % 4 * 2 + 1) << 16;
         }
 }
 #endif

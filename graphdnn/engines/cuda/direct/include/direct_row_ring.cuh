@@ -3,7 +3,7 @@
 // A kernel slides down the image in steps. A step reads IN_ROWS rows of the image operand and completes OUT_ROWS
 // rows of the output. The WINDOW output rows that are in progress stay in registers, the oldest first:
 //
-//   direction         IN_ROWS   OUT_ROWS   which row meets window row k, and at which tap
+//   direction         IN_ROWS   OUT_ROWS   which row multiplies window row k, at which tap
 //   fprop (and wgrad) stride    1          row u of the step, at tap u + stride * (WINDOW - 1 - k)
 //   dgrad             1         stride     the row of dy, at tap k
 //
@@ -32,7 +32,7 @@ constexpr __host__ __device__ int column_tap(int i, int t) {
     return tap >= 0 && tap < S ? tap : -1;
 }
 
-// The inverse: the image column that meets a thread's column t at tap s, or -1 if there is none.
+// The inverse: the image column that a thread's column t reads at tap s, or -1 if there is none.
 constexpr __host__ __device__ int tap_column(int s, int t) {
     return !DGRAD ? s + t * STRIDE_W : (t - s) % STRIDE_W == 0 ? (t - s) / STRIDE_W - FIRST_COLUMN : -1;
 }

@@ -117,11 +117,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem(c
                 #pragma unroll
                 for (int v = 0; v < THREAD_CHANNELS; v += VEC_WIDTH) {
                     const OutputCoord out = output_coord(p, slice_out, channel + v, out0 + row, q + 8 * PIXEL_PARITIES * half);
-                    if (out.at[1] >= (int)p.channels_out) continue;
+                    if (out.coord[1] >= (int)p.channels_out) continue;
                     Accum acc[VEC_WIDTH];
                     #pragma unroll
                     for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = (Accum)accum[(v + e) / 2][2 * half + (v + e) % 2];
-                    epilogue(p, out.at, acc);
+                    epilogue(p, out.coord, acc);
                 }
             }
         }

@@ -30,11 +30,11 @@ constexpr int tap_w(int b, int e) { return b + BASE_TAP_W - SW * e; }
 constexpr bool reaches(int a, int d) { return tap_h(a, d) >= 0 && tap_h(a, d) < R; }
 
 #ifndef __CUDA_ARCH__
-inline void emulated_rows(void** places, unsigned) {
+inline void emulated_rows(void** requests, unsigned) {
     for (int lane = 0; lane < 32; ++lane)
         for (int i = 0; i < 4; ++i) {
-            const unsigned short* row = ((MatrixRows*)places[8 * i + lane / 4])->row;
-            ((MatrixRows*)places[lane])->result[i] = row[lane % 4 * 2] | (unsigned int)row[lane % 4 * 2 + 1] << 16;
+            const unsigned short* row = ((MatrixRows*)requests[8 * i + lane / 4])->row;
+            ((MatrixRows*)requests[lane])->result[i] = row[lane % 4 * 2] | (unsigned int)row[lane % 4 * 2 + 1] << 16;
         }
 }
 #endif
@@ -126,9 +126,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_d
     bool is_fresh = true;
     #pragma unroll 1
     for (; step < end; ++step) {
-        const unsigned int strip = step / (unsigned int)p.steps_down, down = step - strip * (unsigned int)p.steps_down;
-        const int n = (int)(strip / (unsigned int)p.steps_across);
-        const int column0 = (int)(strip % (unsigned int)p.steps_across) * (16 * MT), row0 = (int)down * ROWS;
+        const unsigned int column_block = step / (unsigned int)p.steps_down, down = step - column_block * (unsigned int)p.steps_down;
+        const int n = (int)(column_block / (unsigned int)p.steps_across);
+        const int column0 = (int)(column_block % (unsigned int)p.steps_across) * (16 * MT), row0 = (int)down * ROWS;
         if (is_fresh) {
             __syncthreads();
             load_dy_rows<WINDOW>(p, ring, head, n, row0 + FIRST_H, column0 + FIRST_W);

@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_f
                     float acc[VEC_WIDTH];
                     #pragma unroll
                     for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = accum[i][v + e];
-                    epilogue(p, out.at, acc);
+                    epilogue(p, out.coord, acc);
                 }
             }
         }

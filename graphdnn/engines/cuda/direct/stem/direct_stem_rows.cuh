@@ -28,16 +28,16 @@ __device__ __forceinline__ Slice slice_of(const Params& p, int number) {
 }
 
 // Coordinates of an output element in the order of the epilogue.
-struct OutputCoord { int at[SPATIAL + 2]; };
+struct OutputCoord { int coord[SPATIAL + 2]; };
 __device__ __forceinline__ OutputCoord output_coord(const Params& p, int slice, int channel, int h, int w) {
-    const Slice found = slice_of(p, slice);
-    OutputCoord place;
-    place.at[0] = found.n;
-    place.at[1] = channel;
-    place.at[2] = found.d;  // or h
-    place.at[SPATIAL] = h;
-    place.at[SPATIAL + 1] = w;
-    return place;
+    const Slice slice_coord = slice_of(p, slice);
+    OutputCoord output;
+    output.coord[0] = slice_coord.n;
+    output.coord[1] = channel;
+    output.coord[2] = slice_coord.d;  // or h
+    output.coord[SPATIAL] = h;
+    output.coord[SPATIAL + 1] = w;
+    return output;
 }
 
 // The filter offset of element `at` in the window of filter row r.

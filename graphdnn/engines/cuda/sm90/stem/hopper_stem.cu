@@ -112,7 +112,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     #pragma unroll
     for (int v = 0; v < TILE_N / 4; v += VEC_WIDTH) {
         const int channel = first_channel + v / 8 * 32 + 8 * j + v % 8;
-        load_column_operands(p, output_coord(p, 0, channel < (int)p.channels_out ? channel : 0, 0, 0).at, operands[v / VEC_WIDTH]);
+        load_column_operands(p, output_coord(p, 0, channel < (int)p.channels_out ? channel : 0, 0, 0).coord, operands[v / VEC_WIDTH]);
     }
     if (threadIdx.x == 0) {
         #pragma unroll
@@ -273,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
                 Accum acc[VEC_WIDTH];
                 #pragma unroll
                 for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = (Accum)accum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
-                epilogue(p, out.at, operands[v / VEC_WIDTH], acc);
+                epilogue(p, out.coord, operands[v / VEC_WIDTH], acc);
             }
         }
     }
