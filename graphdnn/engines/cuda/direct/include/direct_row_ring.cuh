@@ -37,8 +37,8 @@ constexpr __host__ __device__ int tap_column(int s, int t) {
     return !DGRAD ? s + t * STRIDE_W : (t - s) % STRIDE_W == 0 ? (t - s) / STRIDE_W - FIRST_COLUMN : -1;
 }
 
-// A ring buffer of STEPS steps. A step has ROWS rows of ROW_COLUMNS pixels with CHANNELS channels, and pixels lie
-// PIXEL_STRIDE elements apart. A copy moves VEC_ELEMS channels. Copies fill the first COPIED_COLUMNS columns only.
+// A ring buffer of STEPS steps. A step has ROWS rows of ROW_COLUMNS pixels with CHANNELS channels, and adjacent pixels have a
+// distance of PIXEL_STRIDE elements. A copy moves VEC_ELEMS channels. Copies fill the first COPIED_COLUMNS columns only.
 template <class T, int ROWS, int ROW_COLUMNS, int CHANNELS, int VEC_ELEMS, int STEPS, int PIXEL_STRIDE = CHANNELS, int COPIED_COLUMNS = ROW_COLUMNS>
 struct RowRing {
     static constexpr int PIXEL_VECS = CHANNELS / VEC_ELEMS;

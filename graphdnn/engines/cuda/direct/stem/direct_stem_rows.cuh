@@ -71,7 +71,7 @@ __device__ __forceinline__ void load_image_rows(const Params& p, Element* rows, 
     }
 }
 
-// Writes the zeros on both sides of the rows of all stages.
+// Writes the zeros before and after the rows of all stages.
 __device__ __forceinline__ void clear_margins(const Params& p, Element* rows) {
     const int inner = (int)p.row_vectors * COPY_ELEMS, outer = PITCH - inner;
     for (int i = threadIdx.x; i < STAGES * IN_ROWS * outer; i += THREADS) {

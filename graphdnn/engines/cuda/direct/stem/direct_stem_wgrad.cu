@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_w
     const int warp_n = warp % WARPS_N, warp_k = warp / WARPS_N;
     const int channel0 = (int)blockIdx.y * KT;
 
-    {  // writes the zeros on both sides of the rows
+    {  // writes the zeros before and after the rows
         const int inner = (int)p.row_vectors * COPY_ELEMS, outer = PITCH - inner;
         for (int i = threadIdx.x; i < 2 * IN_ROWS * outer; i += THREADS) {
             const int r = i / outer, e = i - r * outer;
