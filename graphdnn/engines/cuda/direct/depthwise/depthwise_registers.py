@@ -78,42 +78,22 @@ def generate(
         constants: Compile-time constants of this kernel only.
         fields: Parameters of this kernel only.
     """
-    roles, shape, p = operands.roles, operands.shape, operands.roles.problem
-    dgrad, dilation = shape.is_dgrad, effective_dilation(p)
+    roles, p = operands.roles, operands.roles.problem
     filter = PackedFilter.of(operands, steps)
     compute = COMPUTE_TYPE[roles.op.compute_type]
     parameters = Parameters(steps.workspace_offsets)
     out_space = image_space(roles, operands.output)
     width = min(tile.v, width_for(out_space, steps.epilogue_tensors(), 1))
     body = Program(
-        op,
-        parameters,
-        out_space,
-        "t",
-        width=width,
-        vector_axis=1,
-        has_column_operands=True,
-        static_stride_axes=(_COLUMN_AXIS,),
-        clip_function="clip_halves",
-    )
+        op, parameters, out_space, "t", width=width, vector_axis=1, has_column_operands=True,
+        static_stride_axes=(_COLUMN_AXIS,), clip_function="clip_halves",
+    )  # fmt: skip
     steps.write_epilogue(body, "acc", compute)
-
-    image_in, image_out = (p.output, p.input) if dgrad else (p.input, p.output)
-    channel_threads, tiles, row_blocks = p.groups // tile.v, -(-shape.columns // tile.tw), -(-shape.rows // tile.rows)
-    strides = image_space(roles, operands.image).strides(operands.image)
     parameters.tensor("image", operands.image)
     parameters.tensor("filter", filter.spec)
-    parameters.table({"image_n": strides[0], "image_h": strides[2]})
-    sign = 1 if dgrad else -1
-    parameters.table({
-        "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
-        "in_row": sign * p.pre_padding[0], "in_column": sign * p.pre_padding[1], "images": p.n,
-        "channel_threads": channel_threads, "channel_threads_magic": magic(channel_threads),
-        "tiles": tiles, "tiles_magic": magic(tiles),
-        "row_blocks": row_blocks, "row_blocks_magic": magic(row_blocks), "zero": 0, **fields,
-    })  # fmt: skip
+    threads = _add_extents(parameters, operands, tile)
+    parameters.table(fields)
 
-    interior = interior_offsets(operands, 1, tile.tw)
     variant = f"{kind}_r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}"
     name = f"{variant}h{tile.rows}"
     text = kernel_text(
@@ -122,23 +102,48 @@ def generate(
         [f"depthwise_{kind}.cu"],
         parameters=parameters.text,
         functions=[
-            include("clip_halves.cuh"), body.column_operands_text(),
+            include("clip_halves.cuh"),
+            body.column_operands_text(),
             body.function("epilogue", f"const ColumnOperands& column_operands, const {compute} (&acc)[{width}]"),
         ],
-        constants={
-            "R": p.filter[0], "S": p.filter[1], "DILATION_H": dilation[0], "DILATION_W": dilation[1],
-            "DGRAD": dgrad, "FLIP": p.flip, "FILTER_R": filter.strides[2], "FILTER_S": filter.strides[3],
-            "FILTER_COPY_ELEMS": filter.copy_elements(tile.v * p.taps),
-            "V": tile.v, "TW": tile.tw, "THREADS": tile.threads, "CTAS_PER_SM": tile.ctas_per_sm, "VEC_WIDTH": width,
-            "WHOLE_COLUMNS": image_out[1] % (tile.tw * dilation[1]) == 0,
-            "PITCH": strides[_COLUMN_AXIS], "INTERIOR_BEGIN": interior[0], "INTERIOR_END": interior[1],
-            "Offset": "int" if operands.image.span < MAX_COUNT // 2 else "long long",
-            "ImageElement": STORAGE[operands.image.data_type],
-            "Filter": STORAGE[filter.spec.data_type],
-            "Accum": compute,
-            **constants,
-        },
-    )  # fmt: skip
-    ctas = -(-shape.problem.n * row_blocks * tiles * channel_threads // tile.threads)
+        constants={**_constants(operands, tile, filter), "VEC_WIDTH": width, "Accum": compute, **constants},
+    )
+    ctas = -(-threads // tile.threads)
     steps.add_early(Launch(text, f"depthwise_{kind}", (ctas, 1, 1), tile.threads, parameters.pack()))
     return steps.kernel(f"conv_{roles.direction}__{name}__{op.name}")
+
+
+def _add_extents(parameters: Parameters, operands: Operands, tile: Tile) -> int:
+    """Add extents and strides to the parameters, and return the number of threads with output pixels."""
+    shape, p = operands.shape, operands.roles.problem
+    image_in, image_out = (p.output, p.input) if shape.is_dgrad else (p.input, p.output)
+    channel_threads, tiles, row_blocks = p.groups // tile.v, -(-shape.columns // tile.tw), -(-shape.rows // tile.rows)
+    strides = image_space(operands.roles, operands.image).strides(operands.image)
+    sign = 1 if shape.is_dgrad else -1
+    parameters.table({"image_n": strides[0], "image_h": strides[2]})
+    parameters.table({
+        "in_h": image_in[0], "in_w": image_in[1], "out_h": image_out[0], "out_w": image_out[1],
+        "in_row": sign * p.pre_padding[0], "in_column": sign * p.pre_padding[1], "images": p.n,
+        "channel_threads": channel_threads, "channel_threads_magic": magic(channel_threads),
+        "tiles": tiles, "tiles_magic": magic(tiles),
+        "row_blocks": row_blocks, "row_blocks_magic": magic(row_blocks), "zero": 0,
+    })  # fmt: skip
+    return shape.problem.n * row_blocks * tiles * channel_threads
+
+
+def _constants(operands: Operands, tile: Tile, filter: PackedFilter) -> dict[str, int | bool | str]:
+    """The compile-time constants that both kernels have."""
+    shape, p = operands.shape, operands.roles.problem
+    dilation, interior = effective_dilation(p), interior_offsets(operands, 1, tile.tw)
+    columns = (p.input if shape.is_dgrad else p.output)[1]
+    return {
+        "R": p.filter[0], "S": p.filter[1], "DILATION_H": dilation[0], "DILATION_W": dilation[1],
+        "DGRAD": shape.is_dgrad, "FLIP": p.flip, "FILTER_R": filter.strides[2], "FILTER_S": filter.strides[3],
+        "FILTER_COPY_ELEMS": filter.copy_elements(tile.v * p.taps),
+        "V": tile.v, "TW": tile.tw, "THREADS": tile.threads, "CTAS_PER_SM": tile.ctas_per_sm,
+        "WHOLE_COLUMNS": columns % (tile.tw * dilation[1]) == 0,
+        "PITCH": pixel_pitch(operands), "INTERIOR_BEGIN": interior[0], "INTERIOR_END": interior[1],
+        "Offset": "int" if operands.image.span < MAX_COUNT // 2 else "long long",
+        "ImageElement": STORAGE[operands.image.data_type],
+        "Filter": STORAGE[filter.spec.data_type],
+    }  # fmt: skip

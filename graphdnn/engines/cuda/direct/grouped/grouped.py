@@ -39,6 +39,7 @@ from graphdnn.engines.operation_cost import bytes_moved
 from graphdnn.enums import DataType, LayoutType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardData, ConvolutionOperation
+from graphdnn.operations.conv_problem import ConvProblem
 from graphdnn.tensors import TensorSpec
 
 
@@ -64,6 +65,22 @@ def _filter(steps: LaunchSequence, roles: Roles, w: TensorSpec) -> TensorSpec:
         if (strides[1], strides[2], rows, columns) == expected and strides[0] == p.k * expected[0]:
             return w
     return steps.relayout(w, expected)
+
+
+def _constants(
+    p: ConvProblem, shape: Shape, choice: Choice, image: TensorSpec, is_dgrad: bool, width: int
+) -> dict[str, int | bool | str]:
+    """The compile-time constants of direct_grouped.cu."""
+    tile = choice.tile
+    return {
+        "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+        "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1],
+        "DGRAD": is_dgrad, "FLIP": p.flip != is_dgrad,
+        "GROUP_IN": shape.channels_in, "GROUP_OUT": shape.channels_out, "GROUPS_PER_CTA": tile.groups,
+        "ROWS": tile.mma_tiles, "GROUPS_PER_WARP_TILE": tile.groups_per_warp_tile(shape),
+        "THREADS": THREADS, "STAGES": tile.stages, "CTAS_PER_SM": choice.resident, "VEC_WIDTH": width,
+        "Element": STORAGE[image.data_type],
+    }  # fmt: skip
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
@@ -112,18 +129,12 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "direct_grouped.cu",
         ],
         parameters=parameters.text,
-        functions=[body.column_operands_text(), body.function("epilogue",
-        f"const ColumnOperands& column_operands, const {compute} (&acc)[{width}]")],
-        constants={
-            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1],
-            "DGRAD": is_dgrad, "FLIP": p.flip != is_dgrad,
-            "GROUP_IN": shape.channels_in, "GROUP_OUT": shape.channels_out, "GROUPS_PER_CTA": tile.groups,
-            "ROWS": tile.mma_tiles, "GROUPS_PER_WARP_TILE": tile.groups_per_warp_tile(shape),
-            "THREADS": THREADS, "STAGES": tile.stages, "CTAS_PER_SM": choice.resident, "VEC_WIDTH": width,
-            "Element": STORAGE[image.data_type],
-        },
-    )  # fmt: skip
+        functions=[
+            body.column_operands_text(),
+            body.function("epilogue", f"const ColumnOperands& column_operands, const {compute} (&acc)[{width}]"),
+        ],
+        constants=_constants(p, shape, choice, image, is_dgrad, width),
+    )
     packed = parameters.pack()
     grid = (group_blocks * ctas_per_group_block, 1, 1)
     steps.add_early(Launch(text, "direct_grouped", grid, THREADS, packed, tile.shared(shape)))

@@ -95,6 +95,22 @@ def _tma_stride(distance: int) -> int:
     return distance or ALIGNMENT
 
 
+def _constants(
+    p: ConvProblem, shape: Shape, tile: Tile, choice: Choice, reduce_warps: int, width: int, x: TensorSpec
+) -> dict[str, int | bool | str]:
+    """The compile-time constants of the wgrad kernel and of direct_grouped_wgrad_sum.cu."""
+    return {
+        "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+        "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1], "FLIP": p.flip,
+        "GROUP_IN": p.c, "GROUP_OUT": p.k, "GROUPS_PER_CTA": tile.groups, "WARPS_M": tile.warps_m,
+        "SLIDING_ROWS": tile.sliding_rows(shape), "WARPS_K": tile.warps_k,
+        "PIXEL_PITCH": tile.row(p.c).pitch, "DY_PIXEL_PITCH": tile.row(p.k).pitch,
+        "TMA_SWIZZLE": tile.is_loaded_by_tma,
+        "STAGES": tile.stages, "CTAS_PER_SM": choice.resident, "REDUCE_WARPS": reduce_warps, "VEC_WIDTH": width,
+        "Element": STORAGE[x.data_type],
+    }  # fmt: skip
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     """The launches of a wgrad kernel and of direct_grouped_wgrad_sum.cu."""
     assert isinstance(op.anchor, ConvBackwardFilter)
@@ -143,17 +159,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         [_TMA_LOADS if tile.is_loaded_by_tma else _THREAD_COPIES, "direct_grouped_wgrad_sum.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const float (&acc)[{width}]")],
-        constants={
-            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "DILATION_H": p.dilation[0], "DILATION_W": p.dilation[1], "FLIP": p.flip,
-            "GROUP_IN": p.c, "GROUP_OUT": p.k, "GROUPS_PER_CTA": tile.groups, "WARPS_M": tile.warps_m,
-            "SLIDING_ROWS": tile.sliding_rows(shape), "WARPS_K": tile.warps_k,
-            "PIXEL_PITCH": tile.row(p.c).pitch, "DY_PIXEL_PITCH": tile.row(p.k).pitch,
-            "TMA_SWIZZLE": tile.is_loaded_by_tma,
-            "STAGES": tile.stages, "CTAS_PER_SM": choice.resident, "REDUCE_WARPS": reduce_warps, "VEC_WIDTH": width,
-            "Element": STORAGE[x.data_type],
-        },
-    )  # fmt: skip
+        constants=_constants(p, shape, tile, choice, reduce_warps, width, x),
+    )
     packed = parameters.pack()
     ctas, threads = group_blocks * choice.splits, tile.warps * WARP
     entry = "direct_grouped_wgrad_tma" if tile.is_loaded_by_tma else "direct_grouped_wgrad"

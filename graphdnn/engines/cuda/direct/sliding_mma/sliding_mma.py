@@ -232,6 +232,24 @@ def seconds(
     return overlapped(arithmetic, memory)
 
 
+def _constants(
+    operands: Operands, tile: MmaTile, filter: PackedFilter, output: TensorSpec, width: int
+) -> dict[str, int | bool | str]:
+    """The compile-time constants of direct_sliding_mma.cu."""
+    p, shape = operands.roles.problem, operands.shape
+    return {
+        "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+        "DGRAD": shape.is_dgrad, "FLIP": p.flip, "GROUP_CHANNELS": shape.group_in,
+        "IN_ROWS": shape.in_rows, "OUT_ROWS": shape.out_rows, "WINDOW": shape.window,
+        "TW": TILE_COLUMNS, "TILES": tile.tiles, "WARPS": tile.warps, "CHANNEL_PAIRS": tile.channel_pairs,
+        "THREADS": tile.threads,
+        "STEPS_PER_STAGE": tile.steps_per_stage, "STAGES": tile.stages, "CTAS_PER_SM": tile.ctas_per_sm,
+        "VEC_WIDTH": width,
+        "FILTER_COPY_ELEMS": filter.copy_elements(tile.channels * shape.group_in * p.taps),
+        "ImageElement": STORAGE[operands.image.data_type], "Out": STORAGE[output.data_type],
+    }  # fmt: skip
+
+
 def generate(op: FusedOp, operands: Operands, steps: LaunchSequence, tile: MmaTile) -> DeviceKernel:
     """The launch of direct_sliding_mma.cu with the work partition ``tile``."""
     roles, shape, p = operands.roles, operands.shape, operands.roles.problem
@@ -275,22 +293,15 @@ def generate(op: FusedOp, operands: Operands, steps: LaunchSequence, tile: MmaTi
         ["direct_sliding_mma.cu"],
         parameters=parameters.text,
         functions=[
-            include("clip_halves.cuh"), body.column_operands_text(),
-            body.function("epilogue",
-            f"const ColumnOperands& column_operands, const float (&acc)[{width}], Out (&result)[{width}]"),
+            include("clip_halves.cuh"),
+            body.column_operands_text(),
+            body.function(
+                "epilogue",
+                f"const ColumnOperands& column_operands, const float (&acc)[{width}], Out (&result)[{width}]",
+            ),
         ],
-        constants={
-            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "DGRAD": dgrad, "FLIP": p.flip, "GROUP_CHANNELS": shape.group_in,
-            "IN_ROWS": shape.in_rows, "OUT_ROWS": shape.out_rows, "WINDOW": shape.window,
-            "TW": TILE_COLUMNS, "TILES": tile.tiles, "WARPS": tile.warps, "CHANNEL_PAIRS": tile.channel_pairs,
-            "THREADS": tile.threads,
-            "STEPS_PER_STAGE": tile.steps_per_stage, "STAGES": tile.stages, "CTAS_PER_SM": tile.ctas_per_sm,
-            "VEC_WIDTH": width,
-            "FILTER_COPY_ELEMS": filter.copy_elements(tile.channels * shape.group_in * p.taps),
-            "ImageElement": STORAGE[operands.image.data_type], "Out": STORAGE[output.data_type],
-        },
-    )  # fmt: skip
+        constants=_constants(operands, tile, filter, output, width),
+    )
     ctas = p.n * channel_blocks * column_blocks * segments
     steps.add(Launch(text, "direct_sliding_mma", (ctas, 1, 1), tile.threads, parameters.pack(), _shared(shape, tile)))
     return steps.kernel(name)

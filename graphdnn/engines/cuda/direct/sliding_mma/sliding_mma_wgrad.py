@@ -33,6 +33,8 @@ from graphdnn.engines.cuda.direct.sliding_mma.sliding_mma import segment_rows
 from graphdnn.enums import DataType
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter
+from graphdnn.operations.conv_problem import ConvProblem
+from graphdnn.tensors import TensorSpec
 
 MMA_K = 16  # columns of an MMA (TW)
 _CHANNELS = 8  # channels of a warp
@@ -202,6 +204,22 @@ def seconds(
     return overlapped(steps * _slots(shape, tile, slots) / (issue * utilization), memory)
 
 
+def _constants(
+    p: ConvProblem, shape: Shape, tile: MmaTile, gradient_columns: int, image_columns: int, x: TensorSpec
+) -> dict[str, int | bool | str]:
+    """The compile-time constants of direct_sliding_mma_wgrad.cu and direct_wgrad_sum.cu."""
+    return {
+        "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+        "DILATION_H": 1, "DILATION_W": 1, "DGRAD": False, "FLIP": p.flip,
+        "IN_ROWS": shape.in_rows, "WINDOW": shape.window, "TW": MMA_K, "TILES": tile.column_warps,
+        "WARPS": tile.warps, "THREADS": tile.threads, "STEPS_PER_STAGE": tile.steps_per_stage,
+        "X_COPY_COLUMNS": image_columns, "DY_COPY_COLUMNS": gradient_columns,
+        "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
+        "STAGES": tile.stages, "CTAS_PER_SM": tile.ctas_per_sm, "REDUCE_WARPS": REDUCE_WARPS,
+        "ImageElement": STORAGE[x.data_type], "DyElement": STORAGE[x.data_type], "Accum": "float",
+    }  # fmt: skip
+
+
 def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequence, tile: MmaTile) -> DeviceKernel:
     """The launches of direct_sliding_mma_wgrad.cu and direct_wgrad_sum.cu with the work partition ``tile``."""
     anchor = op.anchor
@@ -246,17 +264,8 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
         ],
         parameters=parameters.text,
         functions=[body.function("epilogue", "const float (&acc)[1]")],
-        constants={
-            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "DILATION_H": 1, "DILATION_W": 1, "DGRAD": False, "FLIP": p.flip,
-            "IN_ROWS": shape.in_rows, "WINDOW": shape.window, "TW": MMA_K, "TILES": tile.column_warps,
-            "WARPS": tile.warps, "THREADS": tile.threads, "STEPS_PER_STAGE": tile.steps_per_stage,
-            "X_COPY_COLUMNS": image_columns, "DY_COPY_COLUMNS": gradient_columns,
-            "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
-            "STAGES": tile.stages, "CTAS_PER_SM": tile.ctas_per_sm, "REDUCE_WARPS": REDUCE_WARPS,
-            "ImageElement": STORAGE[x.data_type], "DyElement": STORAGE[x.data_type], "Accum": "float",
-        },
-    )  # fmt: skip
+        constants=_constants(p, shape, tile, gradient_columns, image_columns, x),
+    )
     packed = parameters.pack()
     grid = (channel_blocks, splits, 1)
     steps.add(Launch(text, "direct_sliding_mma_wgrad", grid, tile.threads, packed, _shared(shape, tile)))

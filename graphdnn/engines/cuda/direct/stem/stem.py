@@ -128,6 +128,28 @@ def _warpgroup_block(groups: Warpgroups, *, loads_by_tma: bool) -> _Block:
     return _Block("hopper_stem", groups.rows, groups.columns, *fields)
 
 
+def _constants(
+    problem: ConvProblem, plan: Plan, w: TensorSpec, strides: tuple[int, ...], block: _Block
+) -> dict[str, int | bool | str]:
+    """The compile-time constants of both kernels that depend on the filter and on the layout of image rows.
+
+    ``strides``: the strides of the filter along ``(g, k, c, f0, f1, f2)``.
+    """
+    p, slices = slices_of(problem)
+    # Whether the filter has the memory order of the window.
+    is_packed = not p.flip and (strides[2], strides[4], strides[5]) == (1, p.filter[1] * p.c, p.c)
+    is_packed = is_packed and (slices == 1 or strides[3] == p.taps * p.c)
+    cta_filters, filters = block.channels * problem.taps * p.c, p.k * problem.taps * p.c
+    return {
+        "SPATIAL": problem.spatial, "T": slices,
+        "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+        "FLIP": p.flip, "FILTER_IS_PACKED": is_packed, "PITCH": plan.pitch, "LEADING_ELEMENT": plan.leading_element,
+        "LEFT_PAD_ELEMS": plan.left_pad, "TILE_ROWS": block.rows, "THREADS": block.threads,
+        "FILTER_COPY_ELEMS": row_copy_elements(w, 16 // element_bytes(w), cta_filters, filters),
+        "Filter": STORAGE[w.data_type],
+    }  # fmt: skip
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     """The launch of direct_stem.cu or hopper_stem.cu, after copies of operands of other types or layouts."""
     anchor = op.anchor
@@ -155,11 +177,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps.write_epilogue(body, "acc", compute)
     if groups and loads_by_tma:
         parameters.maps("image", [(x, image_map(problem, plan.pitch, x_strides, block.rows))])
-    row, of_slice = p.input[1] * p.c, p.taps * p.c
-    x_n, _, *x_lines, _ = x_strides
+    row, (x_n, _, *x_lines, _) = p.input[1] * p.c, x_strides
     copy_elements = row_copy_elements(x, 8, row, x_n, *x_lines)
-    cta_filters, filters = block.channels * problem.taps * p.c, p.k * problem.taps * p.c
-    filter_copy_elements = row_copy_elements(w, 16 // element_bytes(w), cta_filters, filters)
+    filters = p.k * problem.taps * p.c
     row_tiles, column_tiles = -(-p.output[0] // block.rows), -(-p.output[1] // mma_pixels(p))
     parameters.tensor("x", x)
     parameters.tensor("filter", w)
@@ -174,9 +194,6 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         **slice_fields(problem, x_strides, strides),
     })  # fmt: skip
 
-    # Whether the filter lies in memory in the order of the window.
-    in_order = not p.flip and (strides[2], strides[4], strides[5]) == (1, p.filter[1] * p.c, p.c)
-    in_order = in_order and (slices == 1 or strides[3] == of_slice)
     taps = f"{f't{slices}' if problem.spatial == 3 else ''}r{p.filter[0]}s{p.filter[1]}"
     name = f"conv_fprop__direct_stem_{taps}c{p.c}p{block.rows}__{op.name}"
     column_operands = "const ColumnOperands& column_operands, " if groups else ""
@@ -189,14 +206,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             body.function("epilogue", f"{column_operands}const {compute} (&acc)[{width}]"),
         ],
         constants={
-            "SPATIAL": problem.spatial, "T": slices,
-            "R": p.filter[0], "S": p.filter[1], "C": p.c, "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "FLIP": p.flip, "FILTER_IS_PACKED": in_order, "PITCH": plan.pitch, "LEADING_ELEMENT": plan.leading_element,
-            "LEFT_PAD_ELEMS": plan.left_pad,
-            "TILE_ROWS": block.rows, "THREADS": block.threads, "COPY_ELEMS": copy_elements,
-            "FILTER_COPY_ELEMS": filter_copy_elements, "VEC_WIDTH": width,
-            **block.constants,
-            "Element": STORAGE[x.data_type], "Filter": STORAGE[w.data_type], "Accum": compute,
+            **_constants(problem, plan, w, strides, block), **block.constants,
+            "COPY_ELEMS": copy_elements, "VEC_WIDTH": width, "Element": STORAGE[x.data_type], "Accum": compute,
         },
     )  # fmt: skip
     across = -(-p.k // block.channels)

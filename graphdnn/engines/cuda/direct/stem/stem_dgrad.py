@@ -24,6 +24,7 @@ from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardData
 from graphdnn.operations.conv_problem import ConvProblem
+from graphdnn.tensors import TensorSpec
 
 _TAG = "conv_dgrad"
 _ROWS = Knob(KnobType.TILE_ROWS, 0, 4, 1, 0, "rows of pixel blocks of a warp, 1, 2 or 4; 0: chosen by the shape")
@@ -112,6 +113,23 @@ def _plan(p: ConvProblem, device: DeviceSpec, knobs: Knobs) -> Plan | None:
     return plan_of(p, device.shared_memory, knobs[_ROWS.type]) or plan_of(p, device.shared_memory, 0)
 
 
+def _constants(
+    p: ConvProblem, plan: Plan, copy_elements: int, dy: TensorSpec, resident: int, slices: int
+) -> dict[str, int | bool | str]:
+    """The compile-time constants of direct_stem_dgrad.cu."""
+    return {
+        "R": p.filter[0], "S": p.filter[1], "C": p.c, "K": p.k, "KP": plan.depth,
+        "SH": p.stride[0], "SW": p.stride[1], "FLIP": p.flip,
+        "TAPS_H": plan.height.taps, "TAPS_W": plan.width.taps, "FIRST_H": plan.height.low,
+        "FIRST_W": plan.width.low,
+        "BASE_TAP_H": plan.height.base, "BASE_TAP_W": plan.width.base,
+        "RW": plan.rows, "WARPS_H": plan.warps_h, "MT": plan.tiles, "THREADS": 32 * plan.warps,
+        "CTAS_PER_SM": resident, "COPY_ELEMS": copy_elements,
+        "UNROLL": next(n for n in range(min(_MAX_UNROLL, slices), 0, -1) if slices % n == 0),
+        "Element": STORAGE[dy.data_type],
+    }  # fmt: skip
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     """The launch of direct_stem_dgrad.cu."""
     anchor = op.anchor
@@ -151,18 +169,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ["direct_stem_dgrad.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", "const float (&acc)[1]")],
-        constants={
-            "R": p.filter[0], "S": p.filter[1], "C": p.c, "K": p.k, "KP": plan.depth,
-            "SH": p.stride[0], "SW": p.stride[1], "FLIP": p.flip,
-            "TAPS_H": plan.height.taps, "TAPS_W": plan.width.taps, "FIRST_H": plan.height.low,
-            "FIRST_W": plan.width.low,
-            "BASE_TAP_H": plan.height.base, "BASE_TAP_W": plan.width.base,
-            "RW": plan.rows, "WARPS_H": plan.warps_h, "MT": plan.tiles, "THREADS": 32 * plan.warps,
-            "CTAS_PER_SM": resident, "COPY_ELEMS": copy_elements,
-            "UNROLL": next(n for n in range(min(_MAX_UNROLL, slices), 0, -1) if slices % n == 0),
-            "Element": STORAGE[dy.data_type],
-        },
-    )  # fmt: skip
+        constants=_constants(p, plan, copy_elements, dy, resident, slices),
+    )
     blocks = -(-count // steps_per_cta)
     steps.add(Launch(text, "direct_stem_dgrad", (blocks, 1, 1), 32 * plan.warps, parameters.pack(), plan.shared))
     return steps.kernel(name)
