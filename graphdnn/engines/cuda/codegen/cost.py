@@ -70,7 +70,7 @@ def with_launches(cost: Cost, device: DeviceSpec, name: str, traffic: float, lau
 
 
 def overlapping(cost: Cost, device: DeviceSpec, launches: int) -> Cost:
-    """The cost without the overlap of launches that follow others."""
+    """The cost less the time in which ``launches`` launches overlap with the launches before them."""
     if not launches:
         return cost
     less = launches * _OVERLAP * device.launch

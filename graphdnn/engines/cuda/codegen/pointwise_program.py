@@ -67,7 +67,7 @@ class Program:
             op: The fused operation.
             parameters: The kernel's parameters, to which the program adds the fields of its operands.
             space: The index space of ``coord``.
-            prefix: The beginning of the names of fields; each program of a kernel has another one.
+            prefix: The beginning of the names of fields. The programs of a kernel have different prefixes.
             width: Elements of a vector.
             vector_axis: The axis of ``space`` along which vectors lie; the last axis unless given.
             linear_index: The name of an argument, the element's index in row-major order of the space. The index is the

@@ -86,7 +86,7 @@ ONE_TENSOR = need(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _GridNeed(Constraint):
-    """The rule ``GRID`` as a requirement of one engine. It registers no rule, because ``GRID`` has done so."""
+    """The rule ``GRID`` as a requirement of one engine. The class registers no rule, as ``GRID`` is registered."""
 
     def __post_init__(self) -> None: ...
 

@@ -35,7 +35,7 @@ _FREE_TAPS, _TAPS_TO_DOUBLE = 9, 50.0  # taps without register spills; further t
 _PROLOGUE_SECONDS = 0.5e-6  # seconds until the first loads complete
 _SINGLE_WARP_FACTOR = 3.0  # time over issue slots of a single warp, whose latency no other warp hides
 _SATURATING_THREADS = 768  # threads of an SM that saturate memory bandwidth
-_BANDWIDTH_EFFICIENCY = 0.85  # the part of the data sheet's bandwidth that a copy reaches
+_BANDWIDTH_EFFICIENCY = 0.85  # the fraction of the data sheet's bandwidth that a copy reaches
 # Measured time over the model's, fitted with the constants above to 27 times of 14 layers on an H200.
 _CALIBRATION = 0.9
 START = 1.5e-6  # seconds of a launch: the next launch overlaps with the last CTAs, which end soon

@@ -1,7 +1,7 @@
 """Depthwise fprop and dgrad with unit stride by a sliding window in registers: work partition and launch.
 
-The kernel is depthwise_sliding.cu. Most of its instructions are multiply-adds. It has few warps, so the cost model
-distributes the warps evenly over the SMs, and the warps prefetch early.
+The kernel is depthwise_sliding.cu. Most of its instructions are multiply-adds. The kernel has few warps, so the cost
+model distributes the warps evenly over the SMs, and the warps prefetch early.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STALL_FACTOR = 1.3  # time over the issue slots of all instructions
 _ROW_LATENCY = 500  # issue slots of the latency of a row that few warps do not hide
 _PROLOGUE_SECONDS = 0.2e-6  # seconds until the first rows arrive
 _EXPOSED = 0.1  # the fraction of the shorter of arithmetic and memory time that does not overlap
-_BANDWIDTH_EFFICIENCY = 0.85  # the part of the data sheet's bandwidth that a copy reaches
+_BANDWIDTH_EFFICIENCY = 0.85  # the fraction of the data sheet's bandwidth that a copy reaches
 
 
 @dataclass(frozen=True, slots=True)

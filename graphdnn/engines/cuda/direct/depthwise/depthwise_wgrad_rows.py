@@ -39,7 +39,7 @@ _STALL_FACTOR = 1.6  # time over the issue slots of all instructions
 _SM_REGISTERS = 65536  # registers of an SM
 _PROLOGUE_SECONDS = 1.2e-6  # seconds until the first rows arrive, and of the cluster's barriers
 _SECOND_LAUNCH_SECONDS = 1.0e-6  # seconds of the launch that adds the splits
-_BANDWIDTH_EFFICIENCY = 0.85  # the part of the data sheet's bandwidth that a copy reaches
+_BANDWIDTH_EFFICIENCY = 0.85  # the fraction of the data sheet's bandwidth that a copy reaches
 _MAX_CLUSTER = 8  # the most CTAs of a cluster
 _TILES_IN_CLUSTER = 8  # tiles of a CTA in a cluster
 _CHANNEL_THREADS_IN_CLUSTER = 16  # threads along the channels of a CTA in a cluster
@@ -54,7 +54,7 @@ class RowTile:
     rows: int
     channel_threads: int  # threads of a CTA along the channels
     tiles: int  # concurrent tiles of a CTA
-    splits: int  # splits: CTAs with the same channels
+    splits: int  # CTAs that divide the tiles of the same channels
     in_cluster: bool  # whether the splits are one cluster
     ctas_per_sm: int  # CTAs of an SM for which the registers are limited
     prefetch_rows: int  # rows in flight during the multiply-adds of a row
@@ -142,10 +142,10 @@ def _thread_tile(shape: Shape, request: TileRequest) -> tuple[int, int, int]:
     return v, tw, rows
 
 
-def _divisor(total: int, most: int) -> int:
-    """The largest divisor of ``total`` up to ``most``, or ``most`` itself if that divisor is much smaller."""
-    found = next(n for n in range(min(total, most), 0, -1) if total % n == 0)
-    return found if 2 * found >= min(total, most) else min(total, most)
+def _divisor(total: int, limit: int) -> int:
+    """The largest divisor of ``total`` up to ``limit``, or ``limit`` itself if that divisor is much smaller."""
+    found = next(n for n in range(min(total, limit), 0, -1) if total % n == 0)
+    return found if 2 * found >= min(total, limit) else min(total, limit)
 
 
 def _registers(shape: Shape, v: int, tw: int) -> int:

@@ -11,7 +11,7 @@ from graphdnn.operations.conv_problem import ConvProblem
 
 CHUNK_CHANNELS = 8  # channels of a 16-byte copy
 _MAX_SIDE = 64  # the longest side of a tile; the kernel stores coordinates in ten bits
-_BANDWIDTH_EFFICIENCY = 0.88  # the part of the data sheet's bandwidth that a copy reaches
+_BANDWIDTH_EFFICIENCY = 0.88  # the fraction of the data sheet's bandwidth that a copy reaches
 
 
 class Shape(NamedTuple):

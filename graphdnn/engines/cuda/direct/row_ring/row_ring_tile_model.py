@@ -32,7 +32,7 @@ _LONG_PRODUCTS = 4096  # the most multiply-adds of a thread for a row of a long 
 _LONG_MARGIN = 24  # registers that are kept free for long filters
 _SATURATING_BYTES = 20_000  # bytes in flight to an SM that saturate memory bandwidth
 _SECTOR = 32  # bytes of a memory sector
-BANDWIDTH_EFFICIENCY = 0.88  # the part of the data sheet's bandwidth that a copy reaches
+BANDWIDTH_EFFICIENCY = 0.88  # the fraction of the data sheet's bandwidth that a copy reaches
 _MAX_CTAS_PER_SM = 16
 _SPILL_FACTOR = 4.0  # time with register spills over time without
 

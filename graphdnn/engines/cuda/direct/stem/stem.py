@@ -109,7 +109,7 @@ class _Block(NamedTuple):
     channels: int  # output channels of a CTA
     lane_channels: int  # contiguous output channels of a lane
     threads: int
-    resident: int  # CTAs of an SM that the register limit allows
+    resident: int  # CTAs of an SM for which the registers are limited
     shared: int  # bytes of shared memory
     constants: Mapping[str, int]
 

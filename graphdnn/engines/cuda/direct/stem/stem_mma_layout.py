@@ -20,7 +20,7 @@ class Plan:
 
     slices: int  # depth slices of the image that a result reads
     leading_element: int  # 1 if the window of pixel 0 begins at an odd element (LEADING_ELEMENT)
-    left_pad: int  # zeros left_pad an image row (LEFT_PAD_ELEMS)
+    left_pad: int  # zeros before an image row (LEFT_PAD_ELEMS)
     window: int  # offset of pixel 0's window in a row
     pitch: int
     tiles_n: int  # MMA tiles of a warp along N
