@@ -126,6 +126,23 @@ def _tile(shape: Shape, device: DeviceSpec, knobs: Knobs) -> tuple[Tile, float]:
     return choose(shape, DeviceLimits.of(device, device.rate(DataType.FLOAT)), knobs[_COLUMNS.type])
 
 
+def _constants(operands: _Operands, tile: Tile, filter: TensorSpec) -> dict[str, int | bool | str]:
+    """The compile-time constants of direct_depthwise.cu."""
+    shape, p = operands.shape, operands.roles.problem
+    return {
+        "COLUMNS_CONTIGUOUS": shape.columns_contiguous, "DGRAD": shape.is_dgrad, "FLIP": p.flip,
+        "S": p.filter[-1], "TAP_UNROLL": tile.tap_unroll, "STRIDE": p.stride[-1],
+        "DILATION": p.dilation[-1], "PAD": p.pre_padding[-1],
+        "V": tile.v, "TW": tile.tw, "COLUMN_VEC": tile.column_vec, "CHANNEL_THREADS": tile.channel_threads,
+        "TILES": tile.tiles, "ROWS": tile.rows,
+        "THREADS": tile.threads, "FILTER_IN_SMEM": tile.filter_in_smem, "HALO_IN_SMEM": tile.halo_rows > 0,
+        "COPY_ELEMS": copy_elements(shape, tile),
+        "Offset": "int" if max(operands.image.span, filter.span) < 2**31 else "long long",
+        "ImageElement": STORAGE[operands.image.data_type],
+        "Filter": STORAGE[filter.data_type],
+    }  # fmt: skip
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     """The launch of direct_depthwise.cu, after a copy of the filter if the kernel cannot read its layout."""
     assert isinstance(op.anchor, ConvolutionOperation)
@@ -151,7 +168,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     in_d, in_h, in_w = padded(image_in, 1)
     out_d, out_h, out_w = padded(image_out, 1)
     strides = operands.space.strides(operands.image)
-    planes, filter_rows, s = padded(p.filter, 1)
+    planes, filter_rows, _ = padded(p.filter, 1)
     pad, stride, dilation = padded(p.pre_padding, 0), padded(p.stride, 1), padded(p.dilation, 1)
     parameters.tensor("image", operands.image)
     parameters.tensor("filter", filter)
@@ -173,20 +190,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ["direct_depthwise.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[{width}]")],
-        constants={
-            "COLUMNS_CONTIGUOUS": shape.columns_contiguous, "DGRAD": shape.is_dgrad, "FLIP": p.flip,
-            "S": s, "TAP_UNROLL": tile.tap_unroll, "STRIDE": stride[2], "DILATION": dilation[2], "PAD": pad[2],
-            "V": tile.v, "TW": tile.tw, "COLUMN_VEC": tile.column_vec, "CHANNEL_THREADS": tile.channel_threads,
-            "TILES": tile.tiles, "ROWS": tile.rows,
-            "THREADS": tile.threads, "FILTER_IN_SMEM": tile.filter_in_smem, "HALO_IN_SMEM": tile.halo_rows > 0,
-            "COPY_ELEMS": copy_elements(shape, tile),
-            "VEC_WIDTH": width,
-            "Offset": "int" if max(operands.image.span, filter.span) < 2**31 else "long long",
-            "ImageElement": STORAGE[operands.image.data_type],
-            "Filter": STORAGE[filter.data_type],
-            "Accum": compute,
-        },
-    )  # fmt: skip
+        constants={**_constants(operands, tile, filter), "VEC_WIDTH": width, "Accum": compute},
+    )
     ctas = p.n * channels * out_d * rows * columns
     shared = filter_bytes + halo_bytes(shape, tile)
     steps.add_early(Launch(text, "direct_depthwise", (ctas, 1, 1), tile.threads, parameters.pack(), shared))

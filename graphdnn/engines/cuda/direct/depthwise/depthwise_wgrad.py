@@ -166,6 +166,22 @@ def _splits(shape: _Shape, tile: _Tile, device: DeviceSpec) -> int:
     return max(1, min(-(-_items(p, tile.tw) // tile.thread_slots), _CTAS_PER_SM * device.sm_count // ctas_per_split))
 
 
+def _constants(anchor: ConvBackwardFilter, shape: _Shape, tile: _Tile) -> dict[str, int | bool | str]:
+    """The compile-time constants of direct_depthwise_wgrad.cu."""
+    p, (x, _, dy) = anchor.problem, anchor.roles
+    return {
+        "COLUMNS_CONTIGUOUS": shape.columns_contiguous, "FLIP": p.flip,
+        "S": p.filter[-1], "STRIDE": p.stride[-1], "DILATION": p.dilation[-1], "PAD": p.pre_padding[-1],
+        "V": tile.v, "TW": tile.tw, "COLUMN_VEC": tile.column_vec, "DY_COLUMN_VEC": tile.dy_column_vec,
+        "ROW_TAPS": tile.row_taps,
+        "CHANNEL_THREADS": tile.channel_threads, "THREAD_SLOTS": tile.thread_slots,
+        "THREADS": tile.threads, "REDUCE_WARPS": REDUCE_WARPS, "WHOLE_COLUMNS": p.output[-1] % tile.tw == 0,
+        "Offset": "int" if max(x.span, dy.span) < 2**31 else "long long",
+        "ImageElement": STORAGE[x.data_type],
+        "DyElement": STORAGE[dy.data_type],
+    }  # fmt: skip
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     """The launches of direct_depthwise_wgrad.cu: partial sums, and their sum."""
     anchor = op.anchor
@@ -184,7 +200,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     padded_channels = channel_blocks * tile.channel_threads * tile.v
     in_d, in_h, in_w = padded(p.input, 1)
     out_d, out_h, out_w = padded(p.output, 1)
-    _, rows, s = padded(p.filter, 1)
+    _, rows, _ = padded(p.filter, 1)
     pad, stride, dilation = padded(p.pre_padding, 0), padded(p.stride, 1), padded(p.dilation, 1)
     parameters.tensor("image", x)
     parameters.tensor("dy", dy)
@@ -204,19 +220,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         ["direct_depthwise_wgrad.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
-        constants={
-            "COLUMNS_CONTIGUOUS": shape.columns_contiguous, "FLIP": p.flip,
-            "S": s, "STRIDE": stride[2], "DILATION": dilation[2], "PAD": pad[2],
-            "V": tile.v, "TW": tile.tw, "COLUMN_VEC": tile.column_vec, "DY_COLUMN_VEC": tile.dy_column_vec,
-            "ROW_TAPS": tile.row_taps,
-            "CHANNEL_THREADS": tile.channel_threads, "THREAD_SLOTS": tile.thread_slots,
-            "THREADS": tile.threads, "REDUCE_WARPS": REDUCE_WARPS, "WHOLE_COLUMNS": out_w % tile.tw == 0,
-            "Offset": "int" if max(x.span, dy.span) < 2**31 else "long long",
-            "ImageElement": STORAGE[x.data_type],
-            "DyElement": STORAGE[dy.data_type],
-            "Accum": compute,
-        },
-    )  # fmt: skip
+        constants={**_constants(anchor, shape, tile), "Accum": compute},
+    )
     packed = parameters.pack()
     groups = -(-_tap_rows(p) // tile.row_taps)
     steps.add_early(Launch(text, "direct_depthwise_wgrad", (channel_blocks, groups, splits), tile.threads, packed))

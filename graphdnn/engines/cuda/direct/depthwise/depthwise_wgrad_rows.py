@@ -172,6 +172,30 @@ def seconds(shape: Shape, tile: RowTile, device: DeviceSpec) -> float:
     return _PROLOGUE_SECONDS + main_loop + (0.0 if tile.in_cluster else _SECOND_LAUNCH_SECONDS)
 
 
+def _constants(anchor: ConvBackwardFilter, shape: Shape, tile: RowTile) -> dict[str, int | bool | str]:
+    """The compile-time constants of depthwise_wgrad_rows.cu and direct_wgrad_sum.cu."""
+    roles, p, (x, _, dy) = Roles.of(anchor), anchor.problem, anchor.roles
+    tiles = -(-shape.rows // tile.rows), -(-shape.columns // tile.tw)
+    row_interior, column_interior = (
+        _interior(p.input[axis], p.pre_padding[axis], p.filter[axis], tiles[axis], step)
+        for axis, step in ((0, tile.rows), (1, tile.tw))
+    )
+    sum_constants = {"REDUCE_WARPS": REDUCE_WARPS, "GROUP_IN": 1, "GROUP_OUT": 1}
+    return {
+        "R": p.filter[0], "S": p.filter[1], "FLIP": p.flip,
+        "V": tile.v, "TW": tile.tw, "ROWS": tile.rows, "CHANNEL_THREADS": tile.channel_threads, "TILES": tile.tiles,
+        "THREADS": tile.threads, "CTAS_PER_SM": tile.ctas_per_sm, "PREFETCH_ROWS": tile.prefetch_rows,
+        **({"CLUSTER": tile.splits} if tile.in_cluster else sum_constants),
+        "PITCH": image_space(roles, x).strides(x)[_COLUMN_AXIS],
+        "DY_PITCH": image_space(roles, dy).strides(dy)[_COLUMN_AXIS],
+        "INTERIOR_ROW_BEGIN": row_interior[0], "INTERIOR_ROW_END": row_interior[1],
+        "INTERIOR_BEGIN": column_interior[0], "INTERIOR_END": column_interior[1],
+        "WHOLE_COLUMNS": p.output[1] % tile.tw == 0, "WHOLE_ROWS": p.output[0] % tile.rows == 0,
+        "WHOLE_CHANNELS": p.groups % (tile.channel_threads * tile.v) == 0,
+        "ImageElement": STORAGE[x.data_type], "DyElement": STORAGE[dy.data_type],
+    }  # fmt: skip
+
+
 def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: RowTile) -> DeviceKernel:
     """The launches of depthwise_wgrad_rows.cu and direct_wgrad_sum.cu with the work partition ``tile``."""
     anchor = op.anchor
@@ -204,31 +228,14 @@ def generate(op: FusedOp, shape: Shape, steps: LaunchSequence, tile: RowTile) ->
 
     variant = f"r{p.filter[0]}s{p.filter[1]}v{tile.v}w{tile.tw}h{tile.rows}x{tile.tiles}c{channels}"
     name = f"conv_wgrad__rows_{variant}{f'j{tile.splits}' if tile.in_cluster else ''}__{op.name}"
-    row_interior, column_interior = (
-        _interior(p.input[i], p.pre_padding[i], p.filter[i], n, step)
-        for i, n, step in ((0, row_tiles, tile.rows), (1, column_tiles, tile.tw))
-    )
-    sum_constants = {"REDUCE_WARPS": REDUCE_WARPS, "GROUP_IN": 1, "GROUP_OUT": 1}
-    reduction = {"CLUSTER": tile.splits} if tile.in_cluster else sum_constants
     text = kernel_text(
         name,
         ["depthwise_wgrad_rows.cu", *(() if tile.in_cluster else ("direct_wgrad_sum.cu",))],
         variants={"SPLITS_IN_CLUSTER": tile.in_cluster},
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
-        constants={
-            "R": p.filter[0], "S": p.filter[1], "FLIP": p.flip,
-            "V": tile.v, "TW": tile.tw, "ROWS": tile.rows, "CHANNEL_THREADS": tile.channel_threads, "TILES": tile.tiles,
-            "THREADS": tile.threads, "CTAS_PER_SM": tile.ctas_per_sm, "PREFETCH_ROWS": tile.prefetch_rows,
-            **reduction,
-            "PITCH": x_strides[_COLUMN_AXIS], "DY_PITCH": dy_strides[_COLUMN_AXIS],
-            "INTERIOR_ROW_BEGIN": row_interior[0], "INTERIOR_ROW_END": row_interior[1],
-            "INTERIOR_BEGIN": column_interior[0], "INTERIOR_END": column_interior[1],
-            "WHOLE_COLUMNS": p.output[1] % tile.tw == 0, "WHOLE_ROWS": p.output[0] % tile.rows == 0,
-            "WHOLE_CHANNELS": p.groups % channels == 0,
-            "ImageElement": STORAGE[x.data_type], "DyElement": STORAGE[dy.data_type], "Accum": compute,
-        },
-    )  # fmt: skip
+        constants={**_constants(anchor, shape, tile), "Accum": compute},
+    )
     packed = parameters.pack()
     grid = (channel_blocks * tile.splits, 1, 1) if tile.in_cluster else (channel_blocks, tile.splits, 1)
     steps.add_early(Launch(text, "depthwise_wgrad_rows", grid, tile.threads, packed, tile.shared(shape)))

@@ -89,7 +89,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps, roles, shape = LaunchSequence(op, device), Roles.of(op.anchor), _shape(op)
     p, is_dgrad = roles.problem, isinstance(op.anchor, ConvBackwardData)
     choice = _choice(op, device, knobs)
-    assert choice is not None, "requested by the needs"
+    assert choice is not None, "the requirements were checked"
     tile = choice.tile
     x, w, y = op.anchor.roles
     image, output = (y, x) if is_dgrad else (x, y)
@@ -125,9 +125,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     name = f"conv_{roles.direction}__grouped_{variant}__{op.name}"
     text = kernel_text(
         name,
-        [
-            "direct_grouped.cu",
-        ],
+        ["direct_grouped.cu"],
         parameters=parameters.text,
         functions=[
             body.column_operands_text(),
@@ -143,7 +141,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = _choice(task.op, task.device, knobs)
-    assert choice is not None, "requested by the needs"
+    assert choice is not None, "the requirements were checked"
     cost = device_cost(task, choice.seconds + other_seconds(task), launches=0)
     return with_idle_sms(cost, task.device, choice.ctas, IDLE)
 
@@ -151,7 +149,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
 def _effective(task: Task, knobs: Knobs) -> Knobs:
     """The knob values of the kernel that is launched."""
     choice = _choice(task.op, task.device, knobs)
-    assert choice is not None, "requested by the needs"
+    assert choice is not None, "the requirements were checked"
     return effective_knobs(choice.tile)
 
 

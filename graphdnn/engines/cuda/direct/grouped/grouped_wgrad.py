@@ -117,7 +117,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     steps, roles, shape = LaunchSequence(op, device), Roles.of(op.anchor), _shape(op)
     p = roles.problem
     choice = _choice(op, device, knobs)
-    assert choice is not None, "requested by the needs"
+    assert choice is not None, "the requirements were checked"
     tile = choice.tile
     x, _, dy = op.anchor.roles
 
@@ -172,14 +172,14 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
 def _cost(task: Task, knobs: Knobs) -> Cost:
     choice = _choice(task.op, task.device, knobs)
-    assert choice is not None, "requested by the needs"
+    assert choice is not None, "the requirements were checked"
     return device_cost(task, choice.seconds + other_seconds(task), launches=0)
 
 
 def _effective(task: Task, knobs: Knobs) -> Knobs:
     """The knob values of the kernel that is launched."""
     choice = _choice(task.op, task.device, knobs)
-    assert choice is not None, "requested by the needs"
+    assert choice is not None, "the requirements were checked"
     return effective_knobs(choice.tile)
 
 

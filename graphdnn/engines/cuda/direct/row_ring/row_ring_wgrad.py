@@ -28,16 +28,38 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardFilter
 
 
+def _constants(anchor: ConvBackwardFilter, shape: Shape, tile: Tile) -> dict[str, int | bool | str]:
+    """The compile-time constants of direct_wgrad.cu and direct_wgrad_sum.cu."""
+    roles, p, (x, _, dy) = Roles.of(anchor), anchor.problem, anchor.roles
+    dilation = effective_dilation(p)
+    channels_out = tile.channel_threads * tile.v
+    channels_in = channels_out // shape.group_out * shape.group_in
+    return {
+        "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
+        "DILATION_H": dilation[0], "DILATION_W": dilation[1], "DGRAD": False, "FLIP": p.flip,
+        "IN_ROWS": shape.in_rows, "WINDOW": shape.window,
+        "V": tile.v, "TW": tile.tw, "CHANNEL_THREADS": tile.channel_threads, "TILES": tile.tiles,
+        "THREADS": tile.threads,
+        "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
+        "COPY_ELEMS": copy_elements(image_space(roles, x), x, channels_in),
+        "DY_COPY_ELEMS": copy_elements(image_space(roles, dy), dy, channels_out),
+        "LOAD_ELEMS": min(power_of_two_in(shape.input_channels(tile.v), channels_in), 16 // element_bytes(x)),
+        "STAGES": tile.stages, "CTAS_PER_SM": tile.ctas_per_sm, "REDUCE_WARPS": REDUCE_WARPS,
+        "WHOLE_COLUMNS": p.output[1] % (tile.tw * dilation[1]) == 0,
+        "ImageElement": STORAGE[x.data_type],
+        "DyElement": STORAGE[dy.data_type],
+    }  # fmt: skip
+
+
 def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequence, tile: Tile) -> DeviceKernel:
     """The launches of direct_wgrad.cu with the tile ``tile``."""
     anchor = op.anchor
     assert isinstance(anchor, ConvBackwardFilter)
     roles, p = Roles.of(anchor), anchor.problem
     x, _, dy = anchor.roles
-    compute, dilation = COMPUTE_TYPE[anchor.compute_type], effective_dilation(p)
+    compute = COMPUTE_TYPE[anchor.compute_type]
 
     channels_out = tile.channel_threads * tile.v
-    channels_in = channels_out // shape.group_out * shape.group_in
     x_space, dy_space = image_space(roles, x), image_space(roles, dy)
     column_blocks = -(-shape.columns // (tile.tw * tile.tiles))
     channel_blocks = -(-shape.channels_out // channels_out)
@@ -69,23 +91,8 @@ def generate(op: FusedOp, shape: Shape, device: DeviceSpec, steps: LaunchSequenc
         ["direct_wgrad.cu", "direct_wgrad_sum.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", f"const {compute} (&acc)[1]")],
-        constants={
-            "R": p.filter[0], "S": p.filter[1], "STRIDE_H": p.stride[0], "STRIDE_W": p.stride[1],
-            "DILATION_H": dilation[0], "DILATION_W": dilation[1], "DGRAD": False, "FLIP": p.flip,
-            "IN_ROWS": shape.in_rows, "WINDOW": shape.window,
-            "V": tile.v, "TW": tile.tw, "CHANNEL_THREADS": tile.channel_threads, "TILES": tile.tiles,
-            "THREADS": tile.threads,
-            "GROUP_IN": shape.group_in, "GROUP_OUT": shape.group_out,
-            "COPY_ELEMS": copy_elements(x_space, x, channels_in),
-            "DY_COPY_ELEMS": copy_elements(dy_space, dy, channels_out),
-            "LOAD_ELEMS": min(power_of_two_in(shape.input_channels(tile.v), channels_in), 16 // element_bytes(x)),
-            "STAGES": tile.stages, "CTAS_PER_SM": tile.ctas_per_sm, "REDUCE_WARPS": REDUCE_WARPS,
-            "WHOLE_COLUMNS": p.output[1] % (tile.tw * dilation[1]) == 0,
-            "ImageElement": STORAGE[x.data_type],
-            "DyElement": STORAGE[dy.data_type],
-            "Accum": compute,
-        },
-    )  # fmt: skip
+        constants={**_constants(anchor, shape, tile), "Accum": compute},
+    )
     packed = parameters.pack()
     shared = shared_bytes(shape, tile.v, tile.tw, tile.channel_threads, tile.tiles, tile.stages)
     steps.add(Launch(text, "direct_wgrad", (channel_blocks, splits, 1), tile.threads, packed, shared))
