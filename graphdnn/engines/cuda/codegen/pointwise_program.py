@@ -248,7 +248,7 @@ class Program:
         expression = text.format(*(f"o{i}" for i in range(len(operands))), **parameters)
         result_type = "bool" if entry.kind in ("comparison", "logical") else kind
         if kind == "float" and entry.flops * self._accumulators > _MAX_INLINE_FLOPS:
-            operands, expression = self._as_call(operands, expression)
+            operands, expression = self._outline(operands, expression)
         body = " ".join(operands)
         if self._packs_bytes(result, result_type):
             self._store_packed_bytes(body, expression, result_type, result)
@@ -269,13 +269,13 @@ class Program:
             return None
         return int(np.float16(upper).view(np.uint16))
 
-    def _as_call(self, operands: Sequence[str], expression: str) -> tuple[list[str], str]:
+    def _outline(self, operands: Sequence[str], expression: str) -> tuple[list[str], str]:
         """Replace an ``expression`` of floats by a call of a function that is not inlined.
 
         The function takes whole vectors: the elements of a vector are independent, while calls are sequential. Returns
         the operands and the expression that replace the arguments.
         """
-        count, name = len(operands), f"{self._prefix}_as_call{len(self._functions)}"
+        count, name = len(operands), f"{self._prefix}_outlined{len(self._functions)}"
         pack = f"{name}_pack"
         loads = " ".join(f"const float o{i} = a{i}.x[e];" for i in range(count))
         self._functions.append(
