@@ -167,14 +167,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
             const int c = COLUMNS_CONTIGUOUS ? l : index % (CHANNELS / COPY_ELEMS) * COPY_ELEMS;
             const bool inside = channel0 + c < (int)p.channels && (unsigned int)(first + column) < (unsigned int)p.in_w;
             ImageElement* const destination = halo_tile + ((l * (int)p.halo_rows + line) * HALO_COLUMNS + column) * COLUMN_STRIDE;
-            copy_async<COPY_ELEMS * (int)sizeof(ImageElement)>(
+            cp_async_zfill<COPY_ELEMS * (int)sizeof(ImageElement)>(
                 destination + (COLUMNS_CONTIGUOUS ? 0 : c),
                 p.image + n * p.image_n + (channel0 + c) * p.image_c + (halo_row + line) * p.image_h +
                     (first + column) * p.image_w,
                 inside
             );
         }
-        commit_copies();
+        cp_async_commit();
     }
     if constexpr (FILTER_IN_SMEM) {
         const int taps = (int)p.taps;
@@ -185,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
                 ? widen<Accum>(p.filter[(channel0 + c) * (Offset)p.filter_c + offset]) : (Accum)0;
         }
     }
-    if constexpr (HALO_IN_SMEM) await_copies<0>();
+    if constexpr (HALO_IN_SMEM) cp_async_wait<0>();
     if constexpr (HALO_IN_SMEM || FILTER_IN_SMEM) __syncthreads();
 
     const int thread = (int)threadIdx.x;

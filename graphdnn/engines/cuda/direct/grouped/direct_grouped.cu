@@ -50,7 +50,7 @@ __device__ __forceinline__ void load_filters(const Params& p, unsigned char* to,
         const int group = k / OUTER, lane = k - group * OUTER;
         const int line = DGRAD ? (group * OUT_CHUNKS + c) * 8 + lane % 8 : k;
         const int chunk = tap * IN_CHUNKS + (DGRAD ? lane / 8 : c);
-        copy_async<16>(to + line * FILTER_PITCH + chunk * 16, from + i * 8, true);
+        cp_async_zfill<16>(to + line * FILTER_PITCH + chunk * 16, from + i * 8, true);
     }
 }
 
@@ -90,11 +90,11 @@ __device__ __forceinline__ void multiply(
                 for (int half = 0; half < 2; ++half) {
                     if (j + half >= OUT_CHUNKS) continue;
                     if (low + 1 < PASS_CHUNKS)
-                        warp_product<Element, true>(
+                        mma_sync<Element, true>(
                             accum[m][j + half], x[m][0], x[m][1], x[m][2], x[m][3], w[2 * half], w[2 * half + 1]
                         );
                     else
-                        warp_product<Element, false>(accum[m][j + half], x[m][0], x[m][1], 0, 0, w[2 * half], 0);
+                        mma_sync<Element, false>(accum[m][j + half], x[m][0], x[m][1], 0, 0, w[2 * half], 0);
                 }
         }
     }
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_groupe
     unsigned int tile = blockIdx.x / group_blocks;
     load_filters(p, memory, group_block);
     if (tile < (unsigned int)p.tiles) load_halo_tile(p, memory + halo_tiles, tile_coord(p, tile), group_block);
-    commit_copies();
+    cp_async_commit();
 
     int slot = 0;
     #pragma unroll 1
@@ -130,9 +130,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_groupe
         if constexpr (STAGES > 1) {
             if (next < (unsigned int)p.tiles)
                 load_halo_tile(p, memory + halo_tiles + (slot ^ 1) * (int)p.halo_bytes, tile_coord(p, next), group_block);
-            commit_copies();
+            cp_async_commit();
         }
-        await_copies<STAGES - 1>();
+        cp_async_wait<STAGES - 1>();
         __syncthreads();
         const TileCoord tile_origin = tile_coord(p, tile);
         const int halo_tile = halo_tiles + slot * (int)p.halo_bytes;
@@ -210,8 +210,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_groupe
             slot ^= 1;
         } else {
             if (next < (unsigned int)p.tiles) load_halo_tile(p, memory + halo_tiles, tile_coord(p, next), group_block);
-            commit_copies();
+            cp_async_commit();
         }
     }
-    await_copies<0>();
+    cp_async_wait<0>();
 }

@@ -107,7 +107,7 @@ __device__ __forceinline__ void multiply_pixels(
             ldmatrix_x4<true>(a, memory, rows.is_inside ? swizzled<PIXEL_PITCH>(halo_tile + rows.x + offset[i]) : zeros);
             #pragma unroll
             for (int j = 0; j < OUT_CHUNKS; ++j)
-                warp_product<Element, true>(
+                mma_sync<Element, true>(
                     accum[0][i][j], a[0], a[1], a[2], a[3], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]
                 );
         }
@@ -151,7 +151,7 @@ __device__ __forceinline__ void multiply_lines(
                     const auto& with = b[(k + SLIDING_ROWS - r) % SLIDING_ROWS];
                     #pragma unroll
                     for (int j = 0; j < OUT_CHUNKS; ++j)
-                        warp_product<Element, true>(
+                        mma_sync<Element, true>(
                             accum[r][i][j], a[0], a[1], a[2], a[3], with[j / 2][j % 2 * 2], with[j / 2][j % 2 * 2 + 1]
                         );
                 }

@@ -90,7 +90,7 @@ struct RowRing {
             const int index = (int)threadIdx.x + i * THREADS;
             const int u = ROWS == 1 ? 0 : index / (PIXEL_VECS * COPIED_COLUMNS);
             if (COUNT % THREADS == 0 || i + 1 < COPY_PASSES || index < COUNT)
-                copy_async<VEC_ELEMS * (int)sizeof(T)>(
+                cp_async_zfill<VEC_ELEMS * (int)sizeof(T)>(
                     destination + i * PASS_ELEMENTS + (COPIED_COLUMNS == ROW_COLUMNS ? 0 : u * ((ROW_COLUMNS - COPIED_COLUMNS) * PIXEL_STRIDE)), source + offset[i],
                     (inside >> i & 1u) != 0 && (unsigned int)(row + u) < (unsigned int)rows
                 );

@@ -108,19 +108,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
         const ImageElement* source = p.filter + (long long)channel_block * FILTER_ELEMENTS;
         const long long remaining = p.filter_elements - (long long)channel_block * FILTER_ELEMENTS;
         for (int i = threadIdx.x * FILTER_COPY_ELEMS; i < FILTER_ELEMENTS; i += THREADS * FILTER_COPY_ELEMS)
-            copy_async<FILTER_COPY_ELEMS * (int)sizeof(ImageElement)>(smem_filter + i, i < remaining ? source + i : p.filter, i < remaining);
+            cp_async_zfill<FILTER_COPY_ELEMS * (int)sizeof(ImageElement)>(smem_filter + i, i < remaining ? source + i : p.filter, i < remaining);
     }
-    commit_copies();
+    cp_async_commit();
     #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) {
         if (start + i * STEPS_PER_STAGE < steps) ring.load_step(i);
-        commit_copies();
+        cp_async_commit();
     }
 
     const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4, warp = (int)threadIdx.x / 32;
     const int local = THREAD_CHANNELS * warp;
 
-    await_copies<STAGES - 1>();
+    cp_async_wait<STAGES - 1>();
     __syncthreads();
     unsigned int weight[R][CHANNEL_PAIRS][INPUT_PAIRS][COLUMN_GROUPS];
     #pragma unroll
@@ -191,10 +191,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
     int stage = 0, buffer = 0;
     #pragma unroll 1
     for (int iteration = start; iteration < steps; iteration += STEPS_PER_STAGE) {
-        await_copies<STAGES - 2>();
+        cp_async_wait<STAGES - 2>();
         __syncthreads();  // the rows are visible to all threads, and no thread reads the rows that are overwritten next
         if (iteration + (STAGES - 1) * STEPS_PER_STAGE < steps) ring.load_step(stage == 0 ? STAGES - 1 : stage - 1);
-        commit_copies();
+        cp_async_commit();
         const ImageElement* const x_row = ring.row_ptr(stage, 0, low_tile * STEP_W + j, local);
         Vec<unsigned int, CHANNEL_PAIRS> x_words[COLUMN_GROUPS][2];  // words of tiles g and g + 8
         auto load_x_words = [&](int row) {
@@ -239,12 +239,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
                                 const unsigned int(&a)[4] = x[q / INPUT_PAIRS * INPUT_PAIRS + input_pair][column_group / 2];
                                 const int next = column_group + 1 < COLUMN_GROUPS ? column_group + 1 : column_group;
                                 if (column_group + 1 < COLUMN_GROUPS)
-                                    warp_product<ImageElement, true>(
+                                    mma_sync<ImageElement, true>(
                                         accum[k][q], a[0], a[1], a[2], a[3], weight[r][q][input_pair][column_group],
                                         weight[r][q][input_pair][next]
                                     );
                                 else
-                                    warp_product<ImageElement, false>(
+                                    mma_sync<ImageElement, false>(
                                         accum[k][q], a[0], a[1], 0, 0, weight[r][q][input_pair][column_group], 0
                                     );
                             }
@@ -283,7 +283,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
                         accum[k][q][e] = k + OUT_ROWS < WINDOW ? accum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][q][e] : 0.0f;
         }
     }
-    await_copies<0>();
+    cp_async_wait<0>();
     const bool has_nan = __syncthreads_or(nan_probe != nan_probe);
     const int iterations = (steps - start + STEPS_PER_STAGE - 1) / STEPS_PER_STAGE;
     if (iterations > 0) store_rows(epilogue_smem + (buffer ^ 1) * EPILOGUE_ELEMENTS, start + (iterations - 1) * STEPS_PER_STAGE);

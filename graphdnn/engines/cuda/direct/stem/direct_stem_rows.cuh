@@ -67,7 +67,7 @@ __device__ __forceinline__ void load_image_rows(const Params& p, Element* rows, 
         const Element* const from = image + (inside ? offset : 0);
         #pragma unroll COPY_UNROLL
         for (int vec = thread % 32; vec < row_vectors; vec += 32)
-            copy_async<COPY_ELEMS * (int)sizeof(Element)>(rows + r * PITCH + LEFT_PAD_ELEMS + vec * COPY_ELEMS, from + vec * COPY_ELEMS, inside);
+            cp_async_zfill<COPY_ELEMS * (int)sizeof(Element)>(rows + r * PITCH + LEFT_PAD_ELEMS + vec * COPY_ELEMS, from + vec * COPY_ELEMS, inside);
     }
 }
 
