@@ -63,6 +63,12 @@ ELEMENTS: dict[DataType, Element] = {
     DataType.BOOLEAN: _element(np.bool_, "", bits=1),
 }
 
+_OF_NUMPY = 1  # ``isbuiltin`` of NumPy's own types; 2 for the types of ml_dtypes
+# Element types that CuPy, DLPack or NumPy's protocols may lack: unsigned integers of the same size carry their bits.
+CARRIERS: dict[DataType, type[np.generic]] = {
+    t: np.dtype(f"u{e.bytes}").type for t, e in ELEMENTS.items() if e.numpy.isbuiltin != _OF_NUMPY
+}
+
 SHORT_NAMES = {e.short: t for t, e in ELEMENTS.items() if e.short}  # element types by their names in a problem's line
 FLOATS = tuple(t for t, e in ELEMENTS.items() if e.kind == "float")
 INTEGERS = tuple(t for t, e in ELEMENTS.items() if e.kind == "int")

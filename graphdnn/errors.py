@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphdnn.enums import Status, shown
@@ -17,6 +17,9 @@ from graphdnn.escaped import escaped, escaped_lines
 from graphdnn.hooks import call_hook
 
 _LONGEST_VALUE = 160
+# Beginnings of fixes
+NOTHING_TO_DO = "nothing to do"  # another engine serves the operation, or the refusal is no disadvantage
+NO_ENGINE = "no engine serves the operation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,13 @@ class Rejection:
         value = self.value
         text = escaped(value if isinstance(value, str) else shown(value))
         return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "..."
+
+    def without_other_engine(self) -> Rejection:
+        """The rejection by an engine if no other engine serves the operation: the fix names the attribute."""
+        if not self.fix.startswith(NOTHING_TO_DO):
+            return self
+        fix = f"{NO_ENGINE}: give {self.attribute} an expected value, or follow the fix of another engine"
+        return replace(self, fix=fix)
 
     def __str__(self) -> str:
         return (

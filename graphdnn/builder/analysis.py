@@ -92,9 +92,20 @@ class Analysis:
         )
         return certificate
 
-    def explain(self) -> str:
-        """The fused operations, the ranking and the refusals as text."""
-        return f"{self._selection.fused}\n\n{self._selection.ranking}"
+    def explain(self, *, every_reason: bool = False) -> str:
+        """The fused operations, the ranking and the engines that declined, as text.
+
+        Args:
+            every_reason: True lists each engine that declined with all its reasons and fixes. Otherwise engines that
+                decline for the same reason share a line. :meth:`refusals` has the same reasons as objects.
+
+        Returns:
+            Several lines of text.
+
+        Raises:
+            BadParam: The graph is invalid.
+        """
+        return f"{self._selection.fused}\n\n{self._selection.ranking.text(every_reason=every_reason)}"
 
     def refusals(
         self,

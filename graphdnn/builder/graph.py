@@ -229,6 +229,7 @@ class Graph:
 
     capture = delegated("_execution", Execution.capture)
     run = delegated("_execution", Execution.run)
+    bind = delegated("_execution", Execution.bind)
 
     # Questions.
     where = delegated("_analysis", Analysis.where)

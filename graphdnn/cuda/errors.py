@@ -99,9 +99,9 @@ class OutOfMemory(CudaError, MemoryError):
     """The device has no memory left for a workspace or an array of a plan. Nothing was changed."""
 
     @classmethod
-    def of_pool(cls, size: int, detail: str) -> OutOfMemory:
-        """``size``: bytes that were asked for. ``detail``: CuPy's words."""
-        return cls._of("CUDA device", f"{size} bytes", f"CuPy says: {detail.rstrip('.')}")
+    def of_pool(cls, size: int, detail: str, library: str = "CuPy") -> OutOfMemory:
+        """``size``: bytes that were asked for. ``detail``: the message of the library that has the pool."""
+        return cls._of("CUDA device", f"{size} bytes", f"{library} says: {detail.rstrip('.')}")
 
     @classmethod
     def of_library(cls, library: str, call: str, name: str) -> OutOfMemory:

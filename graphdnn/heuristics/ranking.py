@@ -26,6 +26,7 @@ from graphdnn.errors import BadParam, NotSupported, Rejection
 from graphdnn.fusion.fused_graph import FusedGraph, FusedOp
 from graphdnn.heuristics.best_first import Lazy, best_first
 from graphdnn.heuristics.candidate_enumeration import CandidateEnumerator
+from graphdnn.heuristics.declined_text import declined_by_reason
 from graphdnn.heuristics.engine_config import Choice, Declined, EngineConfig
 from graphdnn.heuristics.filters import UNFILTERED, Filters
 from graphdnn.hooks import call_hook
@@ -119,13 +120,13 @@ class Ranking:
     @property
     def declined(self) -> tuple[Declined, ...]:
         """Every engine that serves no configuration of a fused operation, with all its reasons."""
-        found = []
+        declined = []
         for task in self._tasks:
-            for engine in self._engines:
-                rejections = self._offers.why_not(task, engine)
-                if rejections:
-                    found.append(Declined(task.op, engine, rejections))
-        return tuple(found)
+            reasons = [(engine, self._offers.why_not(task, engine)) for engine in self._engines]
+            if all(rejections for _, rejections in reasons):  # then no fix may name another engine
+                reasons = [(engine, tuple([r.without_other_engine() for r in found])) for engine, found in reasons]
+            declined += [Declined(task.op, engine, rejections) for engine, rejections in reasons if rejections]
+        return tuple(declined)
 
     def excluded_knobs(self, op: FusedOp) -> Iterator[tuple[Choice, Rejection]]:
         """Knob settings that a filter excludes, of engines that serve a fused operation.
@@ -203,12 +204,27 @@ class Ranking:
             yield EngineConfig(self.fused, self.device, picked, self.mode, self.filters)
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, every_reason: bool = False) -> str:
+        """The first configurations, and the engines that declined.
+
+        Args:
+            every_reason: True lists each engine that declined with all its reasons. Otherwise engines that decline for
+                the same reason share a line.
+
+        Returns:
+            Several lines of text.
+        """
         lines = [f"ranking on {self.device.name}, mode {self.mode.name}:"]
         shown = list(islice(self, _SHOWN + 1))  # many kernels have a product of choices
         lines += [f"  {i}. {config}" for i, config in enumerate(shown[:_SHOWN])]
         lines += ["  ..."] if len(shown) > _SHOWN else []
-        lines += ["declined:"] if self.declined else []
-        lines += [f"  {line}" for declined in self.declined for line in str(declined).splitlines()]
+        declined = self.declined
+        if not every_reason:
+            return "\n".join([*lines, *declined_by_reason(declined)])
+        lines += ["declined:"] if declined else []
+        lines += [f"  {line}" for each in declined for line in str(each).splitlines()]
         return "\n".join(lines)
 
     def to_json(self, limit: int | None = None, *, declined: bool = True) -> dict[str, object]:

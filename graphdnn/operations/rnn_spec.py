@@ -37,8 +37,8 @@ class Cell(IntEnum):
 GATES = {Cell.RELU: 1, Cell.TANH: 1, Cell.LSTM: 4, Cell.GRU: 3}
 # Values of width ``hidden`` that a step keeps for the gradients, beside its output: LSTM its gates and the cell,
 # GRU its gates and the new gate's product of the state; and gradients that the weights' gradients are made from.
-KEPT = {Cell.RELU: 0, Cell.TANH: 0, Cell.LSTM: 5, Cell.GRU: 4}
-KEPT_GRADIENTS = {Cell.RELU: 1, Cell.TANH: 1, Cell.LSTM: 4, Cell.GRU: 4}
+RESERVE_VALUES = {Cell.RELU: 0, Cell.TANH: 0, Cell.LSTM: 5, Cell.GRU: 4}
+GATE_GRADIENTS = {Cell.RELU: 1, Cell.TANH: 1, Cell.LSTM: 4, Cell.GRU: 4}
 
 
 class Block(NamedTuple):
@@ -274,12 +274,14 @@ class RnnSpec(Spec):
     @property
     def kept_count(self) -> int:
         """The number of elements that the forward pass keeps for the gradients."""
-        return self.rows * (self.pseudo_layers * KEPT[self.cell] * self.hidden_size + (self.layers - 1) * self.width)
+        return self.rows * (
+            self.pseudo_layers * RESERVE_VALUES[self.cell] * self.hidden_size + (self.layers - 1) * self.width
+        )
 
     @property
     def gradient_count(self) -> int:
         """The number of elements that the data gradient keeps for the weight gradient."""
-        return self.rows * self.pseudo_layers * KEPT_GRADIENTS[self.cell] * self.hidden_size
+        return self.rows * self.pseudo_layers * GATE_GRADIENTS[self.cell] * self.hidden_size
 
     @property
     def draws_masks(self) -> bool:

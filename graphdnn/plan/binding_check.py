@@ -12,17 +12,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
-from operator import and_, attrgetter, is_, itemgetter
+from operator import and_, attrgetter, is_
 from typing import Any
 
 import numpy as np
 
+from graphdnn.dtypes import CARRIERS
 from graphdnn.enums import DataType
 from graphdnn.plan.binding_cache import Addresses, BoundArrays, Ids, is_of_cupy
 from graphdnn.plan.binding_validation import Expected, promised_alignment
-from graphdnn.plan.device_arrays import CARRIERS
-from graphdnn.plan.execution_plan import pick_one
-from graphdnn.plan.memory_overlap import are_apart
+from graphdnn.plan.execution_plan import picking
+from graphdnn.plan.memory_overlap import FixedSpans, are_apart
 
 Arrays = Sequence[Any]
 _MOST = 8  # strides of an array
@@ -42,6 +42,7 @@ class BindingCheck:
 
     __slots__ = (
         "_are_written",
+        "_fixed",
         "_masks",
         "_pairs",
         "_pick",
@@ -53,10 +54,12 @@ class BindingCheck:
         "tensor_layouts",
     )
 
-    def __init__(self, expected: Sequence[Expected]) -> None:
+    def __init__(self, expected: Sequence[Expected], fixed: FixedSpans | None = None) -> None:
+        """``fixed``: the memory of arrays that are bound for good."""
+        self._fixed = fixed
         self.strides = tuple([[e.layout[2]] for e in expected])
         self.tensor_layouts: tuple[list[tuple[Any, Any]], ...] = tuple([[] for _ in expected])
-        self._pick = _picking([e.spec.uid for e in expected])
+        self._pick = picking([e.spec.uid for e in expected])
         self._shapes = tuple([e.layout[1] for e in expected])
         types = [_types(e.layout[0], e.spec.data_type) for e in expected]
         self._rows = tuple(zip(types, self._shapes, self.strides, self.tensor_layouts, strict=True))
@@ -124,6 +127,10 @@ class BindingCheck:
     def _are_apart(self, addresses: Sequence[int]) -> bool:
         """Whether no output shares a byte with another array: pair by pair where the arrays are few."""
         sizes = self._sizes
+        if self._fixed is not None:
+            for start, size, is_written in zip(addresses, sizes, self._are_written, strict=True):
+                if is_written and self._fixed.shares(start, start + size):
+                    return False
         if self._pairs is None:
             ends = map(int.__add__, addresses, sizes)
             return are_apart(zip(addresses, ends, self._are_written, strict=True))
@@ -167,7 +174,7 @@ def has_tensors_only(arrays: Iterable[Any]) -> bool:
 
 def numbers_of(expected: Sequence[Expected]) -> Callable[[Mapping[int, Any], tuple[Any, ...]], tuple[Any, ...]]:
     """``numbers(bindings, last)``: the by-value numbers that are bound; ``last`` itself where these are the same."""
-    pick = _picking([e.spec.uid for e in expected])
+    pick = picking([e.spec.uid for e in expected])
 
     def numbers(bindings: Mapping[int, Any], last: tuple[Any, ...]) -> tuple[Any, ...]:
         found = pick(bindings)
@@ -180,10 +187,6 @@ def _pairs(are_written: Sequence[bool]) -> list[tuple[int, int]]:
     """The pairs of arrays that must not share memory: an output and any other array, each pair once."""
     count = range(len(are_written))
     return [(i, j) for i in count for j in count if are_written[i] and i != j and not (are_written[j] and j < i)]
-
-
-def _picking(uids: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
-    return itemgetter(*uids) if len(uids) > 1 else pick_one(uids[0])
 
 
 @lru_cache(maxsize=64)

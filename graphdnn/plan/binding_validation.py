@@ -20,6 +20,7 @@ from graphdnn.engines.host.memory import binding_layout
 from graphdnn.enums import Status
 from graphdnn.errors import BadParam, Rejection
 from graphdnn.plan.memory_overlap import overlapping
+from graphdnn.plan.torch_tensors import as_numpy
 from graphdnn.rules import Rule
 from graphdnn.scalars import element, is_kept, kept_by, number
 from graphdnn.tensors import TensorSpec, packed_strides
@@ -255,8 +256,11 @@ def view_of(given: Any) -> Array:
         raise TypeError("no plan reads its mask; pass array.data, or array.filled(...)")
     if isinstance(given, np.ndarray):
         return np.asarray(given)
-    if hasattr(given, "is_neg") and given.is_neg():  # of PyTorch, which exports it as it lies there
-        raise TypeError("this tensor is the negative of what is in memory; pass tensor.resolve_neg()")
+    library = type(given).__module__.partition(".")[0]
+    if library == "torch" and hasattr(given, "is_neg"):
+        return _there(as_numpy(given))
+    if library == "jaxlib":  # DLPack of NumPy has no bfloat16
+        return _there(np.asarray(given))
     if hasattr(given, "__dlpack__"):
         return _there(np.asarray(np.from_dlpack(given)))
     if hasattr(given, "__array_interface__"):

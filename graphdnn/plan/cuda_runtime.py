@@ -14,7 +14,7 @@ from graphdnn.cuda.kernel_cache import default_cache
 from graphdnn.cuda.nvrtc import KernelText, arch_of
 from graphdnn.cuda.stream_order import BareStream
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.dtypes import Array
+from graphdnn.dtypes import CARRIERS, Array
 from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.parameters import WORD, MapSlot
 from graphdnn.engines.host.memory import binding_layout
@@ -256,8 +256,6 @@ class CudaRuntime:
         """A new CuPy array of a tensor's type, extents, strides and alignment. Types that CuPy lacks travel as bits."""
         import cupy
 
-        from graphdnn.plan.device_arrays import CARRIERS
-
         dtype, shape, strides = binding_layout(spec)
         with _by_cupy("cuMemAlloc", spec.bytes):
             memory = cupy.cuda.alloc(spec.bytes + spec.byte_alignment)
@@ -267,8 +265,6 @@ class CudaRuntime:
     def array_at(self, want: Expected, address: int) -> Any:
         """A CuPy array of memory that is somebody else's, who keeps it alive."""
         import cupy
-
-        from graphdnn.plan.device_arrays import CARRIERS
 
         dtype, shape, strides = want.layout
         pointer = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, want.spec.bytes, None), 0)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from graphdnn.cuda.errors import CudaError
-from graphdnn.dtypes import ELEMENTS, Array, data_type_of
-from graphdnn.enums import DataType, Status
+from graphdnn.dtypes import CARRIERS, ELEMENTS, Array, data_type_of
+from graphdnn.enums import Status
 from graphdnn.errors import Rejection
 from graphdnn.plan.binding_validation import WHERE, WORKSPACE_KIND, WORKSPACE_SMALL, Expected
 from graphdnn.rules import Rule
@@ -48,12 +47,6 @@ TOO_SHORT = Rule(
 )
 
 _ADDRESSES = 1 << 64  # ctypes would take a number's last 64 bits
-
-_OF_NUMPY = 1  # ``isbuiltin`` of NumPy's own types; 2 for the types of ml_dtypes
-# Element types that CuPy or DLPack may lack: their bits are then carried by unsigned integers of the same size.
-CARRIERS: MappingProxyType[DataType, type[np.generic]] = MappingProxyType(
-    {t: np.dtype(f"u{e.bytes}").type for t, e in ELEMENTS.items() if e.numpy.isbuiltin != _OF_NUMPY}
-)
 
 
 @dataclass(frozen=True, slots=True)

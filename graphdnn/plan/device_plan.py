@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphdnn import debug_log
 from graphdnn.cuda.errors import CudaError
 from graphdnn.device.profiles import DeviceSpec
+from graphdnn.dtypes import Array
 from graphdnn.engines.cuda.codegen import source
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.parameters import scalar_bits
@@ -33,6 +34,7 @@ from graphdnn.plan.binding_validation import (
     WHERE,
     WORKSPACE_MISSING,
     WORKSPACE_OVERLAP,
+    Expected,
     check_addresses,
     check_layouts,
     coerce,
@@ -41,6 +43,7 @@ from graphdnn.plan.binding_validation import (
 from graphdnn.plan.cuda_runtime import CudaRuntime, Runtime
 from graphdnn.plan.execution_plan import NOTHING, ExecutionPlan, ValidatedArrays, bound_of
 from graphdnn.plan.launch_block import Block, check_current, check_stream
+from graphdnn.plan.memory_overlap import FixedSpans
 from graphdnn.plan.streams import stream_number
 from graphdnn.plan.warmup import rehearse
 from graphdnn.rules import Rule
@@ -58,6 +61,18 @@ _NUMBERS = (int, float, bool)
 _UNREAD = object()  # in place of a number before the first call
 
 
+class _Fixed(NamedTuple):
+    """An array that is bound for good, and its shadow. The plan keeps it alive."""
+
+    want: Expected
+    shadow: Array
+    array: Any
+
+    @property
+    def address(self) -> int:
+        return int(self.shadow.__array_interface__["data"][0])
+
+
 @memoize
 def _binding_check_of(config: EngineConfig) -> BindingCheck:
     return BindingCheck(bound_of(config).arrays)
@@ -71,6 +86,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         "_binding_cache",
         "_binding_check",
         "_find",
+        "_fixed",
         "_free",
         "_known",
         "_numbers",
@@ -106,6 +122,7 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         self.loaded_on: int | None = None  # ordinal
         self.in_place: Collection[tuple[int, int]] = ()  # inputs and outputs, by uid, that may be the same memory
         self._array_type: type | None = None  # of arrays that are admitted by the binding check, once there is a device
+        self._fixed: tuple[_Fixed, ...] = ()
         self._binding_check = _binding_check_of(config)
         self._find = self._binding_check.find
         if self._runtime.is_here():
@@ -127,6 +144,31 @@ class DevicePlan(ExecutionPlan, place="cuda"):
             with runtime.device(runtime.wanted()):
                 driver_api.make_current(runtime.ordinal())
                 driver_api.look_up()
+
+    def bind(self, arrays: Mapping[int, Any]) -> ExecutionPlan:
+        expected = self._bound_inputs(arrays)
+        self.load()
+        assert self.loaded_on is not None
+        self._check_current()
+        given = tuple(arrays.values())
+        shadows, found = self._runtime.shadows(expected, given, self.queue())
+        if found:
+            raise BadParam(found)
+        check_layouts(expected, shadows)
+        check_addresses(expected, shadows)
+        fixed = [_Fixed(want, shadow, array) for want, shadow, array in zip(expected, shadows, given, strict=True)]
+        made = DevicePlan(self.config, self._runtime, compiled=self.compiled)
+        made._fix((*self._fixed, *fixed))
+        return made
+
+    def _fix(self, fixed: tuple[_Fixed, ...]) -> None:
+        """Bind arrays for good. Their addresses are written once into each block."""
+        self._fixed = fixed
+        self._expect_others([f.want.spec.uid for f in fixed])
+        spans = FixedSpans((f.address, f.address + f.want.spec.bytes) for f in fixed)
+        self._binding_check = BindingCheck(self._expected, spans)
+        self._find = self._binding_check.find
+        self._free.clear()
 
     def like(self, config: EngineConfig) -> DevicePlan:
         return DevicePlan(config, self._runtime)
@@ -242,7 +284,9 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         if found:
             raise BadParam(found)
         check_layouts(self._expected, shadows)
-        check_addresses(self._expected, shadows, self.in_place)
+        fixed = self._fixed
+        expected, places = (*self._expected, *(f.want for f in fixed)), (*shadows, *(f.shadow for f in fixed))
+        check_addresses(expected, places, self.in_place)
         return tuple([int(s.__array_interface__["data"][0]) for s in shadows])
 
     def load(self) -> None:
@@ -282,7 +326,8 @@ class DevicePlan(ExecutionPlan, place="cuda"):
         address, problem = self._runtime.workspace_address(workspace, self.workspace_size, stream)
         if problem is not None:
             raise BadParam(problem)
-        end, taken = address + self.workspace_size, zip(place.addresses, self._expected, strict=True)
+        end, taken = address + self.workspace_size, [*zip(place.addresses, self._expected, strict=True)]
+        taken += [(f.address, f.want) for f in self._fixed]
         if any(address < start + e.spec.bytes and start < end for start, e in taken):
             raise BadParam(WORKSPACE_OVERLAP.reject(WHERE, "workspace", "shared"))
         if is_of_cupy(workspace):
@@ -298,10 +343,17 @@ class DevicePlan(ExecutionPlan, place="cuda"):
     def _new_block(self) -> Block:
         ordinal = self._runtime.wanted() if self.loaded_on is None else self.loaded_on
         with self._runtime.device(ordinal):
-            block = Block(self.config, self._device_kernels, self._expected, self._scalars, self._runtime, ordinal)
+            fixed = {f.want.spec.uid: f.address for f in self._fixed}
+            kernels, scalars = self._device_kernels, self._scalars
+            block = Block(self.config, kernels, self._expected, scalars, self._runtime, ordinal, fixed)
         if self.loaded_on is None:
             self._array_type, self.loaded_on = self._runtime.array_type(), ordinal
         return block
+
+    @property
+    def ordinal(self) -> int | None:
+        self.load()
+        return self.loaded_on
 
     def new_workspace(self) -> Any:
         """CuPy bytes of the right size, or None where none are needed."""

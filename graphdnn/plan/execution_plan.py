@@ -6,7 +6,7 @@ configuration's kind of device, ``HostPlan`` or ``DevicePlan``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from operator import itemgetter
@@ -21,15 +21,24 @@ from graphdnn.engines.host.memory import binding_layout
 from graphdnn.engines.memoization import memoize
 from graphdnn.engines.rewrite_step import RewriteStep
 from graphdnn.enums import BehaviorNote, NumericalNote
+from graphdnn.errors import BadParam
 from graphdnn.graph.operation_graph import OperationGraph
 from graphdnn.heuristics import EngineConfig
 from graphdnn.plan.analysis_methods import AnalysisMethods
-from graphdnn.plan.binding_validation import Expected
+from graphdnn.plan.binding_validation import WHERE, Expected
+from graphdnn.rules import Rule
 from graphdnn.tensors import TensorSpec
 from graphdnn.text_format import plural
 
 if TYPE_CHECKING:
     from graphdnn.plan.source_lines import SourceLine
+
+BOUND = Rule(
+    id="plan.bind.input",
+    expected="inputs that are not bound yet: the uids {known}",
+    reason="an output is another array at each call, and the value of a by-value tensor is part of the call",
+    fix="bind weights and other inputs that stay, and pass the other arrays to execute",
+)
 
 NOTHING: Mapping[int, Any] = MappingProxyType({})
 
@@ -144,6 +153,15 @@ class ExecutionPlan(AnalysisMethods):
     def __reduce__(self) -> NoReturn:
         raise TypeError("a plan is shared, not copied; to another process it goes as plan_to_json(plan)")
 
+    @property
+    def ordinal(self) -> int | None:
+        """The number of the CUDA device that the kernels are loaded on; None on the host.
+
+        Raises:
+            NotSupported: The device is not present.
+        """
+        return None
+
     # What it does.
 
     def execute(self, bindings: Mapping[int, Any], workspace: Any = None, stream: Any = None) -> None:
@@ -161,6 +179,41 @@ class ExecutionPlan(AnalysisMethods):
             ExecutionFailed: A kernel failed.
         """
         raise NotImplementedError
+
+    def bind(self, arrays: Mapping[int, Any]) -> ExecutionPlan:
+        """A plan of the same kernels in which some arrays are bound for good. Its calls pass the other arrays.
+
+        The arrays are validated now. The new plan keeps them alive, and it does not notice if a tensor of PyTorch gets
+        other memory later.
+
+        Args:
+            arrays: ``{uid: array}`` of inputs, for example of all weights.
+
+        Returns:
+            The plan.
+
+        Raises:
+            BadParam: An array does not fit, is an output or a by-value tensor, or is bound already.
+            NotSupported: The device of the plan is not present.
+        """
+        raise NotImplementedError
+
+    def _bound_inputs(self, arrays: Mapping[int, Any]) -> list[Expected]:
+        """The descriptions of arrays that ``bind`` gets. Raises for each that is no input."""
+        inputs = {e.spec.uid: e for e in self._expected if not e.is_output}
+        known = ", ".join(map(str, inputs))
+        found = [BOUND.reject(WHERE, f"uid {uid}", "bound", known=known) for uid in arrays if uid not in inputs]
+        if found:
+            raise BadParam(found)
+        return [inputs[uid] for uid in arrays]
+
+    def _expect_others(self, arrays: Collection[int]) -> None:
+        """Calls pass the arrays without these."""
+        self._expected = tuple(e for e in self._expected if e.spec.uid not in arrays)
+        remaining = [e.spec.uid for e in self._expected]
+        self._pick = picking(remaining)
+        self.uids = (*remaining, *(e.spec.uid for e in self._scalars))
+        self._count = len(self.uids)
 
     def load(self) -> None:
         """Load the kernels on the device now, in place of at the first execution.
@@ -273,7 +326,7 @@ class _Ports(NamedTuple):
     @classmethod
     def of(cls, graph: OperationGraph) -> _Ports:
         arrays, scalars = ([t.uid for t in graph.bound if t.is_by_value is scalar] for scalar in (False, True))
-        pick = itemgetter(*arrays) if len(arrays) > 1 else pick_one(arrays[0])
+        pick = picking(arrays)
         return cls(tuple([(uid, uid in graph.producer) for uid in arrays]), tuple(scalars), pick, (*arrays, *scalars))
 
 
@@ -306,6 +359,13 @@ class ValidatedArrays:
 
     def _forget(self, _: object) -> None:
         self.ids = None
+
+
+def picking(uids: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
+    """``itemgetter`` of any number of keys that returns a tuple."""
+    if not uids:
+        return lambda source: ()
+    return itemgetter(*uids) if len(uids) > 1 else pick_one(uids[0])
 
 
 def pick_one(key: int) -> Callable[[Any], tuple[Any, ...]]:

@@ -35,7 +35,7 @@ from graphdnn.plan.binding_validation import (
     coerce,
     refuse_names,
 )
-from graphdnn.plan.execution_plan import ExecutionPlan, ValidatedArrays, pick_one
+from graphdnn.plan.execution_plan import NOTHING, ExecutionPlan, ValidatedArrays, pick_one
 from graphdnn.plan.streams import stream_address
 from graphdnn.tensors import TensorSpec
 
@@ -47,7 +47,7 @@ _form = attrgetter("dtype", "shape")  # strides are compared when an array is ne
 class HostPlan(ExecutionPlan, place="cpu"):
     """A plan of NumPy engines."""
 
-    __slots__ = ("_forms", "_known", "_launch", "_written")
+    __slots__ = ("_all", "_arrays", "_fixed", "_forms", "_known", "_launch", "_written")
 
     @classmethod
     def prepare(cls, device: DeviceSpec) -> None:
@@ -64,6 +64,8 @@ class HostPlan(ExecutionPlan, place="cpu"):
         self._written = tuple(i for i, e in enumerate(self._expected) if e.is_output)
         self._launch = _in_turn(_launches(config, kernels, self.uids))
         self._known = ValidatedArrays(())
+        self._fixed: Mapping[int, Any] = NOTHING
+        self._arrays, self._all = self._expected, self._pick  # with the arrays that are bound for good
         if debug_log.verbose:
             self._launch = plan_log.told(self._launch, config)
         plan_log.built(config, "none", perf_counter() - start)
@@ -73,7 +75,11 @@ class HostPlan(ExecutionPlan, place="cpu"):
         if stream is not None and stream_address(stream) != 0:
             raise BadParam(HOST_STREAM.reject(WHERE, "stream", stream))
         try:
-            arrays = self._pick(bindings)
+            if self._fixed:
+                self._pick(bindings)
+                arrays = self._all({**bindings, **self._fixed})
+            else:
+                arrays = self._pick(bindings)
             scalars = [bindings[e.spec.uid] for e in self._scalars] if self._scalars else None
         except NO_NAME:
             refuse_names((*self._expected, *self._scalars), bindings)
@@ -96,13 +102,20 @@ class HostPlan(ExecutionPlan, place="cpu"):
     def _admit(self, arrays: Sequence[Any]) -> tuple[Array, ...]:
         """Arrays that were not the last call's: full check, then remembered (weakly)."""
         if not all(
-            type(array) is np.ndarray and want.accepts(array)
-            for array, want in zip(arrays, self._expected, strict=True)
+            type(array) is np.ndarray and want.accepts(array) for array, want in zip(arrays, self._arrays, strict=True)
         ):
-            arrays = coerce(self._expected, arrays)
-        check_addresses(self._expected, arrays)
+            arrays = coerce(self._arrays, arrays)
+        check_addresses(self._arrays, arrays)
         self._known = ValidatedArrays(arrays)
         return tuple(arrays)
+
+    def bind(self, arrays: Mapping[int, Any]) -> ExecutionPlan:
+        expected = self._bound_inputs(arrays)
+        found = dict(zip(arrays, coerce(expected, list(arrays.values())), strict=True))
+        made = HostPlan(self.config, compiled=self.compiled)
+        made._fixed = {**self._fixed, **found}
+        made._expect_others(made._fixed)
+        return made
 
     def new_workspace(self) -> Array | None:
         """A workspace of the right size, or None where none is needed."""

@@ -17,8 +17,8 @@ from graphdnn.heuristics import EngineConfig, materialized_bytes, materialized_s
 from graphdnn.plan import plan_log
 from graphdnn.plan.binding_cache import Place
 from graphdnn.plan.binding_validation import WHERE, Expected
-from graphdnn.plan.cuda_runtime import Runtime
-from graphdnn.plan.execution_plan import ExecutionPlan
+from graphdnn.plan.cuda_runtime import Prepared, Runtime
+from graphdnn.plan.execution_plan import NOTHING, ExecutionPlan
 from graphdnn.rules import Rule
 
 ELSEWHERE = Rule(
@@ -53,6 +53,7 @@ class Block:
         "_array_maps",
         "_array_words",
         "_calls",
+        "_fixed",
         "_scratch_maps",
         "_scratch_words",
         "_uids",
@@ -71,7 +72,9 @@ class Block:
         scalars: Sequence[Expected],
         runtime: Runtime,
         ordinal: int,
+        fixed: Mapping[int, int] = NOTHING,
     ) -> None:
+        """``fixed``: the addresses of arrays that are bound for good, by uid."""
         order = {e.spec.uid: i for i, e in enumerate(arrays)}
         number = {e.spec.uid: i for i, e in enumerate(scalars)}
         between = {tensor.uid: offset for tensor, offset in materialized_slots(config.fused, config.device)}
@@ -85,6 +88,7 @@ class Block:
         self._value_words: list[tuple[Any, int, int]] = []
         self._calls: list[_Call] = []
         self._uids = tuple(order)
+        self._fixed = fixed
         self.launches: list[Callable[[int], None]] = []
         self.place: Place | None = None  # whose addresses are written
         self.scratch = -1
@@ -106,6 +110,10 @@ class Block:
                     view = None if slot.uid is None else views.get(slot.uid)
                     uid, offset = (view.tensor.uid, slot.offset + view.start) if view else (slot.uid, slot.offset)
                     which = None if uid is None else order.get(uid)  # none of an execution's arrays: scratch memory
+                    address = None if uid is None else fixed.get(uid)
+                    if address is not None:
+                        _write(words, slot, address + offset, runtime, prepared)
+                        continue
                     if which is None:
                         offset += start if uid is None else between[uid]
                     if isinstance(slot, MapSlot):
@@ -134,7 +142,7 @@ class Block:
         for words, word, i in self._value_words:
             words[word] = values[i]
         for call in self._calls:
-            call.fill(dict(zip(self._uids, addresses, strict=True)), scratch)
+            call.fill({**dict(zip(self._uids, addresses, strict=True)), **self._fixed}, scratch)
         self.place, self.scratch, self.values = place, scratch, values
 
     def launch_watched(self, stream: int, plan: ExecutionPlan, runtime: Runtime) -> None:
@@ -169,6 +177,14 @@ class Block:
                     nvtx.RangePop()
         finally:
             nvtx.RangePop()
+
+
+def _write(words: Any, slot: Any, address: int, runtime: Runtime, prepared: Prepared) -> None:
+    """An address that stays."""
+    if isinstance(slot, MapSlot):
+        runtime.map_writer(prepared, slot)(address)
+    else:
+        words[slot.word] = address
 
 
 class _Call:

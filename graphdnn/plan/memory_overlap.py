@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 
@@ -15,6 +16,31 @@ def are_apart(spans: Iterable[tuple[int, int, bool]]) -> bool:
         if is_written and stop > written_end:
             written_end = stop
     return True
+
+
+class FixedSpans:
+    """Spans that do not change. A new span is compared with its neighbours only.
+
+    Args:
+        spans: The first byte and the end of each.
+    """
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in sorted(spans):
+            if self._ends and start <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._starts.append(start)
+                self._ends.append(end)
+
+    def shares(self, start: int, end: int) -> bool:
+        """Whether a span shares a byte with one of these."""
+        before = bisect_left(self._starts, end) - 1  # the last span that begins before the end
+        return before >= 0 and self._ends[before] > start
 
 
 def overlapping(spans: Sequence[tuple[int, int, bool]]) -> list[tuple[int, int]]:

@@ -93,11 +93,18 @@ def last_graph() -> OperationGraph:
     return _last("last_graph").plan.config.fused.graph
 
 
-def explain() -> str:
+def explain(*, every_reason: bool = False) -> str:
     """The graph, the fused operations and the ranking of this thread's last call that computed something, as text.
+
+    Args:
+        every_reason: True lists each engine that declined with all its reasons. Otherwise engines that decline for the
+            same reason share a line.
+
+    Returns:
+        Several lines of text.
 
     Raises:
         CudnnError: No call of this thread has computed anything.
     """
     last = _last("explain")
-    return f"{last_graph()}\n\n{last.plan.config.fused}\n\n{last.ranking}"
+    return f"{last_graph()}\n\n{last.plan.config.fused}\n\n{last.ranking.text(every_reason=every_reason)}"

@@ -148,7 +148,8 @@ def test_declined_engines_have_all_their_reasons() -> None:
     (declined,) = rank(graph).declined
     assert declined.engine.name == "numpy_blocked"
     assert [r.rule for r in declined.rejections] == ["numpy_blocked.operation"]
-    assert "numpy_blocked.operation" in str(rank(graph))
+    assert "numpy_blocked.operation" in rank(graph).text(every_reason=True)
+    assert "1 engine for other kinds of operation" in str(rank(graph))
 
 
 def test_no_configuration_raises_every_reason() -> None:

@@ -53,7 +53,8 @@ import importlib, json, pkgutil
 import graphdnn
 from graphdnn.rules import RULES
 for module in pkgutil.walk_packages(graphdnn.__path__, "graphdnn."):
-    if not module.name.endswith(("__main__", "pytest_plugin")):
+    needs_pytorch = module.name.startswith("graphdnn.torch.") and not module.name.endswith(".rules")
+    if not module.name.endswith(("__main__", "pytest_plugin")) and not needs_pytorch:
         importlib.import_module(module.name)
 print(json.dumps(sorted({rule.split(".")[0] for rule in RULES})))
 """

@@ -26,6 +26,7 @@ from random_problems.graph_sketch import Problem
 
 _EPSILON = 1e-5
 _GROUP_NORM = "group norm "  # images, groups, channels of one, lines and pixels of a line, with "x" between them
+_NORM_BACKWARD = "norm backward layer "  # rows and elements of a row, with "x" between them
 _LRN = "lrn "  # layout (nchw or nhwc), then images, channels, lines and pixels of a line, with "x" between them
 
 
@@ -49,6 +50,8 @@ class Named:
             return draw(Case.of(self.text))
         if self.text.startswith(_GROUP_NORM):
             return _of(_group_norm(tuple(map(int, self.text.removeprefix(_GROUP_NORM).split("x")))))
+        if self.text.startswith(_NORM_BACKWARD):
+            return _of(_layer_norm_backward(*map(int, self.text.removeprefix(_NORM_BACKWARD).split("x"))))
         if self.text.startswith(_LRN):
             _, layout, dims = self.text.split()
             return _of(_local_response_norm(tuple(map(int, dims.split("x"))), channels_last=layout == "nhwc"))
@@ -83,6 +86,15 @@ def _group_norm(dims: tuple[int, ...]) -> OperationGraph:
     for tensor in statistics:
         assert tensor is not None
         tensor.set_dim([n, groups, 1, 1, 1]).set_output(True).set_data_type("float32")
+    return graph.build_operation_graph()
+
+
+def _layer_norm_backward(rows: int, length: int) -> OperationGraph:
+    graph = Graph("layer_norm_backward", io_data_type="float32")
+    dy, x = (graph.tensor([rows, length]) for _ in range(2))
+    scale, mean, inverse = graph.tensor([1, length]), *(graph.tensor([rows, 1]) for _ in range(2))
+    for tensor in graph.layernorm_backward(dy, x, scale, mean, inverse):
+        tensor.set_output(True)
     return graph.build_operation_graph()
 
 
@@ -250,6 +262,16 @@ NAMED: tuple[Named, ...] = (
     Named("norm:5"),
     Named("norm:9:small"),
     Named("norm:31:small"),
+    # Rows of a gradient that several CTAs share; running statistics.
+    Named("norm backward layer 3x66000"),
+    Named("norm:8:small"),
+    # Gradients of activations in float and double, ReLU in double, vectors of bits.
+    Named("pointwise:37:small"),
+    Named("pointwise:39:small"),
+    Named("pointwise:40:small"),
+    Named("pointwise:89:small"),
+    Named("pointwise_graph:3:small"),
+    Named("pointwise:66:small"),
     # Data movement and windows of other kinds.
     Named("movement:22:small"),
     Named("movement:16:small"),

@@ -58,7 +58,7 @@ MATCHED: dict[str, Matched] = {
     "layout_transform": Matched(
         PLANES,
         (
-            "rewrite: layout_transform (images are not planes with channels last) -> conv_fprop+add"
+            "rewrite: layout_transform (images are not 2-D in NHWC) -> conv_fprop+add"
             " of [8, 64, 20, 20] and [64, 8, 3, 3] by cuda_grouped, grouped_c8k8g1m2s2",
             "  before: x (uid 1) copied to channels last",
             "  after: y (uid 5) copied from channels last",
@@ -90,7 +90,7 @@ MATCHED: dict[str, Matched] = {
         (
             "rewrite: space_to_depth_tf32 (windows do not overlap) -> conv_dgrad+add of [24, 64, 4, 1]"
             " and [2, 24, 3, 5] by cuda_mma_gemm_tf32, mma_32x32x16s5",
-            "  before: bias (uid 4) repeated 4 times side by side",
+            "  before: channels of bias (uid 4) repeated 4 times",
         ),
         PATCHES,
         "cuda_space_to_depth_tf32.types",
@@ -107,9 +107,9 @@ MATCHED: dict[str, Matched] = {
     "stride_fold": Matched(
         "conv x=f16[2,16,9,12]nhwc w=f16[32,16,3,3]nhwc pad=1 stride=2",
         (
-            "rewrite: stride_fold (windows of few channels move by two pixels) -> conv_fprop of [2, 32, 9, 6]"
+            "rewrite: stride_fold (the stride is 2, and pixels have few channels) -> conv_fprop of [2, 32, 9, 6]"
             " and [32, 32, 3, 2] by cuda_hopper_gemm, hopper_64x32x16",
-            "  before: filters folded for pairs of pixels",
+            "  before: filters folded for pixel pairs",
         ),
         GROUPS,
         "cuda_stride_fold.stride",

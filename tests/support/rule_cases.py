@@ -630,6 +630,7 @@ RULE_CASES: dict[str, Case] = {
     "binding.read_only": plan_case(_3=READ_ONLY),
     "binding.alignment": plan_case(_1=MISALIGNED),
     "binding.overlap": lambda: (lambda a: plan_case(_1=a, _3=a)())(np.zeros(IMAGE, np.float32)),
+    "plan.bind.input": lambda: build(OperationGraph.of([operation("pointwise")]), "cpu").bind({999: np.ones(3)}),
     "workspace.missing": workspace_case(None),
     "workspace.kind": workspace_case([1, 2, 3]),
     "workspace.small": workspace_case(np.zeros(3, np.uint8)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphdnn.enums import Status
+from graphdnn.errors import NO_ENGINE, NOTHING_TO_DO
 
 # What an entry is about, and what the word stands for in the documentation.
 KINDS: dict[str, str] = {
@@ -66,8 +67,13 @@ class Diagnostic:
 
     @property
     def is_final(self) -> bool:
-        """True where no edit of the problem is asked for: the rule's fix is "nothing to do: ..."."""
-        return self.fix.startswith("nothing to do")
+        """Whether the fix requests no edit of the problem: it begins with "nothing to do"."""
+        return self.fix.startswith(NOTHING_TO_DO)
+
+    @property
+    def is_unserved(self) -> bool:
+        """Whether no engine serves the operation, and the engine's own fix names no edit."""
+        return self.fix.startswith(NO_ENGINE)
 
     def __str__(self) -> str:
         created = ", ".join(origin for origin in self.subject.origins if origin)

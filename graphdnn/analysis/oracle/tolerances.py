@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from graphdnn.analysis.oracle.close_decisions import Decisions, rounds_to_whole, tips
+from graphdnn.analysis.oracle.largest_slopes import largest_slope
 from graphdnn.dtypes import BOOLEANS, COMPUTE, ELEMENTS, FLOATS, Array
 from graphdnn.engines.operation_cost import reduction_length
 from graphdnn.enums import PointwiseMode, ReductionOperator, ResampleMode
@@ -36,11 +37,6 @@ _M, _R = PointwiseMode, ReductionOperator
 _MOVEMENT = (Concat, Reshape, Slice, Transpose)
 # Modes that carry an error of an operand to the result as it is, and those of them that round nothing.
 _SLOPE_ONE = {_M.ADD, _M.SUB, _M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.RELU_FWD, _M.BINARY_SELECT}
-# The steepest slope of functions that flatten out: relative to the magnitudes they would carry too little.
-_STEEPEST = {
-    _M.TANH_FWD: 1.0, _M.SIGMOID_FWD: 0.25, _M.ERF: 1.13, _M.SIN: 1.0, _M.COS: 1.0, _M.ELU_FWD: 1.0,
-    _M.SOFTPLUS_FWD: 1.0, _M.SWISH_FWD: 1.1, _M.GELU_FWD: 1.13, _M.GELU_APPROX_TANH_FWD: 1.13,
-}  # fmt: skip
 _EXACT = {_M.MIN, _M.MAX, _M.ABS, _M.NEG, _M.IDENTITY, _M.BINARY_SELECT, _M.CEIL, _M.FLOOR}
 _DECIDING = ("comparison", "logical", "index")
 NO_GROWTH: Mapping[int, float] = MappingProxyType({})
@@ -88,7 +84,7 @@ def _bound(
 ) -> float:
     """Of one result, from what its operands carry along."""
     scale, rounds = scales[tensor.uid], _rounds(op) and not _sums_whole_numbers(op, scales)
-    error = sum(_gain(op, scale, scales[uid]) * e for uid, e in carried.items() if e)
+    error = sum(_gain(op, uid, scale, scales) * e for uid, e in carried.items() if e)
     if decides(op, port, tensor):
         return float((error > 0 or rounds) and not _counts_only(op))
     if rounds:
@@ -113,18 +109,19 @@ def scale_of(tensor: TensorSpec, values: Array) -> float:
     return max(float(magnitudes[inside].max(initial=0.0)), SMALLEST)
 
 
-def _gain(op: Operation, scale: float, operand_scale: float) -> float:
-    """How an error of an operand grows on its way to the result."""
+def _gain(op: Operation, uid: int, scale: float, scales: Mapping[int, float]) -> float:
+    """The factor by which an error of an operand grows at most. ``scale``: the largest magnitude of the result."""
     if isinstance(op, _MOVEMENT):
         return 1.0
-    if isinstance(op, PointwiseOperation) and op.spec.mode in _SLOPE_ONE:
-        return max(1.0, abs(op.alpha1), abs(op.alpha2), abs(op.spec.relu_lower_clip_slope))
-    if (
-        isinstance(op, PointwiseOperation) and op.spec.mode is _M.EXP
-    ):  # its slope is its value, also where operands are 0
-        return min(scale / operand_scale, scale)
-    steepest = _STEEPEST.get(op.spec.mode, 0.0) if isinstance(op, PointwiseOperation) else 0.0
-    return max(scale / operand_scale, steepest)
+    ratio = scale / scales[uid]
+    if not isinstance(op, PointwiseOperation):
+        return ratio
+    alpha = max(abs(op.alpha1), abs(op.alpha2))
+    if op.spec.mode in _SLOPE_ONE:
+        return max(1.0, alpha) * max(1.0, abs(op.spec.relu_lower_clip_slope))
+    if op.spec.mode is _M.EXP:  # the slope is the result
+        return abs(op.alpha1) * scale
+    return max(ratio, largest_slope(op, uid, scales))
 
 
 def _rounds(op: Operation) -> bool:

@@ -30,6 +30,7 @@ BELOW = """\
   the floor counts every product once, at the rate of the operands' type; the first engine below gets by with
   fewer products (Winograd, FFT), or makes them of narrower ones on tensor cores"""
 MOST_FOREIGN = 4  # engines for other kinds of operation that are named
+NO_ENGINE_SERVES = "no engine serves it; an engine does if all its requirements hold"
 MOST_CONFIGS = 12  # shown; a graph of many kernels has a product of choices
 
 
@@ -154,8 +155,8 @@ def ranking_text(ranking: Ranking) -> str:
 
 
 def declined_text(fused: FusedGraph, refusals: Iterable[Diagnostic]) -> Iterator[str]:
-    """With all reasons. What could be changed comes first and in full; what could not takes a line for each reason;
-    engines that are only for other kinds of operation share one.
+    """Engines that declined, with all reasons. A reason with an edit comes first and in full; a reason without an edit
+    takes a line; engines for other kinds of operation share a line.
     """
     of_kernel: dict[int | None, list[Diagnostic]] = {}
     for entry in refusals:
@@ -164,7 +165,7 @@ def declined_text(fused: FusedGraph, refusals: Iterable[Diagnostic]) -> Iterator
         mine = of_kernel.get(op.index, [])
         foreign = {e.subject.engine: e.rule for e in mine if e.kind == "pattern"}
         mine = [e for e in mine if e.subject.engine not in foreign]
-        final = {e.subject.engine for e in mine if e.is_final}
+        final = {e.subject.engine for e in mine if e.is_final or e.is_unserved}
         said = ""
         for entry in mine:
             if entry.subject.engine not in final:
@@ -173,7 +174,9 @@ def declined_text(fused: FusedGraph, refusals: Iterable[Diagnostic]) -> Iterator
                     yield f"  {said}"
                 yield _facts(entry)
         if final:
-            yield indented(f"[{op.index}] {op.name}: nothing to do about these, others serve it")
+            is_unserved = any(e.is_unserved for e in mine)
+            what = NO_ENGINE_SERVES if is_unserved else "nothing to do about these, others serve it"
+            yield indented(f"[{op.index}] {op.name}: {what}")
         for entry in mine:
             if entry.subject.engine in final:
                 found = f"{entry.attribute} = {entry.actual}, required {entry.required}   {entry.rule}"

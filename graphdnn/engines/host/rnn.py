@@ -14,7 +14,7 @@ import numpy as np
 from graphdnn.dtypes import Array
 from graphdnn.engines.host.random import generate
 from graphdnn.enums import RngDistribution
-from graphdnn.operations.rnn_spec import KEPT, KEPT_GRADIENTS, Cell, RnnSpec
+from graphdnn.operations.rnn_spec import GATE_GRADIENTS, RESERVE_VALUES, Cell, RnnSpec
 
 Rounding = Callable[[Array], Array]  # to the type that states are stored in, and back
 
@@ -47,7 +47,7 @@ def weights_of(rnn: RnnSpec, w: Array, pseudo_layer: int) -> Weights:
 
 def kept_of(rnn: RnnSpec, kept: Array | None, pseudo_layer: int) -> Array:
     """What a pseudo-layer keeps: [rows, values, hidden]."""
-    values, block = KEPT[rnn.cell], rnn.rows * KEPT[rnn.cell] * rnn.hidden_size
+    values, block = RESERVE_VALUES[rnn.cell], rnn.rows * RESERVE_VALUES[rnn.cell] * rnn.hidden_size
     if kept is None or not values:
         return np.empty((rnn.rows, 0, rnn.hidden_size))
     return kept[pseudo_layer * block : (pseudo_layer + 1) * block].reshape(rnn.rows, values, rnn.hidden_size)
@@ -55,13 +55,13 @@ def kept_of(rnn: RnnSpec, kept: Array | None, pseudo_layer: int) -> Array:
 
 def outputs_of(rnn: RnnSpec, kept: Array, layer: int) -> Array:
     """The kept outputs of a layer below the top: [rows, width]."""
-    start = rnn.rows * rnn.pseudo_layers * KEPT[rnn.cell] * rnn.hidden_size + layer * rnn.rows * rnn.width
+    start = rnn.rows * rnn.pseudo_layers * RESERVE_VALUES[rnn.cell] * rnn.hidden_size + layer * rnn.rows * rnn.width
     return kept[start : start + rnn.rows * rnn.width].reshape(rnn.rows, rnn.width)
 
 
 def gradients_of(rnn: RnnSpec, gradients: Array, pseudo_layer: int) -> Array:
     """Gradients of what enters the gates: [rows, values * hidden]. GRU has a fourth, of the new gate's state."""
-    width = KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size
+    width = GATE_GRADIENTS[rnn.cell] * rnn.hidden_size
     block = rnn.rows * width
     return gradients[pseudo_layer * block : (pseudo_layer + 1) * block].reshape(rnn.rows, width)
 

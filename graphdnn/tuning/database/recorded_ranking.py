@@ -81,7 +81,8 @@ class RecordedRanking(Ranking):
             return f"the first was measured to take {measured}, predicted {predicted}"
         return "nothing recorded" if not self.recorded else "no recorded configuration can be used"
 
-    def __str__(self) -> str:
-        lines = [f"{super().__str__()}", f"tuned: {self.note}"]
+    def text(self, *, every_reason: bool = False) -> str:
+        """The text of the ranking, with the recorded time and each record that cannot be used."""
+        lines = [super().text(every_reason=every_reason), f"tuned: {self.note}"]
         lines += [f"  {line}" for rejection in self.skipped for line in str(rejection).splitlines()]
         return "\n".join(lines)

@@ -9,7 +9,7 @@ from exact_sums import check_sums, operations
 from graphdnn import OperationGraph, channels_last_strides, fuse
 from graphdnn.device.profiles import device_spec
 from graphdnn.engines import ENGINE_BY_NAME
-from graphdnn.engines.cuda.rewrites.as_conv2d import as_planes
+from graphdnn.engines.cuda.rewrites.as_conv2d import as_conv2d
 from graphdnn.enums import DataType, PointwiseMode
 from graphdnn.heuristics import Ranking
 from graphdnn.operations import ConvForward, Operation, PointwiseOperation, PointwiseSpec
@@ -76,9 +76,9 @@ def test_operands_that_repeat(extents: tuple[int, ...]) -> None:
     check_sums(_with_end(_LINE, extents), ENGINE, 0, H200)
 
 
-def _is_seen_as_planes(steps: list[Operation]) -> bool:
+def _has_conv2d_form(steps: list[Operation]) -> bool:
     (op,) = fuse(OperationGraph.of(steps))
-    return as_planes(op) is not None
+    return as_conv2d(op) is not None
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def _is_seen_as_planes(steps: list[Operation]) -> bool:
 )
 def test_operands_that_repeat_along_one_axis(text: str, extents: tuple[int, ...]) -> None:
     """Seen as planes they would repeat where they do not, and be read beyond their end."""
-    assert not _is_seen_as_planes(_with_end(text, extents))
+    assert not _has_conv2d_form(_with_end(text, extents))
 
 
 @pytest.mark.parametrize("text", [_LINE, _PLANES, "conv x=f16[2,8,40]nhwc w=f16[16,8,3] pad=1"])
 def test_indices_are_those_of_the_graph(text: str) -> None:
     rank = len(operations(text)[0].inputs()["x"].dims)
-    assert not any(_is_seen_as_planes(_with_end(text, None, axis)) for axis in range(rank))
+    assert not any(_has_conv2d_form(_with_end(text, None, axis)) for axis in range(rank))
 
 
 def _best(text: str) -> str:

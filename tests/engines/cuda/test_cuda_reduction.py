@@ -283,7 +283,7 @@ def test_large_shapes_fill_the_device_with_little_scratch(name: str) -> None:
     assert kernel.workspace_bytes <= 1 << 20
     assert "using Count = unsigned int;" in first.text.text
     width = 16 // ELEMENTS[data_type_of(kind)].bytes
-    assert f"constexpr int WIDTH = {width};" in first.text.text
+    assert f"constexpr int VEC_WIDTH = {width};" in first.text.text
 
 
 def test_more_elements_than_32_bits_count() -> None:

@@ -272,7 +272,7 @@ def test_large_shapes_fill_the_device_with_little_scratch(kind: str, layout: str
         kernel = device_kernel(op, engine)
         assert prod(kernel.steps[0].grid) >= 2 * 132
         assert kernel.workspace_bytes <= 1 << 20
-        assert f"constexpr int WIDTH = {8 if kind == 'f16' else 4};" in kernel.steps[0].text.text
+        assert f"constexpr int VEC_WIDTH = {8 if kind == 'f16' else 4};" in kernel.steps[0].text.text
 
 
 @compiler

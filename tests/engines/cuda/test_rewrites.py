@@ -12,7 +12,7 @@ from graphdnn import build, device_spec, fuse
 from graphdnn.cli.commands.explain import as_json, as_text, fused_text
 from graphdnn.engines import ENGINE_BY_NAME, ENGINES, Engine, Task
 from graphdnn.engines.cuda.rewrites.result_check import faults
-from graphdnn.engines.cuda.rewrites.rewrite import Remainder, Rewrite, Rewritten, with_passes
+from graphdnn.engines.cuda.rewrites.rewrite import DelegateRefusal, Rewrite, Rewritten, with_passes
 from graphdnn.engines.cuda.rewrites.rewrite_engine import rewrite_engine
 from graphdnn.engines.cuda.rewrites.table import REWRITE_ENGINES, REWRITES
 from graphdnn.engines.cuda.sm80 import mma_gemm
@@ -113,7 +113,7 @@ def _toy(engines: tuple[Engine, ...], forms: int = 1) -> Rewrite:
         match=(needs_rule("cuda_same.operation", "conv"),),
         rewrite=lambda op: (Rewritten(op),) * forms,
         engines=engines,
-        remainder=Remainder("what the engines serve"),
+        refusal=DelegateRefusal("what the engines serve"),
         cost=with_passes("passes"),
     )
 

@@ -73,8 +73,8 @@ _DIRECT_CALLS = 8  # the most cuBLAS calls for an operand without a copy
 _WHOLE, _NARROW = 64 * 64, 128  # results of a CTA; the extent below which a GEMM reads no faster than
 _NARROW_PACE = 0.8  # this part of the bandwidth of other GEMMs, measured on an H200
 _PIECE = 16  # bytes to which rows should be aligned
-# Added part of the arithmetic's time: predictions of cuBLAS are less exact, so other engines win near ties.
-_DOUBT = 0.1
+# Added share of the GEMM's predicted time: predictions of cuBLAS are less exact, so other engines win near ties.
+_MODEL_ERROR = 0.1
 _PACK_WORK = 410.0  # operations for the address of each vector of the im2col matrix, measured on an H200
 
 # Axes of the GEMM: M, N, K. a and b are read, c is written.
@@ -306,8 +306,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
         launches += 1
     if is_plain:  # products as the library's are elsewhere
         idle = launches * idle_seconds(device, gemm_blocks(shape, operand))
-        doubt = _DOUBT * product
-        return with_prologue_launches(phased_cost(task, phases, launches).plus({"idle": -idle, "doubt": doubt}), task)
+        added = {"idle": -idle, "model_error": _MODEL_ERROR * product}
+        return with_prologue_launches(phased_cost(task, phases, launches).plus(added), task)
     return with_prologue_launches(overlapping(phased_cost(task, phases, launches), device, launches - 1), task)
 
 

@@ -1,13 +1,13 @@
 // grid_sample computes y[n, c, row, column]: the bilinear interpolation of image x[n, c] at the position of the grid.
 //
 // Tile:    CHANNELS channels of one position for a thread.
-// Memory:  threads follow the memory order of y. PACK > 1: channels are contiguous and one vector. Otherwise the channels of a
+// Memory:  threads follow the memory order of y. VEC_WIDTH > 1: channels are contiguous and one vector. Otherwise the channels of a
 //          thread are p.apart channels from each other, so that adjacent threads access adjacent elements.
 // Threads: threads are independent; the grid strides over y.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32.
-//   CHANNELS: channels of a thread or a CTA; PACK: channels of a vector, 1 if channels are not contiguous.
+//   CHANNELS: channels of a thread or a CTA; VEC_WIDTH: channels of a vector, 1 if channels are not contiguous.
 //   AT_N, AT_C, AT_ROW, AT_COLUMN: positions of the axes in the memory order of y, a permutation of 0 to 3.
 
 #include "coordinates.cuh"
@@ -32,12 +32,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample(const __grid_c
             weight[k] = across * down;
         }
         const Index to = (Index)n * (Index)p.y_stride[0] + row * (Index)p.y_stride[2] + column * (Index)p.y_stride[3];
-        if constexpr (PACK > 1) {
-            Compute sum[PACK] = {};
+        if constexpr (VEC_WIDTH > 1) {
+            Compute sum[VEC_WIDTH] = {};
             #pragma unroll
             for (int corner = 0; corner < 4; ++corner)
-                if (counts[corner]) add_pack(p.x + from[corner] + first * PACK, weight[corner], sum);
-            store(p, to + first * PACK, sum);
+                if (counts[corner]) add_vec(p.x + from[corner] + first * VEC_WIDTH, weight[corner], sum);
+            store(p, to + first * VEC_WIDTH, sum);
         } else {
             #pragma unroll
             for (int k = 0; k < CHANNELS; ++k) {

@@ -30,7 +30,7 @@ __device__ __forceinline__ bool is_inside(int row, int column, const Params& p) 
 }
 
 // A contiguous vector, with a weight.
-template <int V, class T> __device__ __forceinline__ void add_pack(const T* from, Compute weight, Compute (&sum)[V]) {
+template <int V, class T> __device__ __forceinline__ void add_vec(const T* from, Compute weight, Compute (&sum)[V]) {
     T some[V];
     load<V>(from, Packed(), some);
     #pragma unroll

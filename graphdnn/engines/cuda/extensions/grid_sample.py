@@ -34,7 +34,7 @@ _CHANNELS = 8  # of a thread
 _IMAGE_BLOCKS = 2  # CTAs of a multiprocessor, which leave enough registers
 _SHARED_CHANNELS = 64  # channels of the lanes that share a pixel; each lane has as many sums
 _LEAST_TURNED, _NARROW = 2**20, 4  # elements, and bytes of an element
-_PACK_BYTES = 16  # bytes of an access to contiguous channels
+_VEC_BYTES = 16  # bytes of an access to contiguous channels
 _SLICES = 8  # threads that share the channels of a position
 _WARP = 32
 _PIECE_ROWS, _PIECE_COLUMNS = 4, 8  # positions of a warp
@@ -56,11 +56,11 @@ def _store(name: str, spec: TensorSpec) -> str:
     )
 
 
-def _pack(*images: TensorSpec) -> int:
+def _vec_width(*images: TensorSpec) -> int:
     """Channels of one access to each image; 1 if they are not contiguous in all images."""
-    most = min(_PACK_BYTES // ELEMENTS[t.data_type].bytes for t in images)
+    most = min(_VEC_BYTES // ELEMENTS[t.data_type].bytes for t in images)
     apart = [stride for t in images for axis, stride in enumerate(t.strides) if axis != 1 and t.extents[axis] > 1]
-    is_packed = all(t.strides[1] == 1 and t.byte_alignment >= _PACK_BYTES for t in images)
+    is_packed = all(t.strides[1] == 1 and t.byte_alignment >= _VEC_BYTES for t in images)
     return most if is_packed and gcd(images[0].extents[1], *apart) % most == 0 else 1
 
 
@@ -92,8 +92,8 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     y = anchor.y
     order = stride_order(y.dims, y.strides)
     parameters = _described(anchor, ("x", "grid"), "y")
-    pack = _pack(anchor.x, y)
-    channels = pack if pack > 1 else _CHANNELS
+    vec_width = _vec_width(anchor.x, y)
+    channels = vec_width if vec_width > 1 else _CHANNELS
     groups = -(-y.extents[1] // channels)
     sizes = [groups if axis == 1 else y.extents[axis] for axis in order]
     count = prod(sizes)
@@ -110,7 +110,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         constants={
             "THREADS": _THREADS,
             "CHANNELS": channels,
-            "PACK": pack,
+            "VEC_WIDTH": vec_width,
             "Compute": COMPUTE_TYPE[anchor.compute_type],
             "Index": _counted(anchor.x, y),
             "Count": count_type(count),
@@ -145,18 +145,18 @@ def _gathered(anchor: GridSampleBackward, device: DeviceSpec) -> DeviceKernel:
 def _is_worth_turning(op: GridSampleBackward) -> bool:
     """Whether large images of narrow elements have channels that a transpose would make contiguous."""
     images = (op.x, op.dy, op.dx)
-    if op.x.elements < _LEAST_TURNED or any(_pack(t) > 1 or ELEMENTS[t.data_type].bytes > _NARROW for t in images):
+    if op.x.elements < _LEAST_TURNED or any(_vec_width(t) > 1 or ELEMENTS[t.data_type].bytes > _NARROW for t in images):
         return False
-    return all(op.x.extents[1] % (_PACK_BYTES // ELEMENTS[t.data_type].bytes) == 0 for t in images)
+    return all(op.x.extents[1] % (_VEC_BYTES // ELEMENTS[t.data_type].bytes) == 0 for t in images)
 
 
 def _channels_of_image(op: GridSampleBackward) -> int:
     """Channels of a CTA: of a thread, or of the lanes that share a pixel. A double accumulator takes two registers."""
-    is_double, pack = op.compute_type is DataType.DOUBLE, _pack(op.dy, op.dx)
-    if pack == 1:
+    is_double, vec_width = op.compute_type is DataType.DOUBLE, _vec_width(op.dy, op.dx)
+    if vec_width == 1:
         return _CHANNELS if is_double else 2 * _CHANNELS
     most = _SHARED_CHANNELS // (2 if is_double else 1)
-    return min(most, pack * power_above(op.x.extents[1] // pack))
+    return min(most, vec_width * power_above(op.x.extents[1] // vec_width))
 
 
 def _pieces(op: GridSampleBackward) -> tuple[int, int]:
@@ -201,11 +201,11 @@ def _image(op: GridSampleBackward) -> Launch:
     for field, value in (("tiles_across", across), ("tiles_down", down), ("groups", groups)):
         parameters.integer(field, value)
     _add_pieces(parameters, op)
-    pack = _pack(op.dy, op.dx)
+    vec_width = _vec_width(op.dy, op.dx)
     text = kernel_text(
         "grid_sample_image",
         ["grid_sample_image.cu"],
-        variants={"PACKED_CHANNELS": pack > 1},
+        variants={"VECTOR_CHANNELS": vec_width > 1},
         parameters=parameters.text,
         functions=[_store("dx", op.dx)],
         constants={
@@ -213,7 +213,7 @@ def _image(op: GridSampleBackward) -> Launch:
             "TILE_ROWS": _TILE_ROWS,
             "TILE_COLUMNS": _TILE_COLUMNS,
             "CHANNELS": _channels_of_image(op),
-            "PACK": pack,
+            "VEC_WIDTH": vec_width,
             **_PIECE,
             "BLOCKS": _IMAGE_BLOCKS,
             "Element": STORAGE[op.dy.data_type],
@@ -238,7 +238,7 @@ def _grid(op: GridSampleBackward) -> Launch:
         constants={
             "THREADS": _THREADS,
             "SLICES": _SLICES,
-            "PACK": _pack(op.x, op.dy),
+            "VEC_WIDTH": _vec_width(op.x, op.dy),
             "Compute": COMPUTE_TYPE[op.compute_type],
             "Count": count_type(count),
             "Index": _counted(op.x, op.dy),

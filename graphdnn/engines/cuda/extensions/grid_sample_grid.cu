@@ -1,12 +1,12 @@
 // grid_sample_grid computes the gradient of the grid: sums over channels of dy times the difference of adjacent pixels.
 //
 // Tile:    THREADS / SLICES positions for a CTA.
-// Memory:  PACK > 1: channels are contiguous, and the threads of a position read adjacent vectors. Otherwise adjacent threads
+// Memory:  VEC_WIDTH > 1: channels are contiguous, and the threads of a position read adjacent vectors. Otherwise adjacent threads
 //          have adjacent positions.
 // Threads: SLICES threads divide the channels of a position; one of them adds the partial sums, in order.
 //
 // Required constants (from the generator):
-//   THREADS: threads of a CTA; SLICES: threads of a position, a divisor of THREADS; PACK: channels of a vector, 1 or more.
+//   THREADS: threads of a CTA; SLICES: threads of a position, a divisor of THREADS; VEC_WIDTH: channels of a vector, 1 or more.
 
 #include "pdl.cuh"
 #include "fast_division.cuh"
@@ -17,8 +17,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_grid(const __g
     pdl_wait();
     constexpr int POSITIONS = THREADS / SLICES;
     __shared__ Compute partial_sums[2][THREADS];
-    const int thread = (int)threadIdx.x, slice = PACK > 1 ? thread % SLICES : thread / POSITIONS;
-    const int cta_position = PACK > 1 ? thread / SLICES : thread % POSITIONS;
+    const int thread = (int)threadIdx.x, slice = VEC_WIDTH > 1 ? thread % SLICES : thread / POSITIONS;
+    const int cta_position = VEC_WIDTH > 1 ? thread / SLICES : thread % POSITIONS;
     const Count i = (Count)blockIdx.x * POSITIONS + cta_position;
     const bool is_position = i < (Count)p.count;
     const Count above = quotient(i, p.columns, p.magic_columns), n = quotient(above, p.rows, p.magic_rows);
@@ -40,14 +40,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) grid_sample_grid(const __g
                             (Index)column * (Index)p.dy_stride[3];
         const Compute top = Compute(1) - place.bottom_share, left = Compute(1) - place.right_share;
         #pragma unroll 4
-        for (int c = slice * PACK; c < (int)p.channels; c += SLICES * PACK) {
-            Compute dy[PACK] = {}, corner[4][PACK] = {};
-            add_pack(p.dy + of_dy + c * (Index)p.dy_stride[1], Compute(1), dy);
+        for (int c = slice * VEC_WIDTH; c < (int)p.channels; c += SLICES * VEC_WIDTH) {
+            Compute dy[VEC_WIDTH] = {}, corner[4][VEC_WIDTH] = {};
+            add_vec(p.dy + of_dy + c * (Index)p.dy_stride[1], Compute(1), dy);
             #pragma unroll
             for (int k = 0; k < 4; ++k)
-                if (counts[k]) add_pack(p.x + from[k] + c * (Index)p.x_stride[1], Compute(1), corner[k]);
+                if (counts[k]) add_vec(p.x + from[k] + c * (Index)p.x_stride[1], Compute(1), corner[k]);
             #pragma unroll
-            for (int e = 0; e < PACK; ++e) {
+            for (int e = 0; e < VEC_WIDTH; ++e) {
                 by_x += dy[e] * ((corner[1][e] - corner[0][e]) * top + (corner[3][e] - corner[2][e]) * place.bottom_share);
                 by_y += dy[e] * ((corner[2][e] - corner[0][e]) * left + (corner[3][e] - corner[1][e]) * place.right_share);
             }

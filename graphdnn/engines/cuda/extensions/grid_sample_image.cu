@@ -4,21 +4,21 @@
 // Tile:    TILE_ROWS x TILE_COLUMNS pixels and CHANNELS channels for a CTA.
 // Memory:  the CTA lists the pieces of the grid that may overlap its tile (THREADS boxes at a time), then the positions of
 //          these pieces that do overlap it, in shared memory.
-// Threads: a warp has one row of the tile and skips positions that miss the row. Sums (grid_sample_packs.cuh or
+// Threads: a warp has one row of the tile and skips positions that miss the row. Sums (grid_sample_vectors.cuh or
 //          grid_sample_pixels.cuh) defines which lane sums which pixel and channel.
 //
 // Required constants (from the generator):
 //   THREADS: TILE_ROWS * TILE_COLUMNS; TILE_COLUMNS: 32; BLOCKS: CTAs that must fit on an SM.
-//   CHANNELS: channels of a thread or a CTA; PACK: channels of a vector, 1 if channels are not contiguous.
+//   CHANNELS: channels of a thread or a CTA; VEC_WIDTH: channels of a vector, 1 if channels are not contiguous.
 //
-// Variants (from the generator): PACKED_CHANNELS: 1: a thread adds vectors of channels; 0: single elements.
+// Variants (from the generator): VECTOR_CHANNELS: 1: a thread adds vectors of channels; 0: single elements.
 
 #include "pdl.cuh"
 #include "grid_sample.cuh"
 #include "grid_sample_pieces.cuh"
 #include "grid_sample_listing.cuh"
-#if PACKED_CHANNELS
-#include "grid_sample_packs.cuh"
+#if VECTOR_CHANNELS
+#include "grid_sample_vectors.cuh"
 #else
 #include "grid_sample_pixels.cuh"
 #endif
@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) grid_sample_image(
         lane,
         h,
         left,
-        ((int)p.channels - first) / PACK - 1,
+        ((int)p.channels - first) / VEC_WIDTH - 1,
         (Index)n * (Index)p.dy_stride[0] + first * (Index)p.dy_stride[1],
         (Index)n * (Index)p.dx_stride[0] + h * (Index)p.dx_stride[2] + first * (Index)p.dx_stride[1],
     };

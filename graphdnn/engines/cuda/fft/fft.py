@@ -146,7 +146,7 @@ def _add_crop(steps: LaunchSequence, tiles: Tiles, role: str, place: int) -> Non
         ],
         constants={
             "THREADS": _THREADS,
-            "WIDTH": width,
+            "VEC_WIDTH": width,
             "AXIS": axis,
             "OUTER": 1 if role == "w" else 0,
             "INNER": 2,

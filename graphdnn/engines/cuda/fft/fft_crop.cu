@@ -1,13 +1,14 @@
 // fft_crop is the last launch of an FFT convolution: it crops the result from the inverse transforms of all tiles, scales it and
 // applies the epilogue.
 //
-// Tile:    WIDTH adjacent results for a thread.
+// Tile:    VEC_WIDTH adjacent results for a thread.
 // Memory:  transforms are planes [outer][tile 0][tile 1][inner][row][column]; threads follow the memory order of the result.
 // Threads: threads are independent; the grid strides over the result.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32.
-//   WIDTH: elements of a vector; AXIS: its logical axis; ORDER: logical axis of each axis in memory order, a permutation of 0 to 5.
+//   VEC_WIDTH: elements of a vector, 1 to 4; AXIS: its logical axis; ORDER: logical axis of each axis in memory order, a
+//   permutation of 0 to 5.
 //   OUTER, INNER: logical axes that the planes count; SIGN: 1 or -1, the direction in which elements follow the planes.
 
 #include "fast_division.cuh"
@@ -20,10 +21,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) fft_crop(const __grid_cons
         coordinates_of(i, p.size, p.magic, counted);
         #pragma unroll
         for (int j = 0; j < 6; ++j) at[ORDER[j]] = counted[j];
-        at[AXIS] *= WIDTH;
-        Accum acc[WIDTH];
+        at[AXIS] *= VEC_WIDTH;
+        Accum acc[VEC_WIDTH];
         #pragma unroll
-        for (int e = 0; e < WIDTH; ++e) {
+        for (int e = 0; e < VEC_WIDTH; ++e) {
             long long from = (at[OUTER] + (AXIS == OUTER ? e : 0)) * p.plane[0];
             from += (at[INNER] + (AXIS == INNER ? e : 0)) * p.plane[3];
             #pragma unroll

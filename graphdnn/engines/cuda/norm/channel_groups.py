@@ -18,11 +18,11 @@ from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, collapse
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.norm.channel_planes import OTHER_SHARED, Planes, exchange_bytes
 from graphdnn.engines.cuda.norm.norm_operands import Operands
-from graphdnn.engines.cuda.norm.persistent import pack_sizes, stored_bytes
+from graphdnn.engines.cuda.norm.persistent import stored_bytes, vec_sizes_of
 from graphdnn.engines.cuda.reduction.row_threads import Rows
 from graphdnn.tensors import TensorSpec
 
-_MOST_WIDTH = 8  # elements of a thread; each has its own scale and bias
+_MAX_VEC_WIDTH = 8  # elements of a thread; each has its own scale and bias
 _MOST_IMAGES = 65535  # the largest extent of a grid's y axis
 _THREADS = (512, 256)  # of a CTA; the workspace variant has the last one
 _MOST_THREADS = 1024  # of a multiprocessor, for each cached tensor; factors of rows take registers
@@ -118,7 +118,7 @@ def _segment_layout(operands: Operands, stored: Sequence[TensorSpec], tensors: i
     image = Axis(extents[0], 0)
     places = tuple(1 if a in outside else extent for a, extent in enumerate(extents))
     space = IndexSpace(extents, (image, line[0], pixels[0]))
-    width = min(width_for(space, stored, 1), _MOST_WIDTH)
+    width = min(width_for(space, stored, 1), _MAX_VEC_WIDTH)
     rows = Rows(space, 2, False, width, ELEMENTS[x.data_type].bytes)
     return _SegmentLayout(rows, IndexSpace(places, (image, Axis(extents[1], 1), element[0])), tensors)
 
@@ -130,21 +130,21 @@ def _offers(
     rows, width, channels = lines.rows, lines.rows.width, lines.least
     shares = _PARTS if device.compute_capability >= (9, 0) else {1: 1.0}
     while channels * lines.plane // width <= max(_THREADS) and channels <= lines.groups:
-        packs = channels * lines.plane // width
+        vecs = channels * lines.plane // width
         pace = _pace(_PACE, channels * lines.plane * rows.main_bytes)
         tiles = lines.images * -(-lines.groups // channels)
         for (parts, share), threads in product(shares.items(), _THREADS):
-            shared = -(-lines.count // parts) * packs * stored_bytes(pack_sizes(width, kept))
-            shared += exchange_bytes(compute_bytes, width, threads, len(kept) * packs * width)
+            shared = -(-lines.count // parts) * vecs * stored_bytes(vec_sizes_of(width, kept))
+            shared += exchange_bytes(compute_bytes, width, threads, len(kept) * vecs * width)
             shared += 2 * len(kept) * parts * channels * compute_bytes
             blocks = min(_MOST_THREADS // len(kept) // threads, device.shared_memory // (shared + OTHER_SHARED))
-            if not blocks or packs > threads or (parts > 1 and lines.count < 2 * parts):
+            if not blocks or vecs > threads or (parts > 1 and lines.count < 2 * parts):
                 continue
             turns = -(-tiles * parts // (blocks * max(1, int(share * device.sm_count))))
             busy = min(1.0, tiles * parts / (turns * device.sm_count * (blocks if turns > 1 else 1)))
             seconds = _LAUNCH + turns * (_ROUND + _DOUBLED * log2(parts))
             seconds += _KEPT * lines.seconds(device, len(kept) + 1) / (pace * busy)
-            yield seconds, _planes(lines, channels, packs, shared, threads, blocks, parts)
+            yield seconds, _planes(lines, channels, vecs, shared, threads, blocks, parts)
         channels *= 2
 
 
@@ -155,23 +155,23 @@ def _divided(
     width, least = lines.rows.width, lines.least
     threads, blocks = _THREADS[-1], _MOST_THREADS // _THREADS[-1] // len(kept)
     channels = min(-(-lines.groups // least), max(1, threads * width // (least * lines.plane))) * least
-    packs = channels * lines.plane // width
-    if packs > threads:
+    vecs = channels * lines.plane // width
+    if vecs > threads:
         return
     tiles = lines.images * -(-lines.groups // channels)
-    of_line = packs * stored_bytes(pack_sizes(width, kept))
-    exchange = exchange_bytes(compute_bytes, width, threads, len(kept) * packs * width)
+    of_line = vecs * stored_bytes(vec_sizes_of(width, kept))
+    exchange = exchange_bytes(compute_bytes, width, threads, len(kept) * vecs * width)
     most = max(1, (device.shared_memory // blocks - exchange - OTHER_SHARED) // of_line)  # segments of a CTA
     parts = min(lines.count, max(-(-lines.count // most), -(-blocks * device.sm_count // tiles)))
     shared = -(-lines.count // parts) * of_line + exchange
     seconds = _FOLLOWED + _FOLLOWING[len(kept)] * lines.seconds(device, 2 * len(kept) + 1)
-    yield seconds, _planes(lines, channels, packs, shared, threads, blocks, parts, is_divided=True)
+    yield seconds, _planes(lines, channels, vecs, shared, threads, blocks, parts, is_divided=True)
 
 
 def _planes(
     lines: _SegmentLayout,
     channels: int,
-    packs: int,
+    vecs: int,
     shared: int,
     threads: int,
     blocks: int,
@@ -181,6 +181,6 @@ def _planes(
 ) -> Planes:
     rows, known = lines.rows, lines.known
     return Planes(
-        rows, known, channels, lines.groups, lines.plane, packs, shared, threads, blocks, parts,
+        rows, known, channels, lines.groups, lines.plane, vecs, shared, threads, blocks, parts,
         passed=rows.width, is_divided=is_divided,
     )  # fmt: skip

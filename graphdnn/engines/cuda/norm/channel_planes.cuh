@@ -1,6 +1,6 @@
 // Rows that consist of short contiguous runs in many segments. Rows are channels, and segments are images; or rows are groups
 // of channels of one channels-last image, and segments are its pixels. A CTA has CHANNELS adjacent rows, so that its part of a
-// segment is contiguous. A thread reads the same vector of each of its segments. Each of its VECTOR elements always belongs to
+// segment is contiguous. A thread reads the same vector of each of its segments. Each of its VEC_WIDTH elements always belongs to
 // the same row, so sums run over segments first and over the elements of a row afterwards.
 //
 // The file of the direction defines SUMS, the sums of each element in the first pass; HAS_SECOND_PASS, whether a second pass
@@ -19,7 +19,8 @@ template <int N> struct Number {
 struct Segments {
     Stored* cached;
     Compute *thread_sums, *group_sums, *element_sums, *dsmem_buffer;  // the last one: other CTAs' sums
-    int begin, segment_count, vecs, row_elements, channels, lanes, lane, vec_index;
+    int begin, segment_count, vecs, row_elements, channels, concurrent_segments, vec_index;
+    int first_segment;  // of a thread
     int segment_elements;  // elements of the CTA's rows in a segment
     int first_element, first_channel, slice;  // element of a segment, row, rank in the cluster
     bool is_active;
@@ -45,13 +46,13 @@ struct Segments {
 
     // Calls each(n, vector) for every cached vector of this thread.
     template <class Each> __device__ __forceinline__ void each(Each each) const {
-        for (int n = lane; is_active && n < segment_count; n += lanes) each(n, cached[n * vecs + vec_index]);
+        for (int n = first_segment; is_active && n < segment_count; n += concurrent_segments) each(n, cached[n * vecs + vec_index]);
     }
 };
 
 __device__ __forceinline__ Segments locate_segments(const Params& p, int block) {
     Segments segments;
-    segments.vecs = (int)p.packs, segments.row_elements = (int)p.plane;
+    segments.vecs = (int)p.vecs, segments.row_elements = (int)p.plane;
     const int tile = block / slices_of(p);
     segments.slice = block - tile * slices_of(p), segments.first_channel = tile * CHANNELS;
     const int parts = slices_of(p), images = (int)p.images, slice_segments = (images + parts - 1) / parts;
@@ -60,49 +61,49 @@ __device__ __forceinline__ Segments locate_segments(const Params& p, int block) 
     segments.segment_count = images - segments.begin < slice_segments ? images - segments.begin : slice_segments;
     const int left = (int)p.channels - segments.first_channel;
     segments.channels = left < CHANNELS ? left : CHANNELS;
-    segments.lanes = THREADS / segments.vecs;
-    segments.lane = (int)threadIdx.x / segments.vecs, segments.vec_index = (int)threadIdx.x - segments.lane * segments.vecs;
-    segments.first_element = segments.first_channel * segments.row_elements + segments.vec_index * VECTOR;
+    segments.concurrent_segments = THREADS / segments.vecs;
+    segments.first_segment = (int)threadIdx.x / segments.vecs, segments.vec_index = (int)threadIdx.x - segments.first_segment * segments.vecs;
+    segments.first_element = segments.first_channel * segments.row_elements + segments.vec_index * VEC_WIDTH;
     segments.segment_elements = segments.channels * segments.row_elements;
-    segments.is_active = segments.lane < segments.lanes && segments.vec_index * VECTOR < segments.segment_elements;
+    segments.is_active = segments.first_segment < segments.concurrent_segments && segments.vec_index * VEC_WIDTH < segments.segment_elements;
     segments.cached = (Stored*)segment_words;
     segments.thread_sums = (Compute*)(segments.cached + (CACHES ? slice_segments * segments.vecs : 0));
     segments.group_sums = segments.thread_sums + THREADS * PASSED_ELEMENTS;
     segments.element_sums = segments.group_sums + THREADS;
-    segments.dsmem_buffer = segments.element_sums + SUMS * segments.vecs * VECTOR;
+    segments.dsmem_buffer = segments.element_sums + SUMS * segments.vecs * VEC_WIDTH;
     return segments;
 }
 
-// Reduces the sums of threads to sums of rows, in a fixed order: over groups of segment lanes, over these groups, and over the
-// elements of a row.
+// Reduces the sums of threads to sums of rows, in a fixed order: over groups of concurrent segments, over these groups, and
+// over the elements of a row.
 template <int N>
 __device__ __forceinline__ void reduce_rows(
-    const Params& p, const Segments& segments, const Compute (&sum)[N][VECTOR], Compute (*row_sums)[CHANNELS]
+    const Params& p, const Segments& segments, const Compute (&sum)[N][VEC_WIDTH], Compute (*row_sums)[CHANNELS]
 ) {
     const int thread = (int)threadIdx.x, warp = thread / 32;
-    const int elements = segments.vecs * VECTOR, passed = segments.vecs * PASSED_ELEMENTS;
-    const int max_groups = THREADS / passed, lanes = segments.lanes;
-    const int groups = max_groups < 2 ? 1 : lanes < max_groups ? lanes : max_groups;
-    const int lanes_of_group = (lanes + groups - 1) / groups;
+    const int elements = segments.vecs * VEC_WIDTH, passed = segments.vecs * PASSED_ELEMENTS;
+    const int max_groups = THREADS / passed, concurrent = segments.concurrent_segments;
+    const int groups = max_groups < 2 ? 1 : concurrent < max_groups ? concurrent : max_groups;
+    const int segments_per_group = (concurrent + groups - 1) / groups;
     #pragma unroll
     for (int v = 0; v < N; ++v)
         #pragma unroll
-        for (int first = 0; first < VECTOR; first += PASSED_ELEMENTS) {
+        for (int first = 0; first < VEC_WIDTH; first += PASSED_ELEMENTS) {
             const auto store_sum = [&](int i, Compute total) {
                 const int e = i / segments.vecs, element = i - e * segments.vecs;
-                segments.element_sums[v * elements + element * VECTOR + first + e] = total;
+                segments.element_sums[v * elements + element * VEC_WIDTH + first + e] = total;
             };
-            if (segments.lane < lanes)
+            if (segments.first_segment < concurrent)
                 #pragma unroll
                 for (int e = 0; e < PASSED_ELEMENTS; ++e)
-                    segments.thread_sums[(segments.lane * PASSED_ELEMENTS + e) * segments.vecs + segments.vec_index] =
+                    segments.thread_sums[(segments.first_segment * PASSED_ELEMENTS + e) * segments.vecs + segments.vec_index] =
                         sum[v][first + e];
             __syncthreads();
             for (int i = thread; i < passed * groups; i += THREADS) {
-                const int group = i / passed, element = i - group * passed, begin = group * lanes_of_group;
-                const int end = begin + lanes_of_group < lanes ? begin + lanes_of_group : lanes;
+                const int group = i / passed, element = i - group * passed, begin = group * segments_per_group;
+                const int end = begin + segments_per_group < concurrent ? begin + segments_per_group : concurrent;
                 Compute total = (Compute)0;
-                for (int lane = begin; lane < end; ++lane) total += segments.thread_sums[lane * passed + element];
+                for (int n = begin; n < end; ++n) total += segments.thread_sums[n * passed + element];
                 if (groups == 1) store_sum(element, total);
                 else segments.group_sums[i] = total;
             }
@@ -152,11 +153,11 @@ __device__ __forceinline__ Compute centered_sum(const Params& p, int part, Compu
 }
 
 // The rows of a thread's elements.
-__device__ __forceinline__ void locate_rows(const Segments& segments, int (&rows)[VECTOR]) {
-    const int first = segments.vec_index * VECTOR % segments.segment_elements;
+__device__ __forceinline__ void locate_rows(const Segments& segments, int (&rows)[VEC_WIDTH]) {
+    const int first = segments.vec_index * VEC_WIDTH % segments.segment_elements;
     int row = first / segments.row_elements, element = first - row * segments.row_elements;
     #pragma unroll
-    for (int e = 0; e < VECTOR; ++e) {
+    for (int e = 0; e < VEC_WIDTH; ++e) {
         rows[e] = row;
         if (++element == segments.row_elements) {
             element = 0;
@@ -166,11 +167,11 @@ __device__ __forceinline__ void locate_rows(const Segments& segments, int (&rows
 }
 
 // Loads the statistics and factors of the thread's rows.
-__device__ __forceinline__ void load_factors(const Params& p, const Segments& segments, const int (&rows)[VECTOR], Row& row) {
+__device__ __forceinline__ void load_factors(const Params& p, const Segments& segments, const int (&rows)[VEC_WIDTH], Row& row) {
     #pragma unroll
-    for (int e = 0; e < VECTOR; ++e) {
+    for (int e = 0; e < VEC_WIDTH; ++e) {
         // Beyond the row if the thread is inactive.
-        const int element = segments.vec_index * VECTOR + e - rows[e] * segments.row_elements;
+        const int element = segments.vec_index * VEC_WIDTH + e - rows[e] * segments.row_elements;
         int at[ROW_RANK];
         segments.locate_row(rows[e], element < segments.row_elements ? element : segments.row_elements - 1, at);
         Channel channel = {};
@@ -188,30 +189,30 @@ __device__ __forceinline__ void for_each_loaded(const Params& p, const Segments&
         #pragma unroll
         for (int i = 0; i < batch_size; ++i) {
             int at[RANK];
-            segments.locate_segment(n + i * segments.lanes, at);
+            segments.locate_segment(n + i * segments.concurrent_segments, at);
             load_elements(p, at, batch[i], policy);
         }
         #pragma unroll
-        for (int i = 0; i < batch_size; ++i) each(n + i * segments.lanes, batch[i]);
+        for (int i = 0; i < batch_size; ++i) each(n + i * segments.concurrent_segments, batch[i]);
     };
     if (segments.is_active) {
-        int n = segments.lane;
-        for (; n + (BATCH - 1) * segments.lanes < segments.segment_count; n += BATCH * segments.lanes)
+        int n = segments.first_segment;
+        for (; n + (BATCH - 1) * segments.concurrent_segments < segments.segment_count; n += BATCH * segments.concurrent_segments)
             load_batch(n, Number<BATCH>());
-        for (; n < segments.segment_count; n += segments.lanes) load_batch(n, Number<1>());
+        for (; n < segments.segment_count; n += segments.concurrent_segments) load_batch(n, Number<1>());
     }
 }
 
 // Computes the sums of rows in this slice, found[0] and found[1], and loads the factors of the rows.
 __device__ __forceinline__ void compute_sums(
-    const Params& p, const Segments& segments, int (&rows)[VECTOR], L2Policy policy, Row& row, Compute (*row_sums)[CHANNELS]
+    const Params& p, const Segments& segments, int (&rows)[VEC_WIDTH], L2Policy policy, Row& row, Compute (*row_sums)[CHANNELS]
 ) {
     locate_rows(segments, rows);
     if constexpr (!HAS_SECOND_PASS) load_factors(p, segments, rows, row);
-    Compute sum[SUMS][VECTOR] = {};
-    for_each_loaded(p, segments, policy, [&](int n, const Stored& pack) {
-        if constexpr (CACHES) segments.cached[n * segments.vecs + segments.vec_index] = pack;
-        add(widened(pack), row, sum);
+    Compute sum[SUMS][VEC_WIDTH] = {};
+    for_each_loaded(p, segments, policy, [&](int n, const Stored& vec) {
+        if constexpr (CACHES) segments.cached[n * segments.vecs + segments.vec_index] = vec;
+        add(widened(vec), row, sum);
     });
     reduce_rows(p, segments, sum, row_sums);
     if constexpr (HAS_SECOND_PASS) {
@@ -220,10 +221,10 @@ __device__ __forceinline__ void compute_sums(
         for (int i = (int)threadIdx.x; i < segments.channels; i += THREADS)
             mean[i] = row_sums[0][i] / elements_of_slice(p, segments.slice);
         __syncthreads();
-        Compute second[1][VECTOR] = {};
+        Compute second[1][VEC_WIDTH] = {};
         #pragma unroll
-        for (int e = 0; e < VECTOR; ++e) row.mean[e] = mean[rows[e]];
-        segments.each([&](int, const Stored& pack) { add_second_pass(widened(pack), row, second); });
+        for (int e = 0; e < VEC_WIDTH; ++e) row.mean[e] = mean[rows[e]];
+        segments.each([&](int, const Stored& vec) { add_second_pass(widened(vec), row, second); });
         reduce_rows(p, segments, second, row_sums + 1);
         load_factors(p, segments, rows, row);  // these loads overlap the wait for other CTAs
     }
@@ -231,7 +232,7 @@ __device__ __forceinline__ void compute_sums(
 
 // Stores the contribution of each row element to the gradients of scale and bias, by image and CTA.
 __device__ __forceinline__ void store_element_sums(const Params& p, const Segments& segments) {
-    const int elements = segments.vecs * VECTOR;
+    const int elements = segments.vecs * VEC_WIDTH;
     for (int i = (int)threadIdx.x; i < segments.segment_elements; i += THREADS) {
         int at[ROW_RANK];
         segments.locate_row(i / segments.row_elements, i % segments.row_elements, at);
@@ -242,7 +243,7 @@ __device__ __forceinline__ void store_element_sums(const Params& p, const Segmen
 
 // Stores the sums of rows, and gives each element the factors that depend on them.
 __device__ __forceinline__ void finish_rows(
-    const Params& p, const Segments& segments, const int (&rows)[VECTOR], Row& row, Compute (*row_sums)[CHANNELS]
+    const Params& p, const Segments& segments, const int (&rows)[VEC_WIDTH], Row& row, Compute (*row_sums)[CHANNELS]
 ) {
     #pragma unroll 1
     for (int i = (int)threadIdx.x; i < segments.channels; i += THREADS) {
@@ -256,5 +257,5 @@ __device__ __forceinline__ void finish_rows(
     }
     __syncthreads();
     #pragma unroll
-    for (int e = 0; e < VECTOR; ++e) set_row_factors(row_sums[0][rows[e]], row_sums[1][rows[e]], row, e);
+    for (int e = 0; e < VEC_WIDTH; ++e) set_row_factors(row_sums[0][rows[e]], row_sums[1][rows[e]], row, e);
 }

@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.norm.norm_operands import Operands
-from graphdnn.engines.cuda.norm.persistent import pack_sizes, stored_bytes
+from graphdnn.engines.cuda.norm.persistent import stored_bytes, vec_sizes_of
 from graphdnn.engines.cuda.reduction.row_threads import Rows
 from graphdnn.operations import NormBackward, NormForward
 from graphdnn.tensors import TensorSpec
@@ -29,11 +29,11 @@ _PASSED = 4  # elements of a thread that pass through shared memory at once
 OTHER_SHARED = 1024 + 1024  # bytes of shared memory that cached segments cannot use
 _LONGEST = 2048  # bytes of a plane in all tensors; longer planes are read one by one
 _LEAST_LINE = 256  # contiguous bytes that a CTA should read
-_LEAST_PACK = 4  # bytes
+_MIN_VEC_BYTES = 4  # bytes
 _BLOCKS = 2  # CTAs of a multiprocessor, if they fit
 _PAIR = 16  # the most bytes of two sums
-_MOST_WIDTH = 8  # elements of a thread; each has its own scale and bias
-_IN_CTA, _IN_CLUSTER, _IN_WORKSPACE = 0, 1, 2  # PLANES_MEET of channel_planes_variant.cuh
+_MAX_VEC_WIDTH = 8  # elements of a thread; each has its own scale and bias
+_IN_CTA, _IN_CLUSTER, _IN_WORKSPACE = 0, 1, 2  # COMBINE_SCOPE of channel_planes_variant.cuh
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Planes:
     channels: int
     planes: int  # rows of a segment
     plane: int  # elements of a row in a segment
-    packs: int  # vectors of a segment
+    vecs: int  # vectors of a segment
     shared: int  # bytes
     threads: int
     blocks: int  # on a multiprocessor
@@ -89,11 +89,11 @@ class Planes:
     ) -> None:
         """Adds the launch. ``is_backward``: a gradient."""
         rows, sizes = self.rows, self.rows.space.sizes
-        fields = {"images": sizes[-1], "packs": self.packs, "plane": self.plane, "channels": self.planes}
+        fields = {"images": sizes[-1], "vecs": self.vecs, "plane": self.plane, "channels": self.planes}
         for field, value in (fields | {"elements": sizes[-1] * self.plane}).items():
             parameters.integer(field, value)
         images = sizes[0] if self.is_of_groups else 1
-        meet = _IN_WORKSPACE if self.is_divided else _IN_CLUSTER if self.parts > 1 else _IN_CTA
+        scope = _IN_WORKSPACE if self.is_divided else _IN_CLUSTER if self.parts > 1 else _IN_CTA
         if self.is_divided:
             parameters.integer("parts", self.parts)
             pair = f"Vec<{constants['Compute']}, 2>"
@@ -102,13 +102,13 @@ class Planes:
         text = kernel_text(
             name,
             ["norm_channel_planes_split.cu" if self.is_divided else "norm_channel_planes.cu"],
-            variants={"NORM_BACKWARD": is_backward, "PLANES_MEET": meet},
+            variants={"NORM_BACKWARD": is_backward, "COMBINE_SCOPE": scope},
             parameters=parameters.text,
             functions=functions,
             constants={
                 "RANK": rows.space.rank,
                 "ROW_RANK": self.known.rank,
-                "VECTOR": rows.width,
+                "VEC_WIDTH": rows.width,
                 "THREADS": self.threads,
                 "BLOCKS": self.blocks,
                 "CHANNELS": self.channels,
@@ -136,7 +136,7 @@ def planes_of(
     images, planes, plane = extents[0], extents[1], prod(extents[2:])
     if not are_channels(anchor) or not all(_has_planes(t, extents) for t in stored):
         return None
-    if any(t.extents != extents for t in stored) or plane * sum(pack_sizes(1, kept)) > _LONGEST:
+    if any(t.extents != extents for t in stored) or plane * sum(vec_sizes_of(1, kept)) > _LONGEST:
         return None
     sides = IndexSpace(extents, tuple(Axis(size, i) for i, size in enumerate(extents) if i))
     line = collapsed(sides, x, stored, operands.asked).axes
@@ -144,8 +144,8 @@ def planes_of(
         return None
     space = IndexSpace(extents, (line[0], Axis(images, 0)))
     main_bytes = ELEMENTS[x.data_type].bytes
-    width = min(width_for(space, stored, 0), _MOST_WIDTH)
-    while width > 1 and width * main_bytes >= _LEAST_PACK:
+    width = min(width_for(space, stored, 0), _MAX_VEC_WIDTH)
+    while width > 1 and width * main_bytes >= _MIN_VEC_BYTES:
         found = _planes(Rows(space, 1, False, width, main_bytes), planes, plane, images, operands, kept, device)
         if found is not None:
             return found
@@ -176,18 +176,18 @@ def _planes(
     channels = width // gcd(width, plane)
     best: tuple[tuple[bool, int], Planes] | None = None
     while planes // channels >= device.sm_count // 2:
-        packs = channels * plane // width
+        vecs = channels * plane // width
         sums = len(kept) * channels * plane
         exchange = exchange_bytes(operands.bytes, min(_PASSED, width), _THREADS, sums)
-        shared = images * packs * stored_bytes(pack_sizes(width, kept)) + exchange
+        shared = images * vecs * stored_bytes(vec_sizes_of(width, kept)) + exchange
         blocks = min(_BLOCKS, device.shared_memory // (shared + OTHER_SHARED))
         threads = _FEWER_THREADS if blocks > 1 and len(kept) > 1 else _THREADS
-        if packs > threads or not blocks:
+        if vecs > threads or not blocks:
             break
         turns = -(-planes // (channels * blocks * device.sm_count))
         loss = channels * plane * rows.main_bytes < _LEAST_LINE, turns
-        if images * packs >= threads and (best is None or loss < best[0]):
+        if images * vecs >= threads and (best is None or loss < best[0]):
             known = IndexSpace(rows.space.extents, (Axis(planes, 1),))
-            best = loss, Planes(rows, known, channels, planes, plane, packs, shared, threads, blocks)
+            best = loss, Planes(rows, known, channels, planes, plane, vecs, shared, threads, blocks)
         channels *= 2
     return None if best is None else best[1]

@@ -12,11 +12,11 @@ __device__ __forceinline__ void set_channel_factors(const Channel& channel, Row&
     row.scale[e] = channel.scale[0];
 }
 
-__device__ __forceinline__ void add(const Elements& pack, const Row& row, Compute (&sum)[2][VECTOR]) {
+__device__ __forceinline__ void add(const Elements& vec, const Row& row, Compute (&sum)[2][VEC_WIDTH]) {
     #pragma unroll
-    for (int e = 0; e < VECTOR; ++e) {
-        sum[0][e] += pack.g[e];
-        multiply_add(sum[1][e], pack.g[e], normalized(pack, row, e));
+    for (int e = 0; e < VEC_WIDTH; ++e) {
+        sum[0][e] += vec.g[e];
+        multiply_add(sum[1][e], vec.g[e], normalized(vec, row, e));
     }
 }
 
@@ -37,4 +37,4 @@ __device__ __forceinline__ void store_row(const Params& p, const int (&at)[ROW_R
 }
 
 // The backward direction has no second pass.
-__device__ __forceinline__ void add_second_pass(const Elements&, const Row&, Compute (&)[1][VECTOR]) {}
+__device__ __forceinline__ void add_second_pass(const Elements&, const Row&, Compute (&)[1][VEC_WIDTH]) {}

@@ -5,21 +5,21 @@ constexpr bool HAS_SECOND_PASS = true;
 constexpr bool SCALES_VARY = false;
 static_assert(CENTERED, "deviations are those from a mean");
 
-__device__ __forceinline__ Elements widened(const Stored& pack) {
+__device__ __forceinline__ Elements widened(const Stored& vec) {
     Elements elements;
-    unpack_words(pack.x, elements.x);
+    unpack_words(vec.x, elements.x);
     return elements;
 }
 
-__device__ __forceinline__ void add(const Elements& pack, const Row&, Compute (&sum)[1][VECTOR]) {
+__device__ __forceinline__ void add(const Elements& vec, const Row&, Compute (&sum)[1][VEC_WIDTH]) {
     #pragma unroll
-    for (int e = 0; e < VECTOR; ++e) sum[0][e] += pack.x[e];
+    for (int e = 0; e < VEC_WIDTH; ++e) sum[0][e] += vec.x[e];
 }
 
-__device__ __forceinline__ void add_second_pass(const Elements& pack, const Row& row, Compute (&sum)[1][VECTOR]) {
+__device__ __forceinline__ void add_second_pass(const Elements& vec, const Row& row, Compute (&sum)[1][VEC_WIDTH]) {
     #pragma unroll
-    for (int e = 0; e < VECTOR; ++e) {
-        const Compute deviation = pack.x[e] - row.mean[e];
+    for (int e = 0; e < VEC_WIDTH; ++e) {
+        const Compute deviation = vec.x[e] - row.mean[e];
         multiply_add(sum[0][e], deviation, deviation);
     }
 }

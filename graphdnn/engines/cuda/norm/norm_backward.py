@@ -166,9 +166,9 @@ class _Backward(Functions):
         parameters = Parameters(self.steps.workspace_offsets)
         functions = [*self.loads(parameters), self.finish(parameters), *self.application(parameters, [])]
         self.rows.parameters(parameters)
-        exact = {"EXACT": tile.lanes * tile.steps == self.rows.packs, **tile.bounds()}
+        exact = {"EXACT": tile.threads_per_row * tile.steps == self.rows.vecs_per_row, **tile.bounds()}
         text = self._text(["norm_backward_rows.cu"], parameters, functions, tile, exact)
-        blocks = -(-self.rows.row_packs // tile.columns)
+        blocks = -(-self.rows.row_vecs // tile.columns)
         self.steps.add_early(Launch(text, "norm_backward_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
     def persistent_tile(self, device: DeviceSpec) -> tuple[Rows, PersistentTile] | None:
@@ -199,7 +199,7 @@ class _Backward(Functions):
             include("streaming.cuh"),
             *self.loads(parameters, is_stored=True, is_fetched=False),
             include("norm_backward_cache.cuh"),
-            scale.function("scale_at", "Compute (&scale)[VECTOR]"),
+            scale.function("scale_at", "Compute (&scale)[VEC_WIDTH]"),
             self.finish_row(parameters, rows, self.parameter_gradients())[0],
             *self.application(parameters, [], is_concluded=True),
         ]

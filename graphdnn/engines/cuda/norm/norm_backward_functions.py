@@ -72,15 +72,15 @@ class Functions:
         program = Program(op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
         program.apply(op.prologue)
         if is_stored:
-            program.copy_to("pack.x.data", anchor.x)
-            program.copy_to("pack.g.data", anchor.dy)
+            program.copy_to("vec.x.data", anchor.x)
+            program.copy_to("vec.g.data", anchor.dy)
             kept = stored_text({"x": anchor.x, "g": anchor.dy}, rows.width)
             return [include("packed_words.cuh"), kept, take_text(program, ["x", "g"], is_fetched=is_fetched)]
-        program.copy_widened_to("pack.x", anchor.x, compute)
-        program.copy_widened_to("pack.g", anchor.dy, compute)
+        program.copy_widened_to("vec.x", anchor.x, compute)
+        program.copy_widened_to("vec.g", anchor.dy, compute)
         if self.is_scaled_along:
-            program.for_each_element(f"pack.g[e] *= widen<{compute}>({program.value(anchor.scale)}[e]);")
-        return [program.function("load_elements", "Elements& pack")]
+            program.for_each_element(f"vec.g[e] *= widen<{compute}>({program.value(anchor.scale)}[e]);")
+        return [program.function("load_elements", "Elements& vec")]
 
     def finish(self, parameters: Parameters) -> str:
         """Stores the sums of row ``i`` of a thread, if they are gradients."""
@@ -111,7 +111,7 @@ class Functions:
         self, parameters: Parameters, sums: list[TensorSpec], *, is_streamed: bool = False, is_concluded: bool = False
     ) -> list[str]:
         op, rows, anchor, compute = self.steps.op, self.rows, self.anchor, self.operands.compute
-        fixed = Program(op, parameters, rows.space, "r", width=rows.row_width, vector_axis=rows.kept - 1)
+        fixed = Program(op, parameters, rows.space, "r", width=rows.rows_per_thread, vector_axis=rows.row_axes - 1)
         known = {"mean": self.mean, "inverse": self.inverse}
         known |= dict(zip(("sum", "dot"), sums, strict=False))
         if self.is_scaled_along:
@@ -142,9 +142,9 @@ class Functions:
             store_function="store_streaming" if is_streamed else "store",
         )
         body.comment(anchor)
-        body.define(anchor.dx, "concluded_gradient(pack, row, e)" if is_concluded else "gradient(pack, row, e)")
+        body.define(anchor.dx, "concluded_gradient(vec, row, e)" if is_concluded else "gradient(vec, row, e)")
         body.apply(op.epilogue)
         if anchor.dx.uid in {t.uid for t in op.outputs}:
             body.store(anchor.dx)
         body.store_outputs(op.epilogue)
-        return body.function("epilogue", "const Elements& pack, const Row& row")
+        return body.function("epilogue", "const Elements& vec, const Row& row")

@@ -11,8 +11,10 @@
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, 256 or 512; BLOCKS: CTAs that must fit on an SM.
-//   CHANNELS: rows of a CTA; VECTOR: elements of a vector, 1 to 8; RANK: axes of the index space.
-//   ROW_RANK: axes that count rows: 1 for channels, 3 for groups, which are (image, group, element of the group).
+//   CHANNELS: rows of a CTA; VEC_WIDTH: elements of a vector, 1 to 8; RANK: axes of the index space.
+//   ROW_RANK: axes that count rows: 1 for channels, 3 for groups, which are (image, group, element of a group).
+//   PASSED_ELEMENTS: elements of a vector whose sums pass through shared memory at a time, 1 to VEC_WIDTH.
+//   CENTERED: 1 if a mean is subtracted; always 1 here.
 
 #include "pdl.cuh"
 #include "channel_planes.cuh"
@@ -22,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) channel_planes_par
     pdl_trigger();
     const Segments segments = locate_segments(p, (int)blockIdx.x);
     pdl_wait();
-    int rows[VECTOR];
+    int rows[VEC_WIDTH];
     Row row;
     compute_sums(p, segments, rows, evict_normal_policy(), row, row_sums);
     if constexpr (SCALES_VARY) store_element_sums(p, segments);
@@ -72,19 +74,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) channel_planes_combine(
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) channel_planes_apply(const __grid_constant__ Params p) {
     pdl_trigger();
     Segments segments = locate_segments(p, (int)gridDim.x - 1 - (int)blockIdx.x);
-    int rows[VECTOR];
+    int rows[VEC_WIDTH];
     locate_rows(segments, rows);
     pdl_wait();
     Row row;
     load_factors(p, segments, rows, row);
     #pragma unroll
-    for (int e = 0; e < VECTOR; ++e) {
+    for (int e = 0; e < VEC_WIDTH; ++e) {
         const Vec<Compute, 2> combined = p.combined[(long long)blockIdx.y * p.channels + segments.first_channel + rows[e]];
         set_row_factors(combined.data[0], combined.data[1], row, e);
     }
-    for_each_loaded(p, segments, evict_first_policy(), [&](int n, const Stored& pack) {
+    for_each_loaded(p, segments, evict_first_policy(), [&](int n, const Stored& vec) {
         int at[RANK];
         segments.locate_segment(n, at);
-        epilogue(p, at, widened(pack), row);
+        epilogue(p, at, widened(vec), row);
     });
 }

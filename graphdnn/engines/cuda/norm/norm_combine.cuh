@@ -4,10 +4,10 @@
 #include "grid_barrier.cuh"
 #include "norm_span.cuh"
 
-constexpr int BLOCK_ROWS = COLUMNS * ROW_WIDTH, WARPS = THREADS / 32;
+constexpr int BLOCK_ROWS = COLUMNS * ROWS_PER_THREAD, WARPS = THREADS / 32;
 constexpr int COMBINERS = THREADS / BLOCK_ROWS < WARPS ? THREADS / BLOCK_ROWS : WARPS;  // threads that combine a row's CTAs
 constexpr int BATCH = sizeof(Compute) == 8 ? 2 : 5;  // partial results that a thread combines at once, half of its loads
-static_assert(COMBINERS >= 1 && WARPS >= 2 && LANES >= ROW_WIDTH, "each row has threads that combine and store it");
+static_assert(COMBINERS >= 1 && WARPS >= 2 && THREADS_PER_ROW >= ROWS_PER_THREAD, "each row has threads that combine and store it");
 
 // The partial results of a CTA's rows, and the factors that every thread receives at the end.
 struct Parts {
@@ -37,13 +37,13 @@ struct Parts {
 };
 
 // Combines the partial results of a warp's threads for each row. The first thread of the row has the result.
-__device__ __forceinline__ void combine_warp(Part<ROW_WIDTH>& part) {
+__device__ __forceinline__ void combine_warp(Part<ROWS_PER_THREAD>& part) {
     #pragma unroll
     for (int distance = ALONG ? 1 : COLUMNS; distance < 32; distance *= 2) {
-        Part<ROW_WIDTH> other;
+        Part<ROWS_PER_THREAD> other;
         other.elements = __shfl_xor_sync(0xffffffffu, part.elements, distance);
         #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) {
+        for (int i = 0; i < ROWS_PER_THREAD; ++i) {
             other.first[i] = __shfl_xor_sync(0xffffffffu, part.first[i], distance);
             other.second[i] = __shfl_xor_sync(0xffffffffu, part.second[i], distance);
         }
@@ -58,24 +58,24 @@ __device__ __forceinline__ void combine_all(
     Count tile,
     const ThreadSlot& slot,
     const Span& span,
-    Part<ROW_WIDTH>& part,
+    Part<ROWS_PER_THREAD>& part,
     const Running& running,
     const int (&at)[RANK],
     Row& row
 ) {
     __shared__ Parts parts;
-    const int thread = (int)threadIdx.x, warp = thread / 32, first_row = slot.column * ROW_WIDTH;
+    const int thread = (int)threadIdx.x, warp = thread / 32, first_row = slot.column * ROWS_PER_THREAD;
     combine_warp(part);
     if constexpr (ROUNDS) __syncthreads();  // all threads have read the results of the previous tile
     if (thread % 32 == 0) parts.elements[warp] = part.elements;
     if (thread % 32 < (ALONG ? 1 : COLUMNS))
         #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) parts.set(warp, first_row + i, part.first[i], part.second[i]);
+        for (int i = 0; i < ROWS_PER_THREAD; ++i) parts.set(warp, first_row + i, part.first[i], part.second[i]);
     __syncthreads();
     Part<1> row_part = {};
     if (thread < BLOCK_ROWS) row_part = parts.combined(WARPS, thread);
     if constexpr (SPLIT) {
-        const long long rows = p.rows * ROW_WIDTH;
+        const long long rows = p.rows * ROWS_PER_THREAD;
         const int splits = (int)gridDim.y;
         const int block_row = thread % BLOCK_ROWS, combiner = thread / BLOCK_ROWS;
         const long long row_index = (long long)tile * BLOCK_ROWS + block_row;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void combine_all(
     }
     __syncthreads();
     #pragma unroll
-    for (int i = 0; i < ROW_WIDTH; ++i) running.set_factors(parts.values[0][first_row + i], i, row);
-    if (blockIdx.y == gridDim.y - 1 && slot.is_live && slot.lane < ROW_WIDTH)
-        running.store(p, at, slot.lane, parts.values[1][first_row + slot.lane], row);
+    for (int i = 0; i < ROWS_PER_THREAD; ++i) running.set_factors(parts.values[0][first_row + i], i, row);
+    if (blockIdx.y == gridDim.y - 1 && slot.is_live && slot.row_thread < ROWS_PER_THREAD)
+        running.store(p, at, slot.row_thread, parts.values[1][first_row + slot.row_thread], row);
 }

@@ -1,6 +1,6 @@
 // The factors of a thread's rows. The generated functions set the fields that the operation has.
 struct Row {
-    Compute mean[ROW_WIDTH], inverse[ROW_WIDTH], scale[ROW_WIDTH], bias[ROW_WIDTH];
+    Compute mean[ROWS_PER_THREAD], inverse[ROWS_PER_THREAD], scale[ROWS_PER_THREAD], bias[ROWS_PER_THREAD];
 };
 
 // The previous running averages of a row.
@@ -10,7 +10,7 @@ struct Before {
 
 // One vector of x.
 struct Elements {
-    Compute x[VECTOR];
+    Compute x[VEC_WIDTH];
 };
 
 __device__ __forceinline__ float inverse_deviation(float variance, float epsilon) {
@@ -21,11 +21,11 @@ __device__ __forceinline__ double inverse_deviation(double variance, double epsi
 }
 
 // Adds the elements of vectors to the sums of their rows.
-template <int N> __device__ __forceinline__ void add_to_rows(const Elements (&pack)[N], Compute (&sum)[ROW_WIDTH]) {
+template <int N> __device__ __forceinline__ void add_to_rows(const Elements (&vec)[N], Compute (&sum)[ROWS_PER_THREAD]) {
     #pragma unroll
     for (int s = 0; s < N; ++s)
         #pragma unroll
-        for (int e = 0; e < VECTOR; ++e) sum[row_of(e)] += pack[s].x[e];
+        for (int e = 0; e < VEC_WIDTH; ++e) sum[row_of(e)] += vec[s].x[e];
 }
 
 // (1 - f) * previous + f * current, with factors rounded to the compute type. A factor of 1 ignores the previous value.

@@ -204,9 +204,9 @@ class Forward(Functions):
             ["norm_rows.cu"],
             parameters=parameters.text,
             functions=functions,
-            constants={**self._constants(tile), "EXACT": tile.lanes * tile.steps == self.rows.packs},
+            constants={**self._constants(tile), "EXACT": tile.threads_per_row * tile.steps == self.rows.vecs_per_row},
         )
-        blocks = -(-self.rows.row_packs // tile.columns)
+        blocks = -(-self.rows.row_vecs // tile.columns)
         self.steps.add_early(Launch(text, "norm_rows", (blocks, 1, 1), tile.threads, parameters.pack()))
 
     def add_persistent(self, persistent: PersistentTile) -> None:

@@ -37,13 +37,13 @@ class Functions:
         if is_stored:
             return [*rows_text(), *self.stored(parameters, is_fetched=True)]
         program = self._taken(parameters)
-        program.copy_widened_to("pack.x", self.operands.anchor.x, self.operands.compute)
-        return [*rows_text(), include("norm_forward.cuh"), program.function("load_elements", "Elements& pack")]
+        program.copy_widened_to("vec.x", self.operands.anchor.x, self.operands.compute)
+        return [*rows_text(), include("norm_forward.cuh"), program.function("load_elements", "Elements& vec")]
 
     def stored(self, parameters: Parameters, *, is_fetched: bool) -> list[str]:
         """Reads x in its own type, for the cache."""
         program, x = self._taken(parameters), self.operands.anchor.x
-        program.copy_to("pack.x.data", x)
+        program.copy_to("vec.x.data", x)
         files = [include(name) for name in ("norm_forward.cuh", "streaming.cuh", "packed_words.cuh")]
         return [*files, stored_text({"x": x}, self.rows.width), take_text(program, ["x"], is_fetched=is_fetched)]
 
@@ -127,17 +127,19 @@ class Functions:
         axis, stores = rows.vector_axis, "store_streaming"
         body = Program(op, parameters, rows.space, "t", width=rows.width, vector_axis=axis, store_function=stores)
         body.comment(anchor)
-        body.define(anchor.y, "(pack.x[e] - row.mean[e]) * row.inverse[e] + row.bias[e]")
+        body.define(anchor.y, "(vec.x[e] - row.mean[e]) * row.inverse[e] + row.bias[e]")
         body.apply(op.epilogue)
         body.store_outputs((anchor, *op.epilogue))
-        return body.function("epilogue", "const Elements& pack, const Row& row")
+        return body.function("epilogue", "const Elements& vec, const Row& row")
 
     def application(self, parameters: Parameters, *, is_streamed: bool = False) -> list[str]:
         """Loads the factors of a row, and computes y from x through the epilogue."""
         operands, rows, anchor = self.operands, self.rows, self.operands.anchor
         assert isinstance(anchor, NormForward)
         compute = operands.compute
-        fixed = Program(operands.op, parameters, rows.space, "r", width=rows.row_width, vector_axis=rows.kept - 1)
+        fixed = Program(
+            operands.op, parameters, rows.space, "r", width=rows.rows_per_thread, vector_axis=rows.row_axes - 1
+        )
         body = Program(
             operands.op,
             parameters,
@@ -152,7 +154,7 @@ class Functions:
         for field, spec in (("mean", mean), ("inverse", inverse)):
             if spec is not None:
                 fixed.copy_widened_to(f"row.{field}", spec, compute)
-        text = "(pack.x[e] - row.mean[row_of(e)])" if operands.centered else "pack.x[e]"
+        text = "(vec.x[e] - row.mean[row_of(e)])" if operands.centered else "vec.x[e]"
         text += " * row.inverse[row_of(e)]"
         for sign, field, spec in ((" * ", "scale", anchor.scale), (" + ", "bias", anchor.bias)):
             if spec is None:
@@ -172,5 +174,5 @@ class Functions:
         body.store_outputs(operands.op.epilogue)
         return [
             fixed.function("of_row", "Row& row"),
-            body.function("epilogue", "const Elements& pack, const Row& row"),
+            body.function("epilogue", "const Elements& vec, const Row& row"),
         ]

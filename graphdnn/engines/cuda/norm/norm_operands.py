@@ -132,5 +132,5 @@ def of_thread(name: str, of_row: str, arguments: str) -> str:
     return (
         f"__device__ __forceinline__ void {name}(const Params& p, const int (&at)[RANK], int i, {arguments}) {{\n"
         "    int row_at[RANK];\n    #pragma unroll\n    for (int j = 0; j < RANK; ++j) row_at[j] = at[j];\n"
-        f"    row_at[KEPT - 1] += i;\n    {of_row}(p, row_at, {names});\n}}\n"
+        f"    row_at[ROW_AXES - 1] += i;\n    {of_row}(p, row_at, {names});\n}}\n"
     )

@@ -5,19 +5,22 @@
 // Memory:   the first EARLY vectors of a thread stay in registers, the next ones in shared memory, the last two batches in
 //           registers. Other vectors are read again, from the end, where L2 may still hold them. Loads of all other vectors
 //           carry an evict-first policy.
-// Threads:  LANES threads of each CTA share a row. CTAs exchange partial results through the workspace and a grid barrier.
+// Threads:  THREADS_PER_ROW threads of each CTA share a row. CTAs exchange partial results through the workspace and a grid
+//           barrier.
 //
 // init_persistent clears the counters of the grid barriers. The direction (forward or backward) defines Stored (the cached
 // elements of a vector), Running (the sums of a thread) and Part (partial sums, and how they combine).
 //
 // Required constants (from the generator):
-//   THREADS: threads of a CTA, a multiple of 32 up to 1024; LANES: threads of a row, a power of two.
-//   VECTOR: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
-//   RANK: axes of the index space; KEPT: axes that count rows, 1 to RANK - 1.
-//   ALONG: 1 if a vector lies along a row; 0 if a vector spans VECTOR adjacent rows.
+//   THREADS: threads of a CTA, a multiple of 32 up to 1024; THREADS_PER_ROW: threads of a row, a power of two.
+//   VEC_WIDTH: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
+//   RANK: axes of the index space; ROW_AXES: axes that count rows, 1 to RANK - 1.
+//   ALONG: 1 if a vector lies along a row; 0 if a vector spans VEC_WIDTH adjacent rows.
+//   CENTERED: 1 if a mean is subtracted; 0 for RMS normalization.
+//   SCALED: 1 if each row has one scale, forward only. SPLIT: 1 if several CTAs share a row.
 //   BLOCKS: CTAs that must fit on an SM, 1 or more; it bounds the registers of a thread.
 //   ROUNDS: 1 if there are more tiles than run at once; EARLY: vectors that stay in registers, 0 or more.
-//   STORED_BYTES: size of Stored, by which the host computes the shared memory.
+//   STORED_BYTES: size of Stored, by which the host computes the shared memory. OF_LINE: vectors of a prefetched line.
 
 #include "pdl.cuh"
 #include "norm_span.cuh"
@@ -26,13 +29,13 @@
 static_assert(sizeof(Stored) == STORED_BYTES, "the host counts as the compiler does");
 
 struct Group {
-    Stored pack[STEPS];
+    Stored vec[STEPS];
 
     __device__ __forceinline__ void read_one(
         const Params& p, int (&at)[RANK], const Span& span, Count round, int s, L2Policy policy
     ) {
         locate_element(p, span.clamped(round + s), at);
-        load_elements(p, at, pack[s], policy);
+        load_elements(p, at, vec[s], policy);
     }
 
     __device__ __forceinline__ void read(const Params& p, int (&at)[RANK], const Span& span, Count round, L2Policy policy) {
@@ -44,7 +47,7 @@ struct Group {
     __device__ __forceinline__ void keep(const Kept& kept, Count round, Count end) const {
         #pragma unroll
         for (int s = 0; s < STEPS; ++s)
-            if (round + s < end) kept.put(round - EARLY + s, pack[s]);
+            if (round + s < end) kept.put(round - EARLY + s, vec[s]);
     }
 
     __device__ __forceinline__ void read_back(
@@ -55,7 +58,7 @@ struct Group {
         } else {
             #pragma unroll
             for (int s = 0; s < STEPS; ++s)
-                if (round + s < end) pack[s] = kept.get(round - EARLY + s);
+                if (round + s < end) vec[s] = kept.get(round - EARLY + s);
                 else read_one(p, at, span, round, s, policy);
         }
     }
@@ -63,11 +66,11 @@ struct Group {
     __device__ __forceinline__ void add_to(Running& running, const Span& span, Count round, const Row& row) const {
         if (span.has(round + STEPS - 1)) {
             #pragma unroll
-            for (int s = 0; s < STEPS; ++s) running.add(pack[s], row);
+            for (int s = 0; s < STEPS; ++s) running.add(vec[s], row);
         } else {
             #pragma unroll
             for (int s = 0; s < STEPS - 1; ++s)
-                if (span.has(round + s)) running.add(pack[s], row);
+                if (span.has(round + s)) running.add(vec[s], row);
         }
     }
 
@@ -77,8 +80,8 @@ struct Group {
         #pragma unroll
         for (int s = 0; s < STEPS; ++s)
             if (span.has(round + s)) {
-                locate_element(p, span.pack(round + s), at);
-                epilogue(p, at, widened(pack[s]), row);
+                locate_element(p, span.vec(round + s), at);
+                epilogue(p, at, widened(vec[s]), row);
             }
     }
 };
@@ -100,7 +103,7 @@ __device__ __forceinline__ void normalize_tile(const Params& p, Count tile, cons
 #ifdef __CUDA_ARCH__
     asm volatile("" : "+r"(split), "+r"(splits));  // recomputed for each tile, so that no register holds it across tiles
 #endif
-    const Span span = span_of(p, (Count)split, (Count)splits, slot.lane);
+    const Span span = span_of(p, (Count)split, (Count)splits, slot.row_thread);
     const Count kept_end = EARLY + (Count)p.kept, end = EARLY + (Count)p.groups * STEPS;
 
     Row row;
@@ -122,7 +125,7 @@ __device__ __forceinline__ void normalize_tile(const Params& p, Count tile, cons
     read(one, EARLY);
     running.prepare(p, at, row);
     read(other, EARLY + STEPS);
-    running.begin(EARLY > 0 ? early[0] : one.pack[0]);
+    running.begin(EARLY > 0 ? early[0] : one.vec[0]);
     #pragma unroll
     for (int i = 0; i < EARLY; ++i)
         if (span.has(i)) running.add(early[i], row);
@@ -135,7 +138,7 @@ __device__ __forceinline__ void normalize_tile(const Params& p, Count tile, cons
         read(other, round + 3 * STEPS);
     }
 
-    Part<ROW_WIDTH> part = running.part(p, span.count());
+    Part<ROWS_PER_THREAD> part = running.part(p, span.count());
     combine_all(p, tile, slot, span, part, running, at, row);
     if (!ROUNDS || tile + gridDim.x >= (Count)p.tiles) pdl_trigger();
     if (!slot.is_live) return;
@@ -151,7 +154,7 @@ __device__ __forceinline__ void normalize_tile(const Params& p, Count tile, cons
     #pragma unroll
     for (int i = 0; i < EARLY; ++i)
         if (span.has(i)) {
-            locate_element(p, span.pack(i), at);
+            locate_element(p, span.vec(i), at);
             epilogue(p, at, widened(early[i]), row);
         }
 }

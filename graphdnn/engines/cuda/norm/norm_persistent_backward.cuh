@@ -23,29 +23,29 @@ __device__ __forceinline__ Part<1> part_of(const Params&, int, Compute sum, Comp
 }
 
 struct Running {
-    Compute sum[ROW_WIDTH], dot[ROW_WIDTH];
+    Compute sum[ROWS_PER_THREAD], dot[ROWS_PER_THREAD];
 
     __device__ __forceinline__ void prepare(const Params& p, const int (&at)[RANK], Row& row) const { of_row(p, at, row); }
 
     __device__ __forceinline__ void begin(const Stored&) {
         #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) sum[i] = dot[i] = (Compute)0;
+        for (int i = 0; i < ROWS_PER_THREAD; ++i) sum[i] = dot[i] = (Compute)0;
     }
 
-    __device__ __forceinline__ void add(const Stored& pack, const Row& row) {
-        const Elements elements = widened(pack);
+    __device__ __forceinline__ void add(const Stored& vec, const Row& row) {
+        const Elements elements = widened(vec);
         #pragma unroll
-        for (int e = 0; e < VECTOR; ++e) {
+        for (int e = 0; e < VEC_WIDTH; ++e) {
             sum[row_of(e)] += elements.g[e];
             multiply_add(dot[row_of(e)], elements.g[e], centered(elements, row, e));
         }
     }
 
-    __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count) const {
-        Part<ROW_WIDTH> partial;
+    __device__ __forceinline__ Part<ROWS_PER_THREAD> part(const Params&, Count) const {
+        Part<ROWS_PER_THREAD> partial;
         partial.elements = (Compute)0;
         #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) partial.first[i] = sum[i], partial.second[i] = dot[i];
+        for (int i = 0; i < ROWS_PER_THREAD; ++i) partial.first[i] = sum[i], partial.second[i] = dot[i];
         return partial;
     }
 
@@ -55,7 +55,7 @@ struct Running {
         #pragma unroll
         for (int j = 0; j < RANK; ++j) row_at[j] = at[j];
 #ifdef __CUDA_ARCH__
-        asm volatile("" : "+r"(row_at[KEPT - 1]));
+        asm volatile("" : "+r"(row_at[ROW_AXES - 1]));
 #endif
         of_row(p, row_at, row);
     }
@@ -73,7 +73,7 @@ struct Running {
     ) const {
         Compute inverse = (Compute)0;
         #pragma unroll
-        for (int j = 0; j < ROW_WIDTH; ++j)
+        for (int j = 0; j < ROWS_PER_THREAD; ++j)
             if (i == j) inverse = row.inverse[j];
         finish(p, at, i, stored.data[0], stored.data[1] * inverse);
     }

@@ -1,19 +1,19 @@
 // Partial results of persistent CTAs in the forward direction. x stays in the type of the graph: the conversion is exact.
 
-__device__ __forceinline__ Elements widened(const Stored& pack) {
+__device__ __forceinline__ Elements widened(const Stored& vec) {
     Elements elements;
-    unpack_words(pack.x, elements.x);
+    unpack_words(vec.x, elements.x);
     return elements;
 }
 
 // The value, or 0 if it is not finite: such a value cannot be the origin of deviations.
 __device__ __forceinline__ Compute finite(Compute x) { return x - x == (Compute)0 ? x : (Compute)0; }
 
-// Elements of a row in a split: LANES vectors in each turn, except for the end of the row.
+// Elements of a row in a split: THREADS_PER_ROW vectors in each turn, except for the end of the row.
 __device__ __forceinline__ Compute elements_of(const Params& p, int split) {
     const int turns = (int)p.turns + (split < (int)p.longer);
-    const int packs = turns * LANES - (split == (int)p.last ? (int)p.missing : 0);
-    return (Compute)packs * (Compute)(ALONG ? VECTOR : 1);
+    const int vecs = turns * THREADS_PER_ROW - (split == (int)p.last ? (int)p.missing : 0);
+    return (Compute)vecs * (Compute)(ALONG ? VEC_WIDTH : 1);
 }
 
 // Partial moments of N rows: mean and sum of squared deviations. They are combined by the formula of Chan, Golub and LeVeque.
@@ -56,7 +56,7 @@ __device__ __forceinline__ Part<1> part_of(const Params& p, int split, Compute m
 // A thread measures deviations from its own first element, which bounds the cancellation by the number of its elements. Means
 // are relative to the first element of the row, so that a large mean costs no digits.
 struct Running {
-    Compute start[ROW_WIDTH], sum[ROW_WIDTH], squares[ROW_WIDTH];
+    Compute start[ROWS_PER_THREAD], sum[ROWS_PER_THREAD], squares[ROWS_PER_THREAD];
     Taken first;
 
     __device__ __forceinline__ void prepare(const Params& p, int (&at)[RANK], Row&) {
@@ -64,19 +64,19 @@ struct Running {
         load_elements(p, at, first, evict_normal_policy());
     }
 
-    __device__ __forceinline__ void begin(const Stored& pack) {
-        const Elements elements_x = widened(pack);
+    __device__ __forceinline__ void begin(const Stored& vec) {
+        const Elements elements_x = widened(vec);
         #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) {
+        for (int i = 0; i < ROWS_PER_THREAD; ++i) {
             start[i] = CENTERED ? finite(elements_x.x[i]) : (Compute)0;
             sum[i] = squares[i] = (Compute)0;
         }
     }
 
-    __device__ __forceinline__ void add(const Stored& pack, const Row&) {
-        const Elements elements_x = widened(pack);
+    __device__ __forceinline__ void add(const Stored& vec, const Row&) {
+        const Elements elements_x = widened(vec);
         #pragma unroll
-        for (int e = 0; e < VECTOR; ++e) {
+        for (int e = 0; e < VEC_WIDTH; ++e) {
             const int i = row_of(e);
             const Compute deviation = CENTERED ? elements_x.x[e] - start[i] : elements_x.x[e];
             if (CENTERED) sum[i] += deviation;
@@ -88,14 +88,14 @@ struct Running {
         return CENTERED ? finite(widen<Compute>(first.x.data[i])) : (Compute)0;
     }
 
-    __device__ __forceinline__ Part<ROW_WIDTH> part(const Params&, Count packs) const {
-        Part<ROW_WIDTH> partial;
-        partial.elements = (Compute)packs * (Compute)(ALONG ? VECTOR : 1);
-        const Compute fraction = packs == 0 ? (Compute)0 : (Compute)1 / partial.elements;
+    __device__ __forceinline__ Part<ROWS_PER_THREAD> part(const Params&, Count vecs) const {
+        Part<ROWS_PER_THREAD> partial;
+        partial.elements = (Compute)vecs * (Compute)(ALONG ? VEC_WIDTH : 1);
+        const Compute fraction = vecs == 0 ? (Compute)0 : (Compute)1 / partial.elements;
         #pragma unroll
-        for (int i = 0; i < ROW_WIDTH; ++i) {
+        for (int i = 0; i < ROWS_PER_THREAD; ++i) {
             const Compute from_start = sum[i] * fraction, squared_deviations = squares[i] - sum[i] * from_start;
-            partial.first[i] = CENTERED && packs != 0 ? start[i] - origin(i) + from_start : (Compute)0;
+            partial.first[i] = CENTERED && vecs != 0 ? start[i] - origin(i) + from_start : (Compute)0;
             partial.second[i] = CENTERED && squared_deviations < (Compute)0 ? (Compute)0 : squared_deviations;
         }
         return partial;
@@ -117,7 +117,7 @@ struct Running {
     ) const {
         Compute mean = (Compute)0;
         #pragma unroll
-        for (int j = 0; j < ROW_WIDTH; ++j)
+        for (int j = 0; j < ROWS_PER_THREAD; ++j)
             if (i == j) mean = CENTERED ? row.mean[j] : (Compute)0;
         finish(p, at, i, mean, stored.data[0], stored.data[1]);
     }

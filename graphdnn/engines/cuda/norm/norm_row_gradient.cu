@@ -4,28 +4,29 @@
 // Tile:     COLUMNS rows at a time; a CTA loops over tiles of rows.
 // Pipeline: the next tile is loaded into registers while the current one is computed.
 // Memory:   partial sums are [CTA][dbias, dscale][element of a row].
-// Threads:  LANES threads share a row. A thread has the same positions of all rows of its CTA, so that its sums for dscale
-//           and dbias stay in registers.
+// Threads:  THREADS_PER_ROW threads share a row. A thread has the same positions of all rows of its CTA, so that its sums for
+//           dscale and dbias stay in registers.
 //
 // Required constants (from the generator):
-//   THREADS: threads of a CTA, a multiple of 32 up to 1024; LANES: threads of a row, a power of two.
-//   VECTOR: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
-//   RANK: axes of the index space; KEPT: axes that count rows, 1 to RANK - 1.
-//   ALONG: 1 if a vector lies along a row; 0 if a vector spans VECTOR adjacent rows.
+//   THREADS: threads of a CTA, a multiple of 32 up to 1024; THREADS_PER_ROW: threads of a row, a power of two.
+//   VEC_WIDTH: elements of a vector access, 1 to 16 bytes; STEPS: vectors of a thread in one batch, 1 or more.
+//   RANK: axes of the index space; ROW_AXES: axes that count rows, 1 to RANK - 1.
+//   ALONG: 1 if a vector lies along a row; 0 if a vector spans VEC_WIDTH adjacent rows.
+//   CENTERED: 1 if a mean is subtracted; 0 for RMS normalization.
 //   BLOCKS: CTAs that must fit on an SM, 1 or more; it bounds the registers of a thread.
-//   EXACT: 1 if LANES * STEPS vectors are a whole row, so that no bound is checked.
+//   EXACT: 1 if THREADS_PER_ROW * STEPS vectors are a whole row, so that no bound is checked.
 //   COLUMNS: rows of a tile, a power of two. COMBINERS: threads of a CTA of norm_parameters.
 
 #include "pdl.cuh"
 
-constexpr int ROW_WARPS = LANES > 32 ? LANES / 32 : 1;  // warps of a row
+constexpr int ROW_WARPS = THREADS_PER_ROW > 32 ? THREADS_PER_ROW / 32 : 1;  // warps of a row
 // ROW_WARPS rounded up to a power of two
 constexpr int COMBINED_WARPS = ROW_WARPS > 16 ? 32 : ROW_WARPS > 8 ? 16 : ROW_WARPS > 4 ? 8 : ROW_WARPS > 2 ? 4 : ROW_WARPS;
 constexpr int SUMS = 2;  // of dbias and of dscale
 
 // The vectors of a tile, in the types of the graph, and the factors of its rows.
 struct Tile {
-    Stored pack[STEPS];
+    Stored vec[STEPS];
     Row row;
 
     __device__ __forceinline__ void read(const Params& p, Count tile, int (&at)[RANK]) {
@@ -34,9 +35,9 @@ struct Tile {
         locate_row(p, slot.row, at);
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
-            const Count i = (Count)(slot.lane + s * LANES);
+            const Count i = (Count)(slot.row_thread + s * THREADS_PER_ROW);
             locate_element(p, EXACT || i < (Count)p.count ? i : (Count)p.count - 1, at);
-            load_elements(p, at, pack[s], once);
+            load_elements(p, at, vec[s], once);
         }
         of_row(p, at, row);
     }
@@ -44,7 +45,7 @@ struct Tile {
 
 // Both sums of a row, in each of its threads. One barrier is enough: the next tile uses the other buffer.
 __device__ __forceinline__ void reduce_rows(const ThreadSlot& slot, int buffer, Row& row) {
-    constexpr int warp_lanes = LANES < 32 ? LANES : 32;
+    constexpr int warp_lanes = THREADS_PER_ROW < 32 ? THREADS_PER_ROW : 32;
     #pragma unroll
     for (int distance = 1; distance < warp_lanes; distance *= 2) {
         row.sum[0] += __shfl_xor_sync(0xffffffffu, row.sum[0], distance);
@@ -52,9 +53,9 @@ __device__ __forceinline__ void reduce_rows(const ThreadSlot& slot, int buffer, 
     }
     if constexpr (ROW_WARPS > 1) {
         __shared__ Vec<Compute, 2> parts[2][COLUMNS][ROW_WARPS];
-        if (slot.lane % 32 == 0) parts[buffer][slot.column][slot.lane / 32] = {row.sum[0], row.dot[0]};
+        if (slot.row_thread % 32 == 0) parts[buffer][slot.column][slot.row_thread / 32] = {row.sum[0], row.dot[0]};
         __syncthreads();
-        const int part = slot.lane % COMBINED_WARPS;
+        const int part = slot.row_thread % COMBINED_WARPS;
         Vec<Compute, 2> mine = {};
         if (ROW_WARPS == COMBINED_WARPS || part < ROW_WARPS) mine = parts[buffer][slot.column][part];
         row.sum[0] = mine.data[0], row.dot[0] = mine.data[1];
@@ -71,7 +72,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(
     int at[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) at[j] = 0;
-    Compute param_sums[SUMS][STEPS][VECTOR] = {};
+    Compute param_sums[SUMS][STEPS][VEC_WIDTH] = {};
     Tile next;
     next.read(p, blockIdx.x, at);
     int buffer = 0;
@@ -83,20 +84,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(
         current.row.sum[0] = current.row.dot[0] = (Compute)0;
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
-            const Count i = (Count)(slot.lane + s * LANES);
+            const Count i = (Count)(slot.row_thread + s * THREADS_PER_ROW);
             if (EXACT || i < (Count)p.count) {
-                const Elements pack = widened(current.pack[s]);
-                Compute scale[VECTOR];
+                const Elements vec = widened(current.vec[s]);
+                Compute scale[VEC_WIDTH];
                 locate_element(p, i, at);
                 scale_at(p, at, scale);
                 #pragma unroll
-                for (int e = 0; e < VECTOR; ++e) {
-                    const Compute normal = normalized(pack, current.row, e), g = pack.g[e] * scale[e];
+                for (int e = 0; e < VEC_WIDTH; ++e) {
+                    const Compute normal = normalized(vec, current.row, e), g = vec.g[e] * scale[e];
                     current.row.sum[0] += g;
                     multiply_add(current.row.dot[0], g, normal);
                     if (slot.is_live) {
-                        param_sums[0][s][e] += pack.g[e];
-                        multiply_add(param_sums[1][s][e], pack.g[e], normal);
+                        param_sums[0][s][e] += vec.g[e];
+                        multiply_add(param_sums[1][s][e], vec.g[e], normal);
                     }
                 }
             }
@@ -111,21 +112,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(
         locate_row(p, slot.row, at);
         #pragma unroll
         for (int s = 0; s < STEPS; ++s) {
-            const Count i = (Count)(slot.lane + s * LANES);
+            const Count i = (Count)(slot.row_thread + s * THREADS_PER_ROW);
             if (EXACT || i < (Count)p.count) {
-                Elements pack = widened(current.pack[s]);
-                Compute scale[VECTOR];
+                Elements vec = widened(current.vec[s]);
+                Compute scale[VEC_WIDTH];
                 locate_element(p, i, at);
                 scale_at(p, at, scale);
                 #pragma unroll
-                for (int e = 0; e < VECTOR; ++e) pack.g[e] *= scale[e];
-                epilogue(p, at, pack, current.row);
+                for (int e = 0; e < VEC_WIDTH; ++e) vec.g[e] *= scale[e];
+                epilogue(p, at, vec, current.row);
             }
         }
     }
     pdl_trigger();
     // Adds the sums of the rows that the CTA has side by side, in order.
-    constexpr int ROW_ELEMENTS = LANES * STEPS * VECTOR;
+    constexpr int ROW_ELEMENTS = THREADS_PER_ROW * STEPS * VEC_WIDTH;
     __shared__ Compute columns[COLUMNS > 1 ? COLUMNS : 1][COLUMNS > 1 ? ROW_ELEMENTS : 1];
     const ThreadSlot mine = thread_slot(p, blockIdx.x);
     const long long elements = p.elements;
@@ -137,8 +138,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(
             #pragma unroll
             for (int s = 0; s < STEPS; ++s)
                 #pragma unroll
-                for (int e = 0; e < VECTOR; ++e)
-                    columns[mine.column][(mine.lane + s * LANES) * VECTOR + e] = param_sums[sum][s][e];
+                for (int e = 0; e < VEC_WIDTH; ++e)
+                    columns[mine.column][(mine.row_thread + s * THREADS_PER_ROW) * VEC_WIDTH + e] = param_sums[sum][s][e];
             __syncthreads();
             for (int i = threadIdx.x; i < (int)elements; i += THREADS) {
                 Compute total = columns[0][i];
@@ -149,8 +150,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) norm_row_gradient(
         } else {
             #pragma unroll
             for (int s = 0; s < STEPS; ++s) {
-                const int i = mine.lane + s * LANES;
-                if (EXACT || i < (int)p.count) store<VECTOR>(to + i * VECTOR, Packed(), param_sums[sum][s]);
+                const int i = mine.row_thread + s * THREADS_PER_ROW;
+                if (EXACT || i < (int)p.count) store<VEC_WIDTH>(to + i * VEC_WIDTH, Packed(), param_sums[sum][s]);
             }
         }
     }
@@ -193,7 +194,7 @@ extern "C" __global__ void __launch_bounds__(COMBINERS, 1) norm_parameters(const
     int at[RANK];
     #pragma unroll
     for (int j = 0; j < RANK; ++j) at[j] = 0;
-    locate_element(p, (Count)(i / VECTOR), at);
-    at[RANK - 1] += i % VECTOR;
+    locate_element(p, (Count)(i / VEC_WIDTH), at);
+    at[RANK - 1] += i % VEC_WIDTH;
     finish_row(p, at, sum[0], sum[1]);
 }

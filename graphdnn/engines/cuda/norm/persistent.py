@@ -27,20 +27,20 @@ def stored_text(fields: Mapping[str, TensorSpec], width: int) -> str:
     """One vector as a CTA reads it (``Taken``) and caches it. The vectors of a thread have a stride of THREADS in the
     cache.
     """
-    packs = {name: _stored(spec, width) for name, spec in fields.items()}
-    taken = "".join(f"    Vec<{STORAGE[spec.data_type]}, VECTOR> {name};\n" for name, spec in fields.items())
-    members = "".join(f"    {pack} {name};\n" for name, pack in packs.items())
-    pointers = "".join(f"    {pack}* {name};\n" for name, pack in packs.items())
+    vec_types = {name: _stored(spec, width) for name, spec in fields.items()}
+    taken = "".join(f"    Vec<{STORAGE[spec.data_type]}, VEC_WIDTH> {name};\n" for name, spec in fields.items())
+    members = "".join(f"    {vec_type} {name};\n" for name, vec_type in vec_types.items())
+    pointers = "".join(f"    {vec_type}* {name};\n" for name, vec_type in vec_types.items())
     starts, before = [], ""
-    for name, pack in packs.items():
-        starts.append(f"{name}(({pack}*)(memory{before}) + threadIdx.x)")
-        before += f" + count * (THREADS * sizeof({pack}))"
-    put = " ".join(f"{name}[i * THREADS] = pack.{name};" for name in packs)
-    get = ", ".join(f"{name}[i * THREADS]" for name in packs)
+    for name, vec_type in vec_types.items():
+        starts.append(f"{name}(({vec_type}*)(memory{before}) + threadIdx.x)")
+        before += f" + count * (THREADS * sizeof({vec_type}))"
+    put = " ".join(f"{name}[i * THREADS] = vec.{name};" for name in vec_types)
+    get = ", ".join(f"{name}[i * THREADS]" for name in vec_types)
     return (
         f"struct Taken {{\n{taken}}};\n\nstruct Stored {{\n{members}}};\n\nstruct Kept {{\n{pointers}\n"
         f"    __device__ __forceinline__ Kept(unsigned char* memory, int count) : {', '.join(starts)} {{}}\n"
-        f"    __device__ __forceinline__ void put(int i, const Stored& pack) const {{ {put} }}\n"
+        f"    __device__ __forceinline__ void put(int i, const Stored& vec) const {{ {put} }}\n"
         f"    __device__ __forceinline__ Stored get(int i) const {{ return {{{get}}}; }}\n}};\n"
     )
 
@@ -50,21 +50,21 @@ def _stored(spec: TensorSpec, width: int) -> str:
     element = ELEMENTS[spec.data_type]
     is_narrow = element.kind == "float" and element.bytes < 4
     kind = "PackedWords" if is_narrow and width * element.bytes % 4 == 0 else "Vec"
-    return f"{kind}<{STORAGE[spec.data_type]}, VECTOR>"
+    return f"{kind}<{STORAGE[spec.data_type]}, VEC_WIDTH>"
 
 
-def pack_sizes(width: int, kept: Sequence[TensorSpec]) -> list[int]:
+def vec_sizes_of(width: int, kept: Sequence[TensorSpec]) -> list[int]:
     """Bytes of the vectors in ``Stored``."""
     return [width * ELEMENTS[spec.data_type].bytes for spec in kept]
 
 
-def stored_bytes(packs: Sequence[int]) -> int:
+def stored_bytes(vec_sizes: Sequence[int]) -> int:
     """The size of ``Stored``: each vector is aligned to its own size, at most 16 bytes."""
     size = 0
-    for pack in packs:
-        alignment = min(pack, 16)
-        size = -(-size // alignment) * alignment + pack
-    alignment = min(max(packs), 16)
+    for vec_size in vec_sizes:
+        alignment = min(vec_size, 16)
+        size = -(-size // alignment) * alignment + vec_size
+    alignment = min(max(vec_sizes), 16)
     return -(-size // alignment) * alignment
 
 
@@ -72,16 +72,16 @@ def take_text(program: Program, names: Sequence[str], *, is_fetched: bool = True
     """The function that reads a vector, with a cache policy (streaming.cuh). ``is_fetched``: also the function that
     prefetches its cache lines.
     """
-    kept = "".join(f"    pack_words(taken.{name}, pack.{name});\n" for name in names)
-    taken = program.function("load_elements", "Taken& pack, L2Policy policy").replace(" load<", " policy.load<")
+    kept = "".join(f"    pack_words(taken.{name}, vec.{name});\n" for name in names)
+    taken = program.function("load_elements", "Taken& vec, L2Policy policy").replace(" load<", " policy.load<")
     of_line = max(1, program.prefetch_elements // program.width)  # vectors
     fetched = f"constexpr int OF_LINE = {of_line};\n{program.prefetch_text('fetch')}"
-    kept_pack = (
+    kept_vec = (
         "__device__ __forceinline__ void load_elements(\n"
-        "    const Params& p, const int (&at)[RANK], Stored& pack, L2Policy policy) {\n"
+        "    const Params& p, const int (&at)[RANK], Stored& vec, L2Policy policy) {\n"
         f"    Taken taken;\n    load_elements(p, at, taken, policy);\n{kept}}}\n"
     )
-    return taken + (fetched if is_fetched else "") + kept_pack
+    return taken + (fetched if is_fetched else "") + kept_vec
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class PersistentTile:
     groups: int
     early: int
     kept: int
-    pack_bytes: int
+    vec_bytes: int
     shared: int
     read_twice: int  # bytes
 
@@ -127,19 +127,19 @@ class PersistentTile:
         """Adds the launch. ``is_backward``: a gradient."""
         is_split = self.splits > 1
         rows.parameters(parameters)
-        turns, longer = divmod(-(-rows.packs // self.tile.lanes), self.splits)
+        turns, longer = divmod(-(-rows.vecs_per_row // self.tile.threads_per_row), self.splits)
         counts = {
             "turns": turns,  # of each split, at least
             "longer": longer,  # splits with one more turn
             "last": (longer - 1) % self.splits,  # the split with the row's last vectors
-            "missing": -rows.packs % self.tile.lanes,
+            "missing": -rows.vecs_per_row % self.tile.threads_per_row,
         }
         for field, count in counts.items():
             parameters.integer(field, count)
         parameters.integer("groups", self.groups)
         parameters.integer("kept", self.kept)
         parameters.integer("tiles", self.tiles)
-        parameters.integer("ahead", _AHEAD // self.pack_bytes)
+        parameters.integer("ahead", _AHEAD // self.vec_bytes)
         pair = f"Vec<{constants['Compute']}, 2>"
         scratch = {"partial": (pair, self.splits * rows.count * 16), "arrived": ("unsigned int", 4 * self.tiles)}
         for field, (kind, size) in scratch.items():
@@ -160,7 +160,7 @@ class PersistentTile:
                 "SPLIT": is_split,
                 "ROUNDS": self.rounds > 1,
                 "EARLY": self.early,
-                "STORED_BYTES": self.pack_bytes,
+                "STORED_BYTES": self.vec_bytes,
                 **constants,
             },
         )

@@ -22,7 +22,7 @@ _THREADS, _FEWER_THREADS, _MOST_THREADS = 512, 256, 1024  # of a CTA; for many n
 _MANY = 2**24  # bytes of x from which on the partial sums of more CTAs are negligible
 _WORTH_STEPS = 1.5  # a thread has more elements if that multiplies the concurrent rows by this factor
 _ELEMENTS = 8  # of a thread, unless a row needs more to fit into a CTA
-_KEPT = 4  # 32-bit registers of a two-byte element: two sums, and x and dy of two tiles
+_ELEMENT_REGISTERS = 4  # of a two-byte element: two sums, and x and dy of two tiles
 _OTHER = 30  # registers of a thread besides its elements
 _REGISTERS = 2**16  # of a multiprocessor
 _MOST_STEPS = 16  # vectors of a thread
@@ -45,7 +45,7 @@ class RowGradient:
 
     @property
     def tiles(self) -> int:
-        return -(-self.rows.row_packs // self.tile.columns)
+        return -(-self.rows.row_vecs // self.tile.columns)
 
     def launch(
         self,
@@ -68,7 +68,7 @@ class RowGradient:
                 **rows.constants(),
                 **tile.constants(),
                 **tile.bounds(),
-                "EXACT": tile.lanes * tile.steps == rows.packs,
+                "EXACT": tile.threads_per_row * tile.steps == rows.vecs_per_row,
                 "COMBINERS": _COMBINERS,
                 "L1_NO_ALLOCATE": True,
                 **constants,
@@ -94,7 +94,7 @@ def row_gradient_of(rows: Rows, operands: Operands, device: DeviceSpec) -> RowGr
     tile = _tile(rows)
     if tile is None:
         return None
-    tiles = -(-rows.row_packs // tile.columns)
+    tiles = -(-rows.row_vecs // tile.columns)
     turns = -(-tiles // (tile.blocks * device.sm_count))
     return RowGradient(rows, tile, -(-tiles // turns))
 
@@ -107,19 +107,19 @@ def _tile(rows: Rows) -> Tile | None:
     threads = _FEWER_THREADS if is_large else _THREADS
     best: tuple[int, Tile] | None = None
     for steps in range(max(1, _ELEMENTS // rows.width), _MOST_STEPS + 1):
-        lanes = _lanes(-(-rows.packs // steps))
-        columns = max(1, threads // lanes)
-        while columns > 1 and columns * lanes * steps * rows.width * 4 > _COLUMN_BYTES:
+        threads_per_row = _threads_per_row(-(-rows.vecs_per_row // steps))
+        columns = max(1, threads // threads_per_row)
+        while columns > 1 and columns * threads_per_row * steps * rows.width * 4 > _COLUMN_BYTES:
             columns //= 2
-        of_element = _KEPT + (2 if rows.main_bytes > 2 else 0)
+        of_element = _ELEMENT_REGISTERS + (2 if rows.main_bytes > 2 else 0)
         registers = -(-(steps * rows.width * of_element + _OTHER) // 8) * 8
-        blocks = _REGISTERS // (lanes * columns * registers)
-        is_possible = 32 <= lanes * columns <= _MOST_THREADS and registers <= _MOST_REGISTERS and blocks
+        blocks = _REGISTERS // (threads_per_row * columns * registers)
+        is_possible = 32 <= threads_per_row * columns <= _MOST_THREADS and registers <= _MOST_REGISTERS and blocks
         if is_possible and (best is None or blocks * columns >= _WORTH_STEPS * best[0]):
-            best = blocks * columns, Tile(lanes, columns, -(-rows.packs // lanes), blocks)
+            best = blocks * columns, Tile(threads_per_row, columns, -(-rows.vecs_per_row // threads_per_row), blocks)
     return None if best is None else best[1]
 
 
-def _lanes(count: int) -> int:
+def _threads_per_row(count: int) -> int:
     """Threads of a row: a power of two within a warp, or whole warps."""
     return power_above(count) if count <= _WARP else -(-count // _WARP) * _WARP

@@ -7,8 +7,8 @@
 // Threads: THREADS = TILE * TILE, one (sequence, unit) for each thread in the epilogue. A grid barrier ends every step.
 //
 // Required constants (from the generator):
-//   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; KEPT: values of a unit in the reserve space.
-//   KEPT_GRADIENTS: gate gradients of a unit: GATES, or 4 for a GRU.
+//   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; RESERVE_VALUES: values of a unit in the reserve space.
+//   GATE_GRADIENTS: gate gradients of a unit: GATES, or 4 for a GRU.
 //   THREADS: threads of a CTA; TILE: extent of a tile; DEPTH: elements of a K chunk; WEIGHTS_STATIONARY: flag, see above.
 
 #include "grid_barrier.cuh"
@@ -32,8 +32,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
     const bool back = direction == 1;
     const long long pseudo = p.pseudo + direction;
     const Weight* state_matrix = p.w + p.matrix_at[direction] * p.w_step;
-    Compute* dgates = p.dgates + pseudo * p.rows * KEPT_GRADIENTS * p.hidden * p.dgates_step;
-    const Compute* saved = KEPT > 0 ? p.kept + pseudo * p.rows * KEPT * p.hidden * p.kept_step : p.kept;
+    Compute* dgates = p.dgates + pseudo * p.rows * GATE_GRADIENTS * p.hidden * p.dgates_step;
+    const Compute* reserved = p.reserve;
+    if (RESERVE_VALUES > 0) reserved += pseudo * p.rows * RESERVE_VALUES * p.hidden * p.reserve_step;
     const int across = (hidden + TILE - 1) / TILE, tiles = across * (((int)p.batch + TILE - 1) / TILE);
     const int mine_b = (int)threadIdx.x / TILE, mine_u = (int)threadIdx.x % TILE;
     const int of_gate = (hidden + DEPTH - 1) / DEPTH * DEPTH, depth = GATES * of_gate;  // each gate in whole chunks
@@ -58,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
             const int b = first_b + mine_b, u = first_u + mine_u;
             const bool is_mine = b < batch && u < hidden;
             const int previous_row = b < batch ? row_done(p, s, t, b, back) : -1;
-            const Compute* const gradients = dgates + (long long)previous_row * KEPT_GRADIENTS * hidden * p.dgates_step;
+            const Compute* const gradients = dgates + (long long)previous_row * GATE_GRADIENTS * hidden * p.dgates_step;
             Compute sums[1];
             product.product(
                 depth,
@@ -82,11 +83,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
             const long long row = first_row(p, t) + b, column = direction * p.hidden + u;
             sum += widen<Compute>(p.leaving[p.leaving_at + row * p.leaving_stride[0] + column * p.leaving_stride[1]]);
             const int before = row_before(p, t, b, back);
-            Compute dc = Compute(0), c = Compute(0), h = Compute(0), output = Compute(0), kept[KEPT > 0 ? KEPT : 1];
+            Compute dc = Compute(0), c = Compute(0), h = Compute(0), output = Compute(0), reserve[RESERVE_REGISTERS];
             if constexpr (CELL == LSTM) {
                 if (!begins) dc = p.dcells[place];
                 else if (p.dcy) dc = widen<Compute>(state_of(p.dcy, p.dcy_stride, pseudo, b, u));
-                if (before >= 0) c = saved[(((long long)before * KEPT + 4) * hidden + u) * p.kept_step];
+                if (before >= 0) c = reserved[(((long long)before * RESERVE_VALUES + 4) * hidden + u) * p.reserve_step];
                 else if (p.cx) c = widen<Compute>(state_of(p.cx, p.cx_stride, pseudo, b, u));
             }
             if constexpr (CELL == GRU) {
@@ -96,14 +97,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_backward(const __gr
             if constexpr (CELL == RELU || CELL == TANH)
                 output = widen<Compute>(p.out[p.out_at + row * p.out_stride[0] + column * p.out_stride[1]]);
             #pragma unroll
-            for (int i = 0; i < KEPT; ++i) kept[i] = saved[((row * KEPT + i) * hidden + u) * p.kept_step];
-            Compute gradient[KEPT_GRADIENTS];
-            const Compute bypass = cell_gradient(sum, dc, output, h, c, kept, gradient);
+            for (int i = 0; i < RESERVE_VALUES; ++i) reserve[i] = reserved[((row * RESERVE_VALUES + i) * hidden + u) * p.reserve_step];
+            Compute gradient[GATE_GRADIENTS];
+            const Compute bypass = cell_gradient(sum, dc, output, h, c, reserve, gradient);
             if constexpr (CELL == GRU) p.bypass[place] = bypass;
             if constexpr (CELL == LSTM) p.dcells[place] = dc;
             #pragma unroll
-            for (int i = 0; i < KEPT_GRADIENTS; ++i)
-                dgates[((row * KEPT_GRADIENTS + i) * hidden + u) * p.dgates_step] = gradient[i];
+            for (int i = 0; i < GATE_GRADIENTS; ++i)
+                dgates[((row * GATE_GRADIENTS + i) * hidden + u) * p.dgates_step] = gradient[i];
             const bool is_last = back ? row_before(p, t, b, true) < 0 : t == 0;
             if (CELL == LSTM && is_last && p.dcx)
                 state_of(p.dcx, p.dcx_stride, pseudo, b, u) = narrow<CellOut>(dc);

@@ -7,24 +7,24 @@
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA; COLUMNS: columns of a CTA, a divisor of THREADS.
-//   CELL, GATES: the cell and its gates; KEPT_GRADIENTS: gate gradients of a unit: GATES, or 4 for a GRU.
+//   CELL, GATES: the cell and its gates; GATE_GRADIENTS: gate gradients of a unit: GATES, or 4 for a GRU.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_bias(const __grid_constant__ Params p) {
-    constexpr int LANES = THREADS / COLUMNS;
-    __shared__ Compute sums[LANES][COLUMNS];
-    const int lane = (int)threadIdx.x / COLUMNS;
-    const long long column = (long long)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS, width = KEPT_GRADIENTS * p.hidden;
+    constexpr int THREADS_PER_COLUMN = THREADS / COLUMNS;
+    __shared__ Compute sums[THREADS_PER_COLUMN][COLUMNS];
+    const int column_thread = (int)threadIdx.x / COLUMNS;
+    const long long column = (long long)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS, width = GATE_GRADIENTS * p.hidden;
     Compute sum = Compute(0);
     if (column < width) {
         const Compute* from = p.dgates + p.dgates_at + column * p.dgates_step;
         #pragma unroll 8
-        for (long long row = lane; row < p.rows; row += LANES) sum += from[row * width * p.dgates_step];
+        for (long long row = column_thread; row < p.rows; row += THREADS_PER_COLUMN) sum += from[row * width * p.dgates_step];
     }
-    sums[lane][threadIdx.x % COLUMNS] = sum;
+    sums[column_thread][threadIdx.x % COLUMNS] = sum;
     __syncthreads();
-    if (lane > 0 || column >= width) return;
+    if (column_thread > 0 || column >= width) return;
     #pragma unroll
-    for (int i = 1; i < LANES; ++i) sum += sums[i][threadIdx.x];
+    for (int i = 1; i < THREADS_PER_COLUMN; ++i) sum += sums[i][threadIdx.x];
     const long long value = column / p.hidden, unit = column % p.hidden;
     const bool is_of_input = value < GATES, is_of_state = CELL != GRU || value != 2;
     const Weight rounded = narrow<Weight>(sum);

@@ -2,6 +2,8 @@
 
 enum { RELU, TANH, LSTM, GRU };
 
+constexpr int RESERVE_REGISTERS = RESERVE_VALUES > 0 ? RESERVE_VALUES : 1;  // an array has one element or more
+
 __device__ __forceinline__ float exponential(float x) { return expf(x); }
 __device__ __forceinline__ double exponential(double x) { return exp(x); }
 __device__ __forceinline__ float tanh_of(float x) { return tanhf(x); }
@@ -14,9 +16,10 @@ __device__ __forceinline__ Compute sigmoid(Compute x) {
 #endif
 }
 
-// h and c: the previous state, replaced by the next one. kept: the reserve values, which the gradient reads.
+// h and c: the previous state, replaced by the next one. reserve: the reserve values, which the gradient reads.
 __device__ __forceinline__ void cell_step(
-    const Compute (&input)[GATES], const Compute (&state)[GATES], Compute& h, Compute& c, Compute (&kept)[KEPT > 0 ? KEPT : 1]
+    const Compute (&input)[GATES], const Compute (&state)[GATES], Compute& h, Compute& c,
+    Compute (&reserve)[RESERVE_REGISTERS]
 ) {
     if constexpr (CELL == RELU) {
         const Compute total = input[0] + state[0];
@@ -28,19 +31,19 @@ __device__ __forceinline__ void cell_step(
         const Compute candidate = tanh_of(input[2] + state[2]), out = sigmoid(input[3] + state[3]);
         c = forget * c + in * candidate;
         h = out * tanh_of(c);
-        kept[0] = in;
-        kept[1] = forget;
-        kept[2] = candidate;
-        kept[3] = out;
-        kept[4] = c;
+        reserve[0] = in;
+        reserve[1] = forget;
+        reserve[2] = candidate;
+        reserve[3] = out;
+        reserve[4] = c;
     } else {
         const Compute reset = sigmoid(input[0] + state[0]), update = sigmoid(input[1] + state[1]);
         const Compute candidate = tanh_of(input[2] + reset * state[2]);
         h = (Compute(1) - update) * candidate + update * h;
-        kept[0] = reset;
-        kept[1] = update;
-        kept[2] = candidate;
-        kept[3] = state[2];
+        reserve[0] = reset;
+        reserve[1] = update;
+        reserve[2] = candidate;
+        reserve[3] = state[2];
     }
 }
 
@@ -48,8 +51,8 @@ __device__ __forceinline__ void cell_step(
 // to this step, h and c to the previous one. Computes the gate gradients, and returns the part of the gradient of the previous
 // h that does not pass through the recurrent matrix.
 __device__ __forceinline__ Compute cell_gradient(
-    Compute dh, Compute& dc, Compute output, Compute h, Compute c, const Compute (&kept)[KEPT > 0 ? KEPT : 1],
-    Compute (&gradient)[KEPT_GRADIENTS]
+    Compute dh, Compute& dc, Compute output, Compute h, Compute c, const Compute (&reserve)[RESERVE_REGISTERS],
+    Compute (&gradient)[GATE_GRADIENTS]
 ) {
     constexpr Compute one = Compute(1);
     if constexpr (CELL == RELU) {
@@ -59,7 +62,8 @@ __device__ __forceinline__ Compute cell_gradient(
         gradient[0] = dh * (one - output * output);
         return Compute(0);
     } else if constexpr (CELL == LSTM) {
-        const Compute in = kept[0], forget = kept[1], candidate = kept[2], out = kept[3], tanh_c = tanh_of(kept[4]);
+        const Compute in = reserve[0], forget = reserve[1], candidate = reserve[2], out = reserve[3];
+        const Compute tanh_c = tanh_of(reserve[4]);
         const Compute all = dc + dh * out * (one - tanh_c * tanh_c);
         gradient[0] = all * candidate * in * (one - in);
         gradient[1] = all * c * forget * (one - forget);
@@ -68,9 +72,9 @@ __device__ __forceinline__ Compute cell_gradient(
         dc = all * forget;
         return Compute(0);
     } else {
-        const Compute reset = kept[0], update = kept[1], candidate = kept[2];
+        const Compute reset = reserve[0], update = reserve[1], candidate = reserve[2];
         const Compute dfresh = dh * (one - update) * (one - candidate * candidate);
-        gradient[0] = dfresh * kept[3] * reset * (one - reset);
+        gradient[0] = dfresh * reserve[3] * reset * (one - reset);
         gradient[1] = dh * (h - candidate) * update * (one - update);
         gradient[2] = dfresh;
         gradient[3] = dfresh * reset;

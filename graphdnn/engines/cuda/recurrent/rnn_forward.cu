@@ -8,7 +8,8 @@
 //          a step reads the whole state of the previous step.
 //
 // Required constants (from the generator):
-//   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; KEPT: values of a unit in the reserve space.
+//   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; RESERVE_VALUES: values of a unit in the reserve space.
+//   GATE_GRADIENTS: gate gradients of a unit, for the backward kernels only.
 //   THREADS: threads of a CTA; TILE: extent of a tile; DEPTH: elements of a K chunk; WEIGHTS_STATIONARY: flag, see above.
 //   SKIP: 1 if the layer has no input matrix and x is added to each gate.
 
@@ -72,21 +73,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_forward(const __gri
                 state[g] += widen<Compute>(bias[((GATES + g) * (long long)hidden + u) * p.w_step]);
                 input[g] = entering_of(p, direction, row, g, u) + widen<Compute>(bias[(g * (long long)hidden + u) * p.w_step]);
             }
-            Compute h = state_before(p, direction, before, b, u), c = Compute(0), kept[KEPT > 0 ? KEPT : 1];
+            Compute h = state_before(p, direction, before, b, u), c = Compute(0), reserve[RESERVE_REGISTERS];
             const long long cell = (direction * p.batch + b) * p.hidden + u, pseudo = p.pseudo + direction;
             if constexpr (CELL == LSTM) {
                 if (before >= 0) c = p.cells[cell];
                 else if (p.cx) c = widen<Compute>(state_of(p.cx, p.cx_stride, pseudo, b, u));
             }
-            cell_step(input, state, h, c, kept);
+            cell_step(input, state, h, c, reserve);
             if constexpr (CELL == LSTM) p.cells[cell] = c;
             const State rounded = narrow<State>(h);
             h = widen<Compute>(rounded);
             p.out[p.out_at + row * p.out_stride[0] + (direction * p.hidden + u) * p.out_stride[1]] = narrow<Out>(h);
-            if (KEPT > 0 && p.kept) {
+            if (RESERVE_VALUES > 0 && p.reserve) {
                 #pragma unroll
-                for (int i = 0; i < KEPT; ++i)
-                    p.kept[(pseudo * p.rows * KEPT + (long long)row * KEPT + i) * p.hidden * p.kept_step + u * p.kept_step] = kept[i];
+                for (int i = 0; i < RESERVE_VALUES; ++i)
+                    p.reserve[(pseudo * p.rows * RESERVE_VALUES + (long long)row * RESERVE_VALUES + i) * p.hidden * p.reserve_step +
+                              u * p.reserve_step] = reserve[i];
             }
             const bool is_last = back ? t == 0 : row_before(p, t, b, true) < 0;
             if (is_last && p.hy)

@@ -65,7 +65,7 @@ def outputs_of(network: Network, op: RnnForward, layer: int) -> Values:
     if layer == op.rnn.layers - 1:
         return rows_of(op.y)
     if op.kept is not None:
-        return network.kept_outputs(op.kept, layer)
+        return network.reserve_outputs(op.kept, layer)
     return network.scratch(op.y.data_type, op.rnn.width)
 
 

@@ -19,7 +19,7 @@ from graphdnn.engines.cuda.cublas.gemm_launches import Place
 from graphdnn.engines.cuda.recurrent.rnn_matmuls import Matrix
 from graphdnn.enums import DataType
 from graphdnn.operations import RnnBackwardData, RnnBackwardWeights, RnnForward
-from graphdnn.operations.rnn_spec import KEPT, KEPT_GRADIENTS
+from graphdnn.operations.rnn_spec import GATE_GRADIENTS, RESERVE_VALUES
 from graphdnn.tensors import TensorSpec
 
 _THREADS = 256
@@ -27,7 +27,7 @@ _RUNS = 64  # runs of time steps with the same number of sequences, in a launch
 _BLOCKS_PER_SM = 8
 TILE, DEPTH = 16, 128  # sequences and units of a tile; values of a chunk in shared memory
 _PARTS = 4  # split of the reduction among the threads of a tile
-_PACK, _WIDEST = 32, 8  # bytes and elements of a thread
+_VEC_BYTES, _MAX_VEC_WIDTH = 32, 8  # bytes and elements of a thread
 
 Recurrent = RnnForward | RnnBackwardData | RnnBackwardWeights
 
@@ -62,7 +62,7 @@ class Values:
             return 1
         size = ELEMENTS[self.data_type].bytes
         scratch = self.spec is None or self.spec.uid in steps.workspace_offsets
-        alignment = _PACK if scratch or self.spec is None else gcd(self.spec.byte_alignment, _PACK)
+        alignment = _VEC_BYTES if scratch or self.spec is None else gcd(self.spec.byte_alignment, _VEC_BYTES)
         start = self.start if self.spec is None else self.start * size
         return max(1, gcd(alignment, start, self.row * size, *(m * size for m in multiples)) // size)
 
@@ -141,8 +141,8 @@ class Network:
         """The constants of rnn_cells.cuh."""
         cell = self.rnn.cell
         return {
-            "CELL": int(cell), "GATES": self.rnn.gates, "KEPT": KEPT[cell], "KEPT_GRADIENTS": KEPT_GRADIENTS[cell],
-            "Compute": self.wide,
+            "CELL": int(cell), "GATES": self.rnn.gates, "RESERVE_VALUES": RESERVE_VALUES[cell],
+            "GATE_GRADIENTS": GATE_GRADIENTS[cell], "Compute": self.wide,
         }  # fmt: skip
 
     # Locations in memory.
@@ -168,10 +168,10 @@ class Network:
         parameters.integers("matrix_at", [self.rnn.matrix(p, gates).offset for p in directions])
         parameters.integers("bias_at", [self.rnn.bias(p, 0).offset for p in directions])
 
-    def kept_outputs(self, kept: TensorSpec, layer: int) -> Values:
+    def reserve_outputs(self, kept: TensorSpec, layer: int) -> Values:
         """The outputs of a layer below the top, in the reserve space: [rows, width]."""
         rnn, step = self.rnn, kept.strides[0]
-        start = rnn.rows * (rnn.pseudo_layers * KEPT[rnn.cell] * rnn.hidden_size + layer * rnn.width)
+        start = rnn.rows * (rnn.pseudo_layers * RESERVE_VALUES[rnn.cell] * rnn.hidden_size + layer * rnn.width)
         return Values(kept, kept.data_type, start * step, rnn.width * step, step)
 
     def scratch(self, data_type: DataType, columns: int, matrices: int = 1) -> Values:
@@ -239,7 +239,7 @@ class Network:
         else:
             parameters.tensor("masks", masks)
         spans = columns, term_stride, source_stride
-        width = gcd(source.width(self.steps, *spans), target.width(self.steps, columns), _WIDEST)
+        width = gcd(source.width(self.steps, *spans), target.width(self.steps, columns), _MAX_VEC_WIDTH)
         count = self.rnn.rows * columns // width
         text = kernel_text(
             "rnn_combine",
@@ -248,7 +248,7 @@ class Network:
             functions=[],
             constants={
                 "THREADS": _THREADS,
-                "WIDTH": width,
+                "VEC_WIDTH": width,
                 "Compute": self.wide,
                 "From": STORAGE[source.data_type],
                 "To": STORAGE[target.data_type],

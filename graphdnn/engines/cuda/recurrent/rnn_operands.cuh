@@ -20,10 +20,10 @@ __device__ __forceinline__ unsigned int select_word(const uint4& words, int i) {
 // Eight contiguous elements of the packed weights.
 __device__ __forceinline__ uint4 load_eight(const Params& p, const State* matrix, long long at, bool is_aligned) {
     if (is_aligned) return __ldg((const uint4*)(matrix + at));
-    Vec<State, 8> pack;
+    Vec<State, 8> vec;
     #pragma unroll
-    for (int e = 0; e < 8; ++e) pack[e] = matrix[(at + e) * p.w_step];
-    return *(const uint4*)&pack;
+    for (int e = 0; e < 8; ++e) vec[e] = matrix[(at + e) * p.w_step];
+    return *(const uint4*)&vec;
 }
 
 // A warp's part of the recurrent matrix: in registers, or in shared memory if STAGED.

@@ -7,7 +7,7 @@ from graphdnn.engines.cuda.recurrent.rnn_matmuls import Products
 from graphdnn.engines.cuda.recurrent.rnn_network import Network, Values, rows_of
 from graphdnn.enums import DataType
 from graphdnn.operations import RnnBackwardData, RnnBackwardWeights, RnnForward
-from graphdnn.operations.rnn_spec import KEPT_GRADIENTS
+from graphdnn.operations.rnn_spec import GATE_GRADIENTS
 from graphdnn.tensors import TensorSpec
 
 
@@ -50,10 +50,10 @@ def states(network: Network, parameters: Parameters, op: RnnForward) -> None:
     for name, spec in (("hy", op.hy), ("cy", op.cy)):
         network.optional(parameters, name, spec, is_output=True)
     if op.kept is None:
-        parameters.null_pointer("kept", network.wide)
+        parameters.null_pointer("reserve", network.wide)
     else:
-        parameters.tensor("kept", op.kept, is_output=True)
-    parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
+        parameters.tensor("reserve", op.kept, is_output=True)
+    parameters.integer("reserve_step", 0 if op.kept is None else op.kept.strides[0])
 
 
 def gradients(network: Network, parameters: Parameters, op: RnnBackwardData, layer: int, leaving: Values) -> None:
@@ -65,24 +65,24 @@ def gradients(network: Network, parameters: Parameters, op: RnnBackwardData, lay
     for name, spec in (("dhx", op.dhx), ("dcx", op.dcx)):
         network.optional(parameters, name, spec, is_output=True)
     if op.kept is None:
-        parameters.null_pointer("kept", f"const {network.wide}")
+        parameters.null_pointer("reserve", f"const {network.wide}")
     else:
-        parameters.tensor("kept", op.kept)
-    parameters.integer("kept_step", 0 if op.kept is None else op.kept.strides[0])
+        parameters.tensor("reserve", op.kept)
+    parameters.integer("reserve_step", 0 if op.kept is None else op.kept.strides[0])
     parameters.tensor("dgates", op.kept_gradients, is_output=True)
     parameters.integer("dgates_step", op.kept_gradients.strides[0])
 
 
 def outputs_of(network: Network, op: RnnBackwardData | RnnBackwardWeights, layer: int) -> Values:
     """The outputs of a layer in the forward pass."""
-    return rows_of(op.y) if layer == op.rnn.layers - 1 or op.kept is None else network.kept_outputs(op.kept, layer)
+    return rows_of(op.y) if layer == op.rnn.layers - 1 or op.kept is None else network.reserve_outputs(op.kept, layer)
 
 
 def gate_gradients_of(op: RnnBackwardData | RnnBackwardWeights, pseudo: int) -> Values:
     """The gradients of the gate inputs: [rows, values * hidden]."""
     rnn, kept = op.rnn, op.kept_gradients
     assert kept is not None
-    width, step = KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size, kept.strides[0]
+    width, step = GATE_GRADIENTS[rnn.cell] * rnn.hidden_size, kept.strides[0]
     return Values(kept, rnn.arithmetic, pseudo * rnn.rows * width * step, width * step, step)
 
 

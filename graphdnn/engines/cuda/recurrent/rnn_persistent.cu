@@ -8,7 +8,8 @@
 //          sums are added in shared memory; then each thread computes ROWS * UNITS / THREADS cells.
 //
 // Required constants (from the generator):
-//   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; KEPT: values of a unit in the reserve space.
+//   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; RESERVE_VALUES: values of a unit in the reserve space.
+//   GATE_GRADIENTS: gate gradients of a unit, for the backward kernels only.
 //   THREADS: threads of a CTA, 256; UNITS: units of a CTA, 16 or 32; ROWS: sequences of a CTA, 8, 16 or 32.
 //   BLOCKS_OF_K: blocks of 32 values of K for a warp, 1 or more; WHOLE: 1 if they cover the hidden size exactly.
 //   STAGED: flag, see above; SKIP: 1 if the layer has no input matrix and x is added to each gate.
@@ -80,8 +81,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
     };
     const Index column = (Index)direction * hidden + unit, out_row = (Index)p.out_stride[0];
     const Index out_at = (Index)p.out_at + my_b * out_row + column * (Index)p.out_stride[1];
-    const Index kept_value = (Index)p.hidden * (Index)p.kept_step, kept_row = KEPT * kept_value;
-    const Index kept_at = ((Index)pseudo * (Index)p.rows + my_b) * kept_row + unit * (Index)p.kept_step;
+    const Index reserve_value = (Index)p.hidden * (Index)p.reserve_step, reserve_row = RESERVE_VALUES * reserve_value;
+    const Index reserve_at = ((Index)pseudo * (Index)p.rows + my_b) * reserve_row + unit * (Index)p.reserve_step;
     const Index handed_at = (Index)(all + my_b) * (Index)width + unit;
     TimeStep before{0, 0}, now = time_step_at(p, 0, back), next = time_step_at(p, 1, back);
     float input[PAIRS_PER_THREAD][GATES];
@@ -109,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
             #pragma unroll
             for (int i = 0; i < PAIRS_PER_THREAD; ++i) {
                 const int r = mine + i * row_stride, b = first_b + r;
-                float of_state[GATES], kept[KEPT > 0 ? KEPT : 1];
+                float of_state[GATES], reserve[RESERVE_REGISTERS];
                 #pragma unroll
                 for (int g = 0; g < GATES; ++g) of_state[g] = state_bias[g];
                 const float* const from = parts + r * PITCH + (int)threadIdx.x % UNITS * GATES;
@@ -122,7 +123,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
                 float candidate = h[i], cell = c[i];
                 #pragma unroll
                 for (int g = 0; g < GATES; ++g) input[i][g] += input_bias[g];
-                cell_step(input[i], of_state, candidate, cell, kept);
+                cell_step(input[i], of_state, candidate, cell, reserve);
                 const State rounded = narrow<State>(candidate);
                 candidate = widen<float>(rounded);
                 publish_four(
@@ -133,9 +134,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent(const __
                 c[i] = cell;
                 const Index row = now.start + i * row_stride;
                 if (p.out) p.out[out_at + row * out_row] = narrow<Out>(candidate);
-                if (KEPT > 0 && p.kept) {
+                if (RESERVE_VALUES > 0 && p.reserve) {
                     #pragma unroll
-                    for (int v = 0; v < KEPT; ++v) p.kept[kept_at + row * kept_row + v * kept_value] = kept[v];
+                    for (int v = 0; v < RESERVE_VALUES; ++v) p.reserve[reserve_at + row * reserve_row + v * reserve_value] = reserve[v];
                 }
                 const bool is_last = back ? s == steps - 1 : b >= next.batch;
                 if (is_last && p.hy) state_of(p.hy, p.hy_stride, pseudo, b, unit) = narrow<StateOut>(candidate);

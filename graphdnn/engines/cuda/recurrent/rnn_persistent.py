@@ -195,7 +195,7 @@ def _outputs(network: Network, op: RnnForward, layer: int) -> Values | None:
     """Where the outputs of a layer are stored besides the exchange memory."""
     if layer == op.rnn.layers - 1:
         return rows_of(op.y)
-    return None if op.kept is None else network.kept_outputs(op.kept, layer)
+    return None if op.kept is None else network.reserve_outputs(op.kept, layer)
 
 
 # Needs of the engines.

@@ -8,8 +8,8 @@
 // Threads: a warp has WARP_UNITS * 32 units with all of their gates and reads AT_ONCE blocks of 32 values at a time.
 //
 // Required constants (from the generator):
-//   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; KEPT: values of a unit in the reserve space.
-//   KEPT_GRADIENTS: gate gradients of a unit: GATES, or 4 for a GRU; WHOLE: 1 if the warps cover the hidden size exactly.
+//   CELL: RELU, TANH, LSTM or GRU; GATES: gates of a unit, 1, 3 or 4; RESERVE_VALUES: values of a unit in the reserve space.
+//   GATE_GRADIENTS: gate gradients of a unit: GATES, or 4 for a GRU; WHOLE: 1 if the warps cover the hidden size exactly.
 //   THREADS: threads of a CTA, 256; UNITS: units of a CTA, 16 or 32; ROWS: sequences of a CTA, 8, 16 or 32.
 //   WARP_UNITS: blocks of 32 units of a warp; AT_ONCE: a divisor or a multiple of WARP_UNITS; STAGED: flag, see above.
 
@@ -29,7 +29,7 @@ __device__ __forceinline__ int gate_at(int place) { return CELL == GRU ? (place 
 
 // The values of one pair of a sequence and a unit in a row.
 struct Row {
-    float leaving, output, kept[KEPT > 0 ? KEPT : 1];
+    float leaving, output, reserve[RESERVE_REGISTERS];
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward(const __grid_constant__ Params p) {
@@ -39,8 +39,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
     const int first_unit = (int)blockIdx.x * UNITS, first_b = (int)blockIdx.y * ROWS;
     const int first_k = warp * WARP_UNITS * 32 + place * 8;  // of a gate
     const bool back = direction == 1;  // the gradient of the backward direction runs forward in time
-    const long long pseudo = p.pseudo + direction, width = p.directions * KEPT_GRADIENTS * p.hidden;
-    State* handed = (State*)p.shared + direction * KEPT_GRADIENTS * p.hidden;
+    const long long pseudo = p.pseudo + direction, width = p.directions * GATE_GRADIENTS * p.hidden;
+    State* handed = (State*)p.shared + direction * GATE_GRADIENTS * p.hidden;
 
     // Column `unit` of the recurrent matrix; elements along K are rows of it.
     Weights<BLOCKS_OF_K, TILES> weights((uint4*)(partial + (STAGED ? 1 : 2) * WARPS * ROWS * PITCH));
@@ -56,10 +56,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
                 const long long at = ((long long)gate_at(kb / WARP_UNITS) * hidden + k) * hidden + first_unit + tile * 8;
                 *(uint4*)(transposed + lane * 8) = k < hidden ? load_eight(p, matrix, at, is_aligned) : make_uint4(0, 0, 0, 0);
                 __syncwarp();
-                Vec<State, 8> pack;
+                Vec<State, 8> vec;
                 #pragma unroll
-                for (int e = 0; e < 8; ++e) pack[e] = transposed[(place * 8 + e) * 8 + group];
-                weights.set(kb, tile, *(const uint4*)&pack);
+                for (int e = 0; e < 8; ++e) vec[e] = transposed[(place * 8 + e) * 8 + group];
+                weights.set(kb, tile, *(const uint4*)&vec);
                 __syncwarp();
             }
         __syncthreads();
@@ -69,9 +69,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
     const Index column = (Index)direction * hidden + unit, out_row = (Index)p.out_stride[0], leaving_row = (Index)p.leaving_stride[0];
     const Index out_at = (Index)p.out_at + my_b * out_row + column * (Index)p.out_stride[1];
     const Index leaving_at = (Index)p.leaving_at + my_b * leaving_row + column * (Index)p.leaving_stride[1];
-    const Index kept_value = (Index)p.hidden * (Index)p.kept_step, kept_row = KEPT * kept_value;
-    const Index kept_at = ((Index)pseudo * (Index)p.rows + my_b) * kept_row + unit * (Index)p.kept_step;
-    const Index dgates_value = (Index)p.hidden * (Index)p.dgates_step, dgates_row = KEPT_GRADIENTS * dgates_value;
+    const Index reserve_value = (Index)p.hidden * (Index)p.reserve_step, reserve_row = RESERVE_VALUES * reserve_value;
+    const Index reserve_at = ((Index)pseudo * (Index)p.rows + my_b) * reserve_row + unit * (Index)p.reserve_step;
+    const Index dgates_value = (Index)p.hidden * (Index)p.dgates_step, dgates_row = GATE_GRADIENTS * dgates_value;
     const Index dgates_at = ((Index)pseudo * (Index)p.rows + my_b) * dgates_row + unit * (Index)p.dgates_step;
     const Index handed_at = (Index)(1 + my_b) * (Index)width + unit;
     const auto read = [&](const TimeStep& turn, Row (&to)[PAIRS_PER_THREAD]) {
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
             to[i].leaving = widen<float>(p.leaving[leaving_at + row * leaving_row]);
             if constexpr (CELL != LSTM) to[i].output = widen<float>(p.out[out_at + row * out_row]);
             #pragma unroll
-            for (int v = 0; v < KEPT; ++v) to[i].kept[v] = p.kept[kept_at + row * kept_row + v * kept_value];
+            for (int v = 0; v < RESERVE_VALUES; ++v) to[i].reserve[v] = p.reserve[reserve_at + row * reserve_row + v * reserve_value];
         }
     };
     float dh[PAIRS_PER_THREAD], dc[PAIRS_PER_THREAD];  // gradients from later time steps
@@ -142,18 +142,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rnn_persistent_backward
                 }
                 const bool is_last = b >= next.batch;
                 const float h_before = is_last ? h[i] : row_next[i].output;
-                const float c_before = is_last ? c[i] : row_next[i].kept[KEPT > 0 ? KEPT - 1 : 0];
-                float gradient[KEPT_GRADIENTS], dcell = dc[i];
+                const float c_before = is_last ? c[i] : row_next[i].reserve[RESERVE_VALUES > 0 ? RESERVE_VALUES - 1 : 0];
+                float gradient[GATE_GRADIENTS], dcell = dc[i];
                 const float bypass = cell_gradient(
-                    total + row_now[i].leaving, dcell, row_now[i].output, h_before, c_before, row_now[i].kept, gradient
+                    total + row_now[i].leaving, dcell, row_now[i].output, h_before, c_before, row_now[i].reserve, gradient
                 );
                 const Index row = now.start + i * row_stride;
                 #pragma unroll
-                for (int v = 0; v < KEPT_GRADIENTS; ++v)
+                for (int v = 0; v < GATE_GRADIENTS; ++v)
                     publish_four(narrow<State>(gradient[v]).bits, (void*)(handed + handed_at + row * (Index)width + exchange_position(v) * hidden), b < batch);
                 if (b >= batch) continue;
                 #pragma unroll
-                for (int v = 0; v < KEPT_GRADIENTS; ++v) p.dgates[dgates_at + row * dgates_row + v * dgates_value] = gradient[v];
+                for (int v = 0; v < GATE_GRADIENTS; ++v) p.dgates[dgates_at + row * dgates_row + v * dgates_value] = gradient[v];
                 dh[i] = bypass;
                 dc[i] = dcell;
                 if (CELL == LSTM && is_last && p.dcx)

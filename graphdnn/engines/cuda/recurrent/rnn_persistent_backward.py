@@ -28,7 +28,7 @@ from graphdnn.engines.cuda.recurrent.rnn_requirements import waiting_cost
 from graphdnn.enums import DataType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Cell, RnnBackwardData
-from graphdnn.operations.rnn_spec import KEPT_GRADIENTS, RnnSpec
+from graphdnn.operations.rnn_spec import GATE_GRADIENTS, RnnSpec
 
 _ID = "cuda_rnn_persistent_backward_data"
 _STEP = 3.4e-6  # seconds, as measured on an H200
@@ -45,7 +45,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     rnn, steps = anchor.rnn, LaunchSequence(op, device)
     network, products = Network(anchor, steps, 0), Products(steps, rnn.arithmetic)
     masks = network.plain_masks(anchor.masks)
-    width = KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size
+    width = GATE_GRADIENTS[rnn.cell] * rnn.hidden_size
     row_bytes = 2 * rnn.directions * width
     shared = steps.allocate((1 + rnn.rows) * row_bytes)  # with a row of zeros
     handed = Values(None, anchor.y.data_type, shared + row_bytes, rnn.directions * width)

@@ -2,8 +2,8 @@
 // split K. Chunks of DEPTH states pass through shared memory. The matrices do too, unless they are WEIGHTS_STATIONARY throughout all
 // time steps.
 
-constexpr int PARTS = 4, VECTOR = 16 / (int)sizeof(Compute), STATE_PITCH = DEPTH + VECTOR;
-static_assert(THREADS == TILE * TILE && TILE == 16 && DEPTH % (PARTS * VECTOR) == 0, "a thread for each result");
+constexpr int PARTS = 4, VEC_WIDTH = 16 / (int)sizeof(Compute), STATE_PITCH = DEPTH + VEC_WIDTH;
+static_assert(THREADS == TILE * TILE && TILE == 16 && DEPTH % (PARTS * VEC_WIDTH) == 0, "a thread for each result");
 
 template <int OUT> struct Tile {
     Compute *states, *joined, *matrices;
@@ -11,7 +11,7 @@ template <int OUT> struct Tile {
 
     __device__ __forceinline__ Tile(unsigned char* memory, int depth)
         : states((Compute*)memory), joined(states + TILE * STATE_PITCH), matrices(joined + PARTS * TILE * OUT * TILE),
-          pitch((WEIGHTS_STATIONARY ? depth : DEPTH) + VECTOR) {}
+          pitch((WEIGHTS_STATIONARY ? depth : DEPTH) + VEC_WIDTH) {}
 
     // Value k of matrix o at unit u, in the chunk that begins at `chunk`.
     __device__ __forceinline__ Compute& matrix(int o, int u, int chunk, int k) const {
@@ -37,15 +37,15 @@ template <int OUT> struct Tile {
             if (!WEIGHTS_STATIONARY) fill(chunk);
             __syncthreads();
             #pragma unroll
-            for (int k = 0; k < DEPTH / PARTS; k += VECTOR) {
-                Vec<Compute, VECTOR> h[4];
+            for (int k = 0; k < DEPTH / PARTS; k += VEC_WIDTH) {
+                Vec<Compute, VEC_WIDTH> h[4];
                 #pragma unroll
-                for (int i = 0; i < 4; ++i) h[i] = load_vec<VECTOR>(states + (four + i) * STATE_PITCH + part * (DEPTH / PARTS) + k);
+                for (int i = 0; i < 4; ++i) h[i] = load_vec<VEC_WIDTH>(states + (four + i) * STATE_PITCH + part * (DEPTH / PARTS) + k);
                 #pragma unroll
                 for (int o = 0; o < OUT; ++o) {
-                    const Vec<Compute, VECTOR> m = load_vec<VECTOR>(&matrix(o, u, chunk, part * (DEPTH / PARTS) + k));
+                    const Vec<Compute, VEC_WIDTH> m = load_vec<VEC_WIDTH>(&matrix(o, u, chunk, part * (DEPTH / PARTS) + k));
                     #pragma unroll
-                    for (int e = 0; e < VECTOR; ++e)
+                    for (int e = 0; e < VEC_WIDTH; ++e)
                         #pragma unroll
                         for (int i = 0; i < 4; ++i) multiply_add(sum[i][o], h[i][e], m[e]);
                 }

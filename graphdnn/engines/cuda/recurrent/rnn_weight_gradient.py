@@ -20,12 +20,12 @@ from graphdnn.engines.operation_cost import flops
 from graphdnn.enums import DataType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import Cell, RnnBackwardWeights
-from graphdnn.operations.rnn_spec import KEPT_GRADIENTS, RnnSpec
+from graphdnn.operations.rnn_spec import GATE_GRADIENTS, RnnSpec
 
 _THREADS = 256
 _COLUMNS = 32  # biases of a CTA
 _BIAS_THREADS = 1024
-_WIDEST = 8  # elements of a thread
+_MAX_VEC_WIDTH = 8  # elements of a thread
 _MOST_BLOCKS = 64  # of a time step
 _SHARE = 0.5  # of the peak rate
 _GROWTH = 2.0**13  # error factor: gradients are rounded to 16 bits
@@ -39,7 +39,7 @@ def generate(op: FusedOp, device: DeviceSpec, data_type: DataType | None = None)
     operand = rnn.arithmetic if data_type is None else data_type
     network, products = Network(anchor, steps, 0), Products(steps, rnn.arithmetic)
     masks = network.plain_masks(anchor.masks)
-    width = KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size
+    width = GATE_GRADIENTS[rnn.cell] * rnn.hidden_size
     before = network.scratch(operand, rnn.hidden_size)
     copy = None if data_type is None else network.scratch(operand, width)
     between = network.scratch(operand, rnn.width) if masks is not None or copy is not None else None
@@ -93,7 +93,7 @@ def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Value
     parameters.integer("first", direction * rnn.hidden_size)
     parameters.workspace_pointer("to", STORAGE[to.data_type], to.start)
     hidden = rnn.hidden_size
-    width = gcd(outputs.width(network.steps, hidden), to.width(network.steps, hidden), _WIDEST)
+    width = gcd(outputs.width(network.steps, hidden), to.width(network.steps, hidden), _MAX_VEC_WIDTH)
     text = kernel_text(
         "rnn_previous_states",
         ["rnn_previous_states.cu"],
@@ -101,7 +101,7 @@ def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Value
         functions=[],
         constants={
             "THREADS": _THREADS,
-            "WIDTH": width,
+            "VEC_WIDTH": width,
             "Compute": network.wide,
             "Out": STORAGE[outputs.data_type],
             "To": STORAGE[to.data_type],
@@ -129,13 +129,13 @@ def _biases(network: Network, op: RnnBackwardWeights, pseudo: int) -> Launch:
         parameters=parameters.text,
         functions=["enum { RELU, TANH, LSTM, GRU };\n"],
         constants={
-            **{name: value for name, value in network.constants().items() if name != "KEPT"},
+            **{name: value for name, value in network.constants().items() if name != "RESERVE_VALUES"},
             "THREADS": _BIAS_THREADS,
             "COLUMNS": _COLUMNS,
             "Weight": STORAGE[op.dw.data_type],
         },
     )
-    blocks = -(-KEPT_GRADIENTS[rnn.cell] * rnn.hidden_size // _COLUMNS)
+    blocks = -(-GATE_GRADIENTS[rnn.cell] * rnn.hidden_size // _COLUMNS)
     return Launch(text, "rnn_bias", (blocks, 1, 1), _BIAS_THREADS, parameters.pack())
 
 

@@ -1,18 +1,22 @@
 // reduce computes a reduction over some axes of an index space: y[kept axes] = op over the reduced axes of element(...).
 // Every sum is formed in one order, which depends on the shape and the launch alone.
 //
-// Tile:    KT kept vectors for a CTA; RT threads share the elements of each. With SPLIT, blockIdx.y divides the reduced elements.
+// Tile:    KEPT_VECS vectors along the kept axes for a CTA; THREADS_PER_RESULT threads share the elements of each. With SPLIT,
+//          blockIdx.y divides the reduced elements.
 // Memory:  ALONG: the reduced axis is contiguous, so a vector lies on it and adjacent threads reduce together. Otherwise a
 //          vector lies on the last kept axis, and adjacent threads have adjacent results.
-// Threads: thread = (reduced lane of RT, kept lane of KT). Lanes combine by shuffles, then warps through shared memory.
+// Threads: a thread has one of KEPT_VECS vectors and one of THREADS_PER_RESULT shares of its elements. Lanes combine by
+//          shuffles, then warps through shared memory.
 //
-// The generated text defines element(p, at, value): WIDTH adjacent elements of each operand; finish(p, at, acc): stores a
+// The generated text defines element(p, at, value): VEC_WIDTH adjacent elements of each operand; finish(p, at, acc): stores a
 // result; and the operator: identity, accumulate (adds values to an accumulator), combined (two accumulators) and concluded.
 //
 // Required constants (from the generator):
-//   THREADS: threads of a CTA, a multiple of 32; RT: threads that share a result, a power of two up to THREADS.
-//   WIDTH: elements of a vector; UNROLL: vectors of a thread whose loads are in flight together, 1 or more.
-//   KEPT, REDUCED: numbers of kept and reduced axes; ROWS: operands of an element; PARTS: accumulators of a result.
+//   THREADS: threads of a CTA, a multiple of 32; THREADS_PER_RESULT: threads that share a result, a power of two
+//   up to THREADS.
+//   VEC_WIDTH: elements of a vector; UNROLL: vectors of a thread whose loads are in flight together, 1 or more.
+//   KEPT_AXES, REDUCED_AXES: numbers of kept and reduced axes, 1 or more; ROWS: operands of an element; PARTS: accumulators of
+//   a result.
 //   ALONG, SPLIT: flags, see above; FINISH: results that finish stores at once; BLOCKS_PER_SM: CTAs that must fit on an SM.
 //
 // Variants (from the generator): FOLD: 0: an operator of cuDNN; 1: sums and sums of squares; 2: gradients of batch
@@ -34,11 +38,16 @@
 #include "norm_partial_sums.cuh"
 #endif
 
-constexpr int KT = THREADS / RT, WARPS = THREADS / 32, AXES = KEPT + REDUCED;
-constexpr int OUT = ALONG ? 1 : WIDTH;  // results of a thread
-constexpr int VECTOR = ALONG ? AXES - 1 : KEPT - 1;
-constexpr bool SHARED = ALONG ? RT > 32 : RT > 1;  // several warps have partial results of one result
-static_assert(ALONG ? RT <= 32 || RT == THREADS : KT <= 32 || RT == 1, "whole warps, or parts of one");
+constexpr int KEPT_VECS = THREADS / THREADS_PER_RESULT;  // vectors of a CTA
+constexpr int WARPS = THREADS / 32, AXES = KEPT_AXES + REDUCED_AXES;
+constexpr int OUT = ALONG ? 1 : VEC_WIDTH;  // results of a thread
+constexpr int VEC_AXIS = ALONG ? AXES - 1 : KEPT_AXES - 1;
+// Whether several warps have partial results of one result
+constexpr bool SHARED = ALONG ? THREADS_PER_RESULT > 32 : THREADS_PER_RESULT > 1;
+static_assert(
+    ALONG ? THREADS_PER_RESULT <= 32 || THREADS_PER_RESULT == THREADS : KEPT_VECS <= 32 || THREADS_PER_RESULT == 1,
+    "whole warps, or parts of one"
+);
 
 template <int RANK> __device__ __forceinline__ void coordinates(Count i, const long long (&size)[RANK], int* at) {
     #pragma unroll
@@ -50,11 +59,11 @@ template <int RANK> __device__ __forceinline__ void coordinates(Count i, const l
     at[0] = (int)i;
 }
 
-// Advances by RT vectors: adds the digits of RT with carry.
+// Advances by THREADS_PER_RESULT vectors: adds the digits of THREADS_PER_RESULT with carry.
 __device__ __forceinline__ void advance(const Params& p, int* at) {
     unsigned int carry = 0;
     #pragma unroll
-    for (int j = REDUCED - 1; j > 0; --j) {
+    for (int j = REDUCED_AXES - 1; j > 0; --j) {
         const unsigned int next = (unsigned int)at[j] + (unsigned int)p.step[j] + carry;
         carry = next >= (unsigned int)p.reduced_size[j];
         at[j] = (int)(carry ? next - (unsigned int)p.reduced_size[j] : next);
@@ -62,26 +71,26 @@ __device__ __forceinline__ void advance(const Params& p, int* at) {
     at[0] += (int)((unsigned int)p.step[0] + carry);
 }
 
-__device__ __forceinline__ void element_at(const Params& p, const int (&at)[AXES], Compute (&value)[ROWS][WIDTH]) {
+__device__ __forceinline__ void element_at(const Params& p, const int (&at)[AXES], Compute (&value)[ROWS][VEC_WIDTH]) {
     int coord[AXES];
     #pragma unroll
-    for (int j = 0; j < AXES; ++j) coord[j] = j == VECTOR ? at[j] * WIDTH : at[j];
+    for (int j = 0; j < AXES; ++j) coord[j] = j == VEC_AXIS ? at[j] * VEC_WIDTH : at[j];
     element(p, coord, value);
 }
 
-// Vectors `from`, from + RT, ... below `end` of the outer vector `k`. Several loads precede the first use.
+// Vectors `from`, from + THREADS_PER_RESULT, ... below `end` of the outer vector `k`. Several loads precede the first use.
 __device__ __forceinline__ void accumulate(const Params& p, Count k, Count from, Count end,
-                                           Compute (&acc)[PARTS][WIDTH]) {
+                                           Compute (&acc)[PARTS][VEC_WIDTH]) {
     int at[AXES];
-    coordinates<KEPT>(k, p.kept_size, at);
-    coordinates<REDUCED>(from, p.reduced_size, at + KEPT);
+    coordinates<KEPT_AXES>(k, p.kept_size, at);
+    coordinates<REDUCED_AXES>(from, p.reduced_size, at + KEPT_AXES);
     Count r = from;
-    for (; r + (UNROLL - 1) * RT < end; r += UNROLL * RT) {
-        Compute value[UNROLL][ROWS][WIDTH];
+    for (; r + (UNROLL - 1) * THREADS_PER_RESULT < end; r += UNROLL * THREADS_PER_RESULT) {
+        Compute value[UNROLL][ROWS][VEC_WIDTH];
         #pragma unroll
         for (int u = 0; u < UNROLL; ++u) {
             element_at(p, at, value[u]);
-            advance(p, at + KEPT);
+            advance(p, at + KEPT_AXES);
         }
         #pragma unroll
         for (int u = 0; u < UNROLL; ++u) accumulate(acc, value[u]);
@@ -89,15 +98,15 @@ __device__ __forceinline__ void accumulate(const Params& p, Count k, Count from,
     if constexpr (UNROLL > 1) {
         if (r >= end) return;
         // The remainder has less than UNROLL vectors, which are also loaded together; the last vector replaces missing ones.
-        Compute value[UNROLL][ROWS][WIDTH];
+        Compute value[UNROLL][ROWS][VEC_WIDTH];
         #pragma unroll
         for (int u = 0; u < UNROLL - 1; ++u) {
             element_at(p, at, value[u]);
-            if (r + (u + 1) * RT < end) advance(p, at + KEPT);
+            if (r + (u + 1) * THREADS_PER_RESULT < end) advance(p, at + KEPT_AXES);
         }
         #pragma unroll
         for (int u = 0; u < UNROLL - 1; ++u)
-            if (r + u * RT < end) accumulate(acc, value[u]);
+            if (r + u * THREADS_PER_RESULT < end) accumulate(acc, value[u]);
     }
 }
 
@@ -140,8 +149,8 @@ template <int N> __device__ __forceinline__ void conclude(const Params& p, Count
     for (int part = 0; part < PARTS; ++part)
         #pragma unroll
         for (int n = 0; n < N; ++n) acc[part][n] = concluded(p, acc[part][n]);
-    int at[KEPT];
-    coordinates<KEPT>(index, p.kept_extent, at);
+    int at[KEPT_AXES];
+    coordinates<KEPT_AXES>(index, p.kept_extent, at);
     finish(p, at, acc);
 }
 
@@ -158,38 +167,38 @@ template <int N> __device__ __forceinline__ void deliver(const Params& p, Count 
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) reduce(const __grid_constant__ Params p) {
     pdl_wait();
-    const int rt = ALONG ? threadIdx.x % RT : threadIdx.x / KT;
-    const int kt = ALONG ? threadIdx.x / RT : threadIdx.x % KT;
-    const Count tile = (Count)blockIdx.x * KT, k = tile + kt;
+    const int reduced_thread = ALONG ? threadIdx.x % THREADS_PER_RESULT : threadIdx.x / KEPT_VECS;
+    const int kept_vec = ALONG ? threadIdx.x / THREADS_PER_RESULT : threadIdx.x % KEPT_VECS;
+    const Count tile = (Count)blockIdx.x * KEPT_VECS, k = tile + kept_vec;
     const bool kept = k < (Count)p.kept_count;
-    Compute acc[PARTS][WIDTH];
+    Compute acc[PARTS][VEC_WIDTH];
     #pragma unroll
     for (int part = 0; part < PARTS; ++part)
         #pragma unroll
-        for (int e = 0; e < WIDTH; ++e) acc[part][e] = identity();
+        for (int e = 0; e < VEC_WIDTH; ++e) acc[part][e] = identity();
     if (kept) {
         const Count begin = (Count)blockIdx.y * (Count)p.per_block, rest = (Count)p.reduced_count - begin;
-        accumulate(p, k, begin + rt, begin + (rest < (Count)p.per_block ? rest : (Count)p.per_block), acc);
+        accumulate(p, k, begin + reduced_thread, begin + (rest < (Count)p.per_block ? rest : (Count)p.per_block), acc);
     }
     if constexpr (SPLIT) pdl_trigger();
     Compute result[PARTS][OUT];
     #pragma unroll
     for (int part = 0; part < PARTS; ++part)
         #pragma unroll
-        for (int e = 0; e < WIDTH; ++e)
+        for (int e = 0; e < VEC_WIDTH; ++e)
             result[part][e % OUT] = e < OUT ? acc[part][e] : combined(result[part][e % OUT], acc[part][e]);
-    combine_lanes<ALONG ? 1 : KT, ALONG ? (RT < 32 ? RT : 32) : 32>(result);
+    combine_lanes<ALONG ? 1 : KEPT_VECS, ALONG ? (THREADS_PER_RESULT < 32 ? THREADS_PER_RESULT : 32) : 32>(result);
     if constexpr (SHARED) {
-        __shared__ Compute held[PARTS][WARPS][KT * OUT];
-        Warps<KT, OUT> warps{held};
+        __shared__ Compute held[PARTS][WARPS][KEPT_VECS * OUT];
+        Warps<KEPT_VECS, OUT> warps{held};
         warps.put(result);
-        for (int i = threadIdx.x; i < KT * OUT; i += THREADS) {
+        for (int i = threadIdx.x; i < KEPT_VECS * OUT; i += THREADS) {
             if (tile * OUT + i >= (Count)p.results) break;
             Compute total[PARTS][1];
             warps.total(i, total);
             deliver(p, tile * OUT + i, total);
         }
-    } else if (kept && rt == 0) {
+    } else if (kept && reduced_thread == 0) {
         constexpr int N = SPLIT ? OUT : FINISH;
         #pragma unroll
         for (int e = 0; e < OUT; e += N) {

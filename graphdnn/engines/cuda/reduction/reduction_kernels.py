@@ -35,7 +35,7 @@ _LARGE, _SMALL = (512, 3), (256, 3)
 _ACCUMULATORS = 64  # bytes of a thread
 _IN_FLIGHT = 64  # bytes that a thread loads before it uses the first
 _WIDENED = 256  # bytes of these loads in the compute type
-_PACK_BYTES = 16
+_VEC_BYTES = 16
 _PLAIN = 32  # bytes of a thread's results, in the compute type
 
 
@@ -76,7 +76,7 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
     axes, shape, per_sm, vector_axis = _divided(op, fold, finished, size, device)
     split = shape.splits > 1
     finish_width = 1
-    if not shape.along and shape.lanes == 1 and not split:
+    if not shape.along and shape.threads_per_result == 1 and not split:
         finish_width = min(shape.width, width_for(axes.y, finished, axes.y.rank - 1))
 
     parameters = Parameters(steps.workspace_offsets)
@@ -98,7 +98,7 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
     else:
         parameters.null_pointer("partial", compute)
 
-    layout = f"{'rows' if shape.along else 'columns'}_v{shape.width}l{shape.lanes}u{shape.unroll}"
+    layout = f"{'rows' if shape.along else 'columns'}_v{shape.width}l{shape.threads_per_result}u{shape.unroll}"
     name = f"{fold.name}__{layout}{'_split' if split else ''}__{op.name}"
     text = kernel_text(
         name,
@@ -111,13 +111,13 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
         ],
         constants={
             "THREADS": shape.threads,
-            "RT": shape.lanes,
+            "THREADS_PER_RESULT": shape.threads_per_result,
             "UNROLL": shape.unroll,
             "BLOCKS_PER_SM": per_sm,
-            "WIDTH": shape.width,
+            "VEC_WIDTH": shape.width,
             "FINISH": finish_width,
-            "KEPT": axes.y.rank,
-            "REDUCED": len(axes.reduced),
+            "KEPT_AXES": axes.y.rank,
+            "REDUCED_AXES": len(axes.reduced),
             "ROWS": len(fold.operands),
             "PARTS": fold.parts,
             "ALONG": shape.along,
@@ -173,7 +173,7 @@ def _width(axes: ReducedAxes, read: list[TensorSpec], axis: int, most: int) -> i
         return 1
     largest = max(t.elements for t in read)
     streamed = max(ELEMENTS[t.data_type].bytes for t in read if t.elements == largest)
-    limit = _PACK_BYTES * max(ELEMENTS[t.data_type].bytes for t in read) // streamed
+    limit = _VEC_BYTES * max(ELEMENTS[t.data_type].bytes for t in read) // streamed
     width = width_for(axes.x, read, axis, limit)
     while width > max(1, most):
         width //= 2

@@ -51,9 +51,9 @@ __device__ __forceinline__ Compute combined(Compute a, Compute b) {
     else return wrapping_sum(a, b);
 }
 
-__device__ __forceinline__ void accumulate(Compute (&acc)[PARTS][WIDTH], const Compute (&value)[ROWS][WIDTH]) {
+__device__ __forceinline__ void accumulate(Compute (&acc)[PARTS][VEC_WIDTH], const Compute (&value)[ROWS][VEC_WIDTH]) {
     #pragma unroll
-    for (int e = 0; e < WIDTH; ++e) {
+    for (int e = 0; e < VEC_WIDTH; ++e) {
         const Compute x = value[0][e];
         if constexpr (OPERATOR == NORM2) multiply_add(acc[0][e], x, x);
         else if constexpr (OPERATOR == MUL_NO_ZEROS) acc[0][e] = combined(acc[0][e], x == (Compute)0 ? (Compute)1 : x);

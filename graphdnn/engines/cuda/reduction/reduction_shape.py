@@ -19,7 +19,7 @@ class Shape:
     along: bool
     width: int
     threads: int
-    lanes: int  # RT: threads of a result
+    threads_per_result: int
     unroll: int
     kept: tuple[int, ...]  # vectors
     reduced: tuple[int, ...]  # vectors
@@ -27,7 +27,7 @@ class Shape:
 
     @property
     def tiles(self) -> int:
-        return -(-prod(self.kept) // (self.threads // self.lanes))
+        return -(-prod(self.kept) // (self.threads // self.threads_per_result))
 
     @property
     def splits(self) -> int:
@@ -40,8 +40,8 @@ class Shape:
 
     @property
     def step(self) -> tuple[int, ...]:
-        """Digits of ``lanes`` in the radices of ``reduced``."""
-        digits, rest = [], self.lanes
+        """Digits of ``threads_per_result`` in the radices of ``reduced``."""
+        digits, rest = [], self.threads_per_result
         for size in reversed(self.reduced[1:]):
             digits.append(rest % size)
             rest //= size
@@ -49,39 +49,39 @@ class Shape:
 
 
 def choose_shape(
-    axes: ReducedAxes, along: bool, width: int, pack_bytes: int, in_flight: int, threads: int, blocks: int
+    axes: ReducedAxes, along: bool, width: int, vec_bytes: int, in_flight: int, threads: int, blocks: int
 ) -> Shape:
-    """The number of lanes that read whole lines of memory. ``blocks``: CTAs that fit the device, if results are few."""
+    """The division whose threads read whole memory lines. ``blocks``: CTAs that fit the device, if results are few."""
     kept, reduced = list(axes.kept), list(axes.reduced)
     vector = reduced if along else kept
     vector[-1] //= width
     results, depth = prod(kept), prod(reduced)
     most = min(_UNROLLED, _power_below(in_flight))
     if along:
-        # Short rows: a warp has several, so that each lane has as many loads in flight as with long rows.
-        lanes = min(32, _power_above(-(-depth // most)))
+        # Short rows: a warp has several, so that each thread has as many loads in flight as with long rows.
+        threads_per_result = min(32, _power_above(-(-depth // most)))
         if depth >= threads and results < 16 * blocks:
-            lanes = threads
+            threads_per_result = threads
     elif depth < 8 or results >= threads * blocks:
-        lanes = 1
+        threads_per_result = 1
     else:
-        lanes = threads // _kept_lanes(results, pack_bytes)
-    tiles = -(-results // (threads // lanes))
+        threads_per_result = threads // _kept_threads(results, vec_bytes)
+    tiles = -(-results // (threads // threads_per_result))
     splits = 1
     if 2 * tiles <= blocks:
-        splits = max(1, min(blocks // tiles, depth // (4 * lanes)))
+        splits = max(1, min(blocks // tiles, depth // (4 * threads_per_result)))
     per_block = -(-depth // splits)
-    per_block = -(-per_block // lanes) * lanes
-    unroll = min(most, _power_above(per_block // lanes))
-    return Shape(along, width, threads, lanes, unroll, tuple(kept), tuple(reduced), per_block)
+    per_block = -(-per_block // threads_per_result) * threads_per_result
+    unroll = min(most, _power_above(per_block // threads_per_result))
+    return Shape(along, width, threads, threads_per_result, unroll, tuple(kept), tuple(reduced), per_block)
 
 
-def _kept_lanes(packs: int, pack_bytes: int) -> int:
-    """At most a warp's lanes side by side, with few idle lanes and whole memory lines for a part of a row."""
+def _kept_threads(vecs: int, vec_bytes: int) -> int:
+    """Threads with adjacent vectors, at most a warp: few idle threads, and whole memory lines for a part of a row."""
 
-    def loss(lanes: int) -> float:
-        line = lanes * pack_bytes
-        return -(-packs // lanes) * lanes * (1.0 if lanes >= packs or line >= _LINE else (_LINE / line) ** 0.5)
+    def loss(threads: int) -> float:
+        line = threads * vec_bytes
+        return -(-vecs // threads) * threads * (1.0 if threads >= vecs or line >= _LINE else (_LINE / line) ** 0.5)
 
     return min((32, 16, 8, 4, 2, 1), key=loss)
 

@@ -2,7 +2,8 @@
 //
 // Tile:    SPLIT_RESULTS adjacent results for a CTA.
 // Memory:  partial results are [split][accumulator][result]; adjacent threads read adjacent results.
-// Threads: THREADS / SPLIT_RESULTS lanes share a result; each adds its splits in ascending order, then the lanes combine.
+// Threads: SPLIT_THREADS threads share a result. A thread adds its splits in ascending order; then the threads combine their
+//          sums.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32; SPLIT_RESULTS: results of a CTA, a power of two up to 32.
@@ -11,23 +12,23 @@
 #include "pdl.cuh"
 
 extern "C" __global__ void __launch_bounds__(THREADS) reduce_splits(const __grid_constant__ Params p) {
-    constexpr int K = SPLIT_RESULTS, LANES = THREADS / K, TOGETHER = 8;
+    constexpr int K = SPLIT_RESULTS, SPLIT_THREADS = THREADS / K, TOGETHER = 8;
     const Count tile = (Count)blockIdx.x * K, index = tile + threadIdx.x % K;
     Compute acc[PARTS][1];
     #pragma unroll
     for (int part = 0; part < PARTS; ++part) acc[part][0] = identity();
     pdl_wait();
     if (index < (Count)p.results) {
-        for (int split = threadIdx.x / K; split < (int)p.splits; split += TOGETHER * LANES) {
+        for (int split = threadIdx.x / K; split < (int)p.splits; split += TOGETHER * SPLIT_THREADS) {
             Compute part_of[TOGETHER][PARTS];
             #pragma unroll
             for (int u = 0; u < TOGETHER; ++u)
                 #pragma unroll
                 for (int part = 0; part < PARTS; ++part) {
                     part_of[u][part] = identity();
-                    if (split + u * LANES < (int)p.splits)
+                    if (split + u * SPLIT_THREADS < (int)p.splits)
                         part_of[u][part] =
-                            p.partial[((long long)(split + u * LANES) * PARTS + part) * p.results + index];
+                            p.partial[((long long)(split + u * SPLIT_THREADS) * PARTS + part) * p.results + index];
                 }
             #pragma unroll
             for (int u = 0; u < TOGETHER; ++u)

@@ -18,7 +18,7 @@ from graphdnn.tensors import TensorSpec
 
 _THREADS = 256
 _MOST_THREADS = 1024
-_PACK_BYTES = 16
+_VEC_BYTES = 16
 _ACROSS_BYTES = 8  # bytes of a vector of adjacent rows: small, so that the threads of a row have little to exchange
 _HELD = 64  # bytes of values of a thread, or twice as many if a row would not fit otherwise
 _MOSTLY = 0.8  # share of the vectors that fit into a CTA
@@ -43,50 +43,51 @@ _MANY_THREADS, _SOME_THREADS = 1280, 768  # of an SM, if a thread has little or 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows in an index space whose first ``kept`` axes count them."""
+    """Rows in an index space whose first ``row_axes`` axes count them."""
 
     space: IndexSpace
-    kept: int
+    row_axes: int
     along: bool  # contiguous elements belong to one row
     width: int  # vector width of a thread
     main_bytes: int  # of an element of the largest operand
 
     @property
     def count(self) -> int:
-        return prod(self.space.sizes[: self.kept])
+        return prod(self.space.sizes[: self.row_axes])
 
     @property
     def length(self) -> int:
-        return prod(self.space.sizes[self.kept :])
+        return prod(self.space.sizes[self.row_axes :])
 
     @property
-    def row_width(self) -> int:
+    def rows_per_thread(self) -> int:
         """Rows of a thread."""
         return 1 if self.along else self.width
 
     @property
     def vector_axis(self) -> int:
-        return (self.space.rank if self.along else self.kept) - 1
+        return (self.space.rank if self.along else self.row_axes) - 1
 
     @property
-    def row_packs(self) -> int:
-        return self.count // self.row_width
+    def row_vecs(self) -> int:
+        """Vectors of rows; rows, if a vector lies along a row."""
+        return self.count // self.rows_per_thread
 
     @property
-    def packs(self) -> int:
-        """Bytes of one row."""
+    def vecs_per_row(self) -> int:
+        """Vectors of a row; elements, if a vector spans several rows."""
         return self.length // self.width if self.along else self.length
 
     def is_of_row(self, spec: TensorSpec) -> bool:
         """Whether a row has one element of the tensor."""
-        return not any(self.space.strides(spec)[self.kept :])
+        return not any(self.space.strides(spec)[self.row_axes :])
 
     def axis_of_images(self, main: TensorSpec) -> int | None:
         """The axis with the longest strides of ``main`` along its first axis; None if that axis is not the first one of
         the outer axes or of the row axes.
         """
         images, strides = main.dims[0], self.space.strides(main)
-        for axis in (0, min(self.kept, self.space.rank - 1)):
+        for axis in (0, min(self.row_axes, self.space.rank - 1)):
             steps, rest = divmod(self.space.sizes[axis], images)
             if images > 1 and not rest and strides[axis] * steps == main.strides[0]:
                 return axis
@@ -98,31 +99,31 @@ class Rows:
         others = prod([a.size for i, a in enumerate(axes) if i != axis])
         longer = Axis(prod(extents) // others, axes[axis].logical, axes[axis].multiplier)
         space = IndexSpace(extents, (*axes[:axis], longer, *axes[axis + 1 :]))
-        return Rows(space, self.kept, self.along, self.width, self.main_bytes)
+        return Rows(space, self.row_axes, self.along, self.width, self.main_bytes)
 
     def narrowed(self, width: int) -> Rows:
-        return Rows(self.space, self.kept, self.along, min(width, self.width), self.main_bytes)
+        return Rows(self.space, self.row_axes, self.along, min(width, self.width), self.main_bytes)
 
     def text(self) -> str:
         return f"{'rows' if self.along else 'columns'}_v{self.width}"
 
     def constants(self) -> Mapping[str, int | bool | str]:
-        wide = max(self.row_packs, self.packs) > INT_MAX
+        wide = max(self.row_vecs, self.vecs_per_row) > INT_MAX
         return {
             "ALONG": self.along,
-            "VECTOR": self.width,
-            "KEPT": self.kept,
+            "VEC_WIDTH": self.width,
+            "ROW_AXES": self.row_axes,
             "RANK": self.space.rank,
             "Count": "unsigned long long" if wide else "unsigned int",
         }
 
     def parameters(self, parameters: Parameters) -> None:
         sizes = self.space.sizes
-        packs = (s // self.width if axis == self.vector_axis else s for axis, s in enumerate(sizes))
+        vecs = (s // self.width if axis == self.vector_axis else s for axis, s in enumerate(sizes))
         parameters.integers("size", sizes)
-        parameters.integers("magic", [magic(count) for count in packs])
-        parameters.integer("rows", self.row_packs)
-        parameters.integer("count", self.packs)
+        parameters.integers("magic", [magic(count) for count in vecs])
+        parameters.integer("rows", self.row_vecs)
+        parameters.integer("count", self.vecs_per_row)
         parameters.integer("elements", self.length)
 
 
@@ -152,8 +153,8 @@ def rows_of(
     main_bytes = ELEMENTS[main.data_type].bytes
     largest = max((ELEMENTS[t.data_type].bytes for t in stored), default=main_bytes)
     axis = (space.rank if is_along else kept) - 1
-    width = width_for(space, stored, axis, _PACK_BYTES * largest // main_bytes)
-    return Rows(space, kept, is_along, min(width, max(1, _PACK_BYTES // main_bytes)), main_bytes)
+    width = width_for(space, stored, axis, _VEC_BYTES * largest // main_bytes)
+    return Rows(space, kept, is_along, min(width, max(1, _VEC_BYTES // main_bytes)), main_bytes)
 
 
 def _stored(tensors: Sequence[TensorSpec]) -> list[TensorSpec]:
@@ -162,22 +163,27 @@ def _stored(tensors: Sequence[TensorSpec]) -> list[TensorSpec]:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The rows of a CTA: ``lanes`` threads for each row, ``steps`` vectors of a thread at a time."""
+    """The rows of a CTA: ``threads_per_row`` threads for each row, ``steps`` vectors of a thread at a time."""
 
-    lanes: int
+    threads_per_row: int
     columns: int
     steps: int
     blocks: int = 1  # the least CTAs of an SM, which bounds the registers of a thread
 
     @property
     def threads(self) -> int:
-        return self.lanes * self.columns
+        return self.threads_per_row * self.columns
 
     def text(self) -> str:
-        return f"{self.lanes}x{self.columns}x{self.steps}"
+        return f"{self.threads_per_row}x{self.columns}x{self.steps}"
 
     def constants(self) -> Mapping[str, int | bool | str]:
-        return {"LANES": self.lanes, "COLUMNS": self.columns, "STEPS": self.steps, "THREADS": self.threads}
+        return {
+            "THREADS_PER_ROW": self.threads_per_row,
+            "COLUMNS": self.columns,
+            "STEPS": self.steps,
+            "THREADS": self.threads,
+        }
 
     def bounds(self) -> Mapping[str, int]:
         return {"BLOCKS": self.blocks}
@@ -209,46 +215,51 @@ def held(rows: Rows, value_bytes: int, *, is_deep: bool = False) -> tuple[Rows, 
 def _held_along(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
     for budget in (_HELD, 2 * _HELD):
         steps = max(1, budget // value_bytes // rows.width)
-        lanes = power_above(-(-rows.packs // steps))
-        if lanes <= _MOST_THREADS:
-            lanes = _fewer_lanes(rows, lanes, value_bytes)
-            columns = max(1, _THREADS // lanes)
-            return rows, Tile(lanes, columns, -(-rows.packs // lanes))
+        threads_per_row = power_above(-(-rows.vecs_per_row // steps))
+        if threads_per_row <= _MOST_THREADS:
+            threads_per_row = _fewer_threads(rows, threads_per_row, value_bytes)
+            columns = max(1, _THREADS // threads_per_row)
+            return rows, Tile(threads_per_row, columns, -(-rows.vecs_per_row // threads_per_row))
     return None
 
 
 def _held_long(rows: Rows, value_bytes: int) -> Tile | None:
     """Few threads for each of many long rows, with enough vectors that each thread has several loads in flight."""
-    lanes, threads = next(((lanes, n) for most, lanes, n in _LONG if _LEAST_LONG <= rows.packs <= most), (0, 0))
-    is_many = rows.row_packs * lanes >= _MANY_LONG and rows.width * rows.main_bytes == _PACK_BYTES
+    threads_per_row, threads = next(
+        ((per_row, n) for most, per_row, n in _LONG if _LEAST_LONG <= rows.vecs_per_row <= most), (0, 0)
+    )
+    is_many = rows.row_vecs * threads_per_row >= _MANY_LONG and rows.width * rows.main_bytes == _VEC_BYTES
     if not is_many or value_bytes > _LONG_BYTES:
         return None
-    tile = Tile(lanes, max(1, _LONG_THREADS // lanes), -(-rows.packs // lanes))
+    tile = Tile(threads_per_row, max(1, _LONG_THREADS // threads_per_row), -(-rows.vecs_per_row // threads_per_row))
     return replace(tile, blocks=threads // tile.threads)
 
 
-def _fewer_lanes(rows: Rows, lanes: int, value_bytes: int) -> int:
+def _fewer_threads(rows: Rows, threads_per_row: int, value_bytes: int) -> int:
     """Half of the largest CTA, if fewer of its threads are idle and two CTAs share the registers."""
-    fewer = lanes // 2
-    steps, fewer_steps = (-(-rows.packs // n) for n in (lanes, fewer or 1))
+    fewer = threads_per_row // 2
+    steps, fewer_steps = (-(-rows.vecs_per_row // n) for n in (threads_per_row, fewer or 1))
     fits = fewer_steps * rows.width * value_bytes <= 2 * _HELD
-    return fewer if lanes == _MOST_THREADS and fits and fewer * fewer_steps < _MOSTLY * lanes * steps else lanes
+    is_busier = fewer * fewer_steps < _MOSTLY * threads_per_row * steps
+    return fewer if threads_per_row == _MOST_THREADS and fits and is_busier else threads_per_row
 
 
 def _held_across(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
     most = 2 * _HELD // value_bytes // rows.width  # vectors of a thread
-    pack_bytes = rows.width * rows.main_bytes
-    everything = power_above(rows.row_packs)
-    columns = min(32, max(1, _LINE // pack_bytes), everything)
-    while columns * pack_bytes >= _SECTOR or columns == everything:
-        target_lanes = min(_THREADS // columns, _power_below(rows.packs // 4))  # each thread should have a few vectors
-        lanes = max(power_above(-(-rows.packs // most)), target_lanes)
-        if lanes * columns <= _MOST_THREADS:
-            steps = -(-rows.packs // lanes)
-            columns = max(columns, min(_THREADS // lanes, everything), 32 // lanes)
-            if steps * rows.width * value_bytes > _HELD and columns * pack_bytes > _SHORT_LINE:
-                columns = max(columns // 2, 32 // lanes)  # smaller barriers
-            return rows, Tile(lanes, columns, steps)
+    vec_bytes = rows.width * rows.main_bytes
+    everything = power_above(rows.row_vecs)
+    columns = min(32, max(1, _LINE // vec_bytes), everything)
+    while columns * vec_bytes >= _SECTOR or columns == everything:
+        target_threads = min(
+            _THREADS // columns, _power_below(rows.vecs_per_row // 4)
+        )  # each thread should have a few vectors
+        threads_per_row = max(power_above(-(-rows.vecs_per_row // most)), target_threads)
+        if threads_per_row * columns <= _MOST_THREADS:
+            steps = -(-rows.vecs_per_row // threads_per_row)
+            columns = max(columns, min(_THREADS // threads_per_row, everything), 32 // threads_per_row)
+            if steps * rows.width * value_bytes > _HELD and columns * vec_bytes > _SHORT_LINE:
+                columns = max(columns // 2, 32 // threads_per_row)  # smaller barriers
+            return rows, Tile(threads_per_row, columns, steps)
         columns //= 2
     return None
 
@@ -256,12 +267,12 @@ def _held_across(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
 def _held_deep(rows: Rows, value_bytes: int) -> Tile | None:
     """Few threads for each of many short rows."""
     most = min(_IN_FLIGHT // rows.main_bytes, _MOST_HELD // value_bytes) // rows.width
-    lanes = power_above(-(-rows.packs // most))
-    if lanes > 8 or rows.row_packs * lanes < _ENOUGH_THREADS:
+    threads_per_row = power_above(-(-rows.vecs_per_row // most))
+    if threads_per_row > 8 or rows.row_vecs * threads_per_row < _ENOUGH_THREADS:
         return None
-    steps = -(-rows.packs // lanes)
-    columns = _THREADS // 2 // lanes
-    return Tile(lanes, columns, steps, blocks=4)
+    steps = -(-rows.vecs_per_row // threads_per_row)
+    columns = _THREADS // 2 // threads_per_row
+    return Tile(threads_per_row, columns, steps, blocks=4)
 
 
 def held_tall(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
@@ -269,14 +280,15 @@ def held_tall(rows: Rows, value_bytes: int) -> tuple[Rows, Tile] | None:
     and one small CTA loads while another stores. None if other tiles were as fast.
     """
     rows = rows.narrowed(max(1, _ACROSS_BYTES // rows.main_bytes))
-    if rows.along or rows.width * rows.main_bytes != _ACROSS_BYTES or rows.packs <= _LEAST_TALL:
+    if rows.along or rows.width * rows.main_bytes != _ACROSS_BYTES or rows.vecs_per_row <= _LEAST_TALL:
         return None
-    for lanes, threads, blocks, most in _TALL:
-        steps = -(-rows.packs // lanes)
+    for threads_per_row, threads, blocks, most in _TALL:
+        steps = -(-rows.vecs_per_row // threads_per_row)
         values = steps * rows.width * value_bytes
         if steps <= _MOST_TALL and values <= most:
-            is_many = rows.row_packs * lanes >= _ENOUGH_THREADS and (lanes == _TALL[0][0] or rows.packs > _NOT_TALL)
-            return (rows, Tile(lanes, threads // lanes, steps, blocks)) if is_many else None
+            is_tall = threads_per_row == _TALL[0][0] or rows.vecs_per_row > _NOT_TALL
+            is_many = rows.row_vecs * threads_per_row >= _ENOUGH_THREADS and is_tall
+            return (rows, Tile(threads_per_row, threads // threads_per_row, steps, blocks)) if is_many else None
     return None
 
 
@@ -284,7 +296,7 @@ def passed(rows: Rows) -> Tile:
     """A CTA that reads its rows several times."""
     if rows.along:
         return Tile(_MOST_THREADS, 1, 1)
-    columns = min(32, power_above(rows.row_packs))
+    columns = min(32, power_above(rows.row_vecs))
     return Tile(_MOST_THREADS // 2 // columns, columns, 1)
 
 
@@ -310,19 +322,19 @@ def divided(rows: Rows, compute_bytes: int, values: int, device: DeviceSpec) -> 
     steps = max(1, min(4, _HELD // value_bytes // rows.width))
     blocks = _MOST_THREADS * 4 // compute_bytes // _THREADS
     if rows.along:
-        lanes = min(_THREADS, power_above(rows.packs))
-        tile = Tile(lanes, _THREADS // lanes, steps, blocks)
+        threads_per_row = min(_THREADS, power_above(rows.vecs_per_row))
+        tile = Tile(threads_per_row, _THREADS // threads_per_row, steps, blocks)
     else:
-        columns = min(32, power_above(rows.row_packs))
+        columns = min(32, power_above(rows.row_vecs))
         tile = Tile(_THREADS // columns, columns, steps, blocks)
-    tiles = -(-rows.row_packs // tile.columns)
-    turn = tile.lanes * steps
+    tiles = -(-rows.row_vecs // tile.columns)
+    turn = tile.threads_per_row * steps
     target_splits = -(-_BLOCKS_PER_SM * device.sm_count // tiles)
-    splits = max(1, min(target_splits, rows.packs // turn))
-    per_split = -(-rows.packs // splits)
+    splits = max(1, min(target_splits, rows.vecs_per_row // turn))
+    per_split = -(-rows.vecs_per_row // splits)
     if splits > 1:
         per_split = -(-per_split // turn) * turn
-    return rows, Division(tile, tiles, -(-rows.packs // per_split), per_split)
+    return rows, Division(tile, tiles, -(-rows.vecs_per_row // per_split), per_split)
 
 
 def power_above(count: int) -> int:

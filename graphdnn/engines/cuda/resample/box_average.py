@@ -26,9 +26,12 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ResampleForward
 from graphdnn.tensors import TensorSpec
 
-PACK, _LANES = 4, 16  # contiguous elements of a thread, and threads side by side: rows of 128 or 256 bytes
+VEC_WIDTH, _THREADS_PER_ROW = (
+    4,
+    16,
+)  # contiguous elements of a thread, and threads side by side: rows of 128 or 256 bytes
 _ROWS, _SPAN = 32, 8  # of a CTA, of a thread
-_THREADS = _LANES * (_ROWS // _SPAN)
+_THREADS = _THREADS_PER_ROW * (_ROWS // _SPAN)
 _BLOCKS = 16  # of a multiprocessor
 _UNIT = 16  # bytes; rows and addresses are multiples
 _MOST_OUTER = 2  # axes besides those of the TMA box
@@ -94,7 +97,7 @@ def box_of(
     )
     space = pool.space(anchor.y.extents, is_input=False)
     results = [t for t in written if t.uid in streamed]
-    fits = width_for(box.space, [source]) % PACK == 0 and width_for(space, results) % PACK == 0
+    fits = width_for(box.space, [source]) % VEC_WIDTH == 0 and width_for(space, results) % VEC_WIDTH == 0
     return box if lies_well and fits else None
 
 
@@ -106,7 +109,7 @@ def boxed(op: FusedOp, parameters: Parameters, functions: Sequence[str], box: Bo
     row, size = pool.place(box.row), ELEMENTS[box.source.data_type].bytes
     rows, wide = box.row.y.size, space.sizes[-1]
     tiles = list(space.sizes)
-    tiles[row], tiles[-1] = -(-rows // _ROWS), -(-wide // (PACK * _LANES))
+    tiles[row], tiles[-1] = -(-rows // _ROWS), -(-wide // (VEC_WIDTH * _THREADS_PER_ROW))
     strides = space.strides(box.source)
     taken = (len(tiles) - 1, row, *box.outer)
     box_rows = _ROWS + box.row.window - 1
@@ -114,7 +117,7 @@ def boxed(op: FusedOp, parameters: Parameters, functions: Sequence[str], box: Bo
         box.source.data_type,
         tuple(space.sizes[j] for j in taken),
         tuple(strides[j] * size or _UNIT for j in taken[1:]),
-        box=(PACK * _LANES, box_rows, *(1 for _ in box.outer)),
+        box=(VEC_WIDTH * _THREADS_PER_ROW, box_rows, *(1 for _ in box.outer)),
         row=0,
     )
     parameters.maps("box", [(box.source, image)])
@@ -132,21 +135,24 @@ def boxed(op: FusedOp, parameters: Parameters, functions: Sequence[str], box: Bo
             "RANK": len(tiles), "AXIS": row,
             "OUTERS": len(box.outer), "OUTER": next(iter(box.outer), 0), "OUTERMOST": box.outer[-1] if box.outer else 0,
             "WINDOW": box.row.window, "BEFORE": box.row.before,
-            "PACK": PACK, "LANES": _LANES, "ROWS": _ROWS, "SPAN": _SPAN, "THREADS": _THREADS, "BLOCKS": _BLOCKS,
-            "ALL_ROWS": rows % _SPAN == 0, "WHOLE": rows % _ROWS == 0 and wide % (PACK * _LANES) == 0,
+            "VEC_WIDTH": VEC_WIDTH, "THREADS_PER_ROW": _THREADS_PER_ROW, "ROWS": _ROWS, "SPAN": _SPAN,
+            "THREADS": _THREADS, "BLOCKS": _BLOCKS,
+            "ALL_ROWS": rows % _SPAN == 0, "WHOLE": rows % _ROWS == 0 and wide % (VEC_WIDTH * _THREADS_PER_ROW) == 0,
             "FAST": has_fast,
             "Source": STORAGE[box.source.data_type],
         },
     )  # fmt: skip
-    shared = box_rows * PACK * _LANES * size + 8
+    shared = box_rows * VEC_WIDTH * _THREADS_PER_ROW * size + 8
     return Launch(text, "resample_box", (prod(tiles), 1, 1), _THREADS, parameters.pack(), shared)
 
 
 def prologue(op: FusedOp, parameters: Parameters, box: Box) -> str:
     """Computes x from the elements of the source."""
     assert isinstance(op.anchor, ResampleForward)
-    program = Program(op, parameters, box.space, "x", width=PACK)
+    program = Program(op, parameters, box.space, "x", width=VEC_WIDTH)
     program.bind(box.source, "raw[e]")
     program.apply(op.prologue)
     program.copy_widened_to("value", op.anchor.x, "float")
-    return program.function("prologue", f"const {STORAGE[box.source.data_type]} (&raw)[{PACK}], float (&value)[{PACK}]")
+    return program.function(
+        "prologue", f"const {STORAGE[box.source.data_type]} (&raw)[{VEC_WIDTH}], float (&value)[{VEC_WIDTH}]"
+    )

@@ -29,7 +29,7 @@ from graphdnn.tensors import TensorSpec, stride_order
 _THREADS, _REGISTERS_OF_AN_SM = 256, 65536
 _REGISTERS, _REGISTERS_ACROSS = 64, 96  # of a thread that holds 32-bit elements
 _BANKS = 32
-_PACK_BYTES = 16
+_VEC_BYTES = 16
 _TILE = 128  # elements of a CTA along the windows, if these lie along a strided axis
 _TURNS, _ACROSS = 4, 4  # elements of a thread along the windows and across them, if these lie along a strided axis
 
@@ -41,15 +41,15 @@ def generate_windows(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     parameters = Parameters()
     functions = _Functions(steps, tile, parameters).all()
     sizes = [
-        size // (tile.pack if axis == tile.pixel_axis and not tile.along else 1)
+        size // (tile.vec_width if axis == tile.pixel_axis and not tile.along else 1)
         for axis, size in enumerate(space.sizes)
     ]
-    packs = prod(sizes[:-1])
+    vecs = prod(sizes[:-1])
     parameters.integers("magic", [magic(size) for size in sizes])
     parameters.integers("steps", sizes)
-    parameters.integer("packs", packs)
+    parameters.integer("vecs", vecs)
     parameters.integer("extent", space.sizes[-1])
-    name = f"windows__{'along' if tile.along else 'across'}_v{tile.pack}_{tile.tile}x{tile.columns}__{op.name}"
+    name = f"windows__{'along' if tile.along else 'across'}_v{tile.vec_width}_{tile.tile}x{tile.columns}__{op.name}"
     first, second = (int(average.spec.pre_paddings[steps.axis - 2]) for average in steps.averages)
     text = kernel_text(
         name,
@@ -59,7 +59,7 @@ def generate_windows(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         constants={
             "RANK": space.rank,
             "ALONG": tile.along,
-            "PACK": tile.pack,
+            "VEC_WIDTH": tile.vec_width,
             "TURNS": tile.turns,
             "TILE": tile.tile,
             "COLUMNS": tile.columns,
@@ -72,10 +72,10 @@ def generate_windows(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
             "BEFORE": tile.before,
             "OUTPUTS": tile.outputs,
             "Compute": COMPUTE_TYPE[last.compute_type],
-            "Count": count_type(packs),
+            "Count": count_type(vecs),
         },
     )
-    grid = (-(-packs // tile.columns), -(-space.sizes[-1] // tile.outputs), 1)
+    grid = (-(-vecs // tile.columns), -(-space.sizes[-1] // tile.outputs), 1)
     return DeviceKernel(name, (Launch(text, "resample_windows", grid, tile.threads, parameters.pack()),))
 
 
@@ -147,7 +147,7 @@ class WindowTile:
 
     space: IndexSpace  # the last axis is the axis of the windows
     along: bool  # the axis of the windows is contiguous
-    pack: int
+    vec_width: int
     turns: int
     tile: int
     columns: int
@@ -158,7 +158,7 @@ class WindowTile:
 
     @property
     def threads(self) -> int:
-        return self.columns * self.tile // (self.pack if self.along else self.turns)
+        return self.columns * self.tile // (self.vec_width if self.along else self.turns)
 
     @property
     def pixel_axis(self) -> int:
@@ -180,30 +180,30 @@ def tile_of(steps: WindowSteps) -> WindowTile:
     order = stride_order(main.dims, main.strides)
     along = extents[axis] > 1 and all(order.index(axis) >= order.index(a.logical) for a in still.axes if a.size > 1)
     wide = COMPUTE[steps.averages[0].compute_type].itemsize
-    pack = min(width_for(space, stored, space.rank - (1 if along else 2), _PACK_BYTES), 8 if along else _ACROSS)
+    vec_width = min(width_for(space, stored, space.rank - (1 if along else 2), _VEC_BYTES), 8 if along else _ACROSS)
     turns = 1 if along else _TURNS
-    own = pack if along else turns
+    own = vec_width if along else turns
     most = _TILE // own if not along else 64 if own >= 4 else 128
-    lanes = min(-(-extents[axis] // own), most)
-    tile = lanes * own
-    packs = prod(space.sizes[:-1]) // (1 if along else pack)
-    columns = min(packs, max(1, _THREADS // lanes))
+    axis_threads = min(-(-extents[axis] // own), most)
+    tile = axis_threads * own
+    vecs = prod(space.sizes[:-1]) // (1 if along else vec_width)
+    columns = min(vecs, max(1, _THREADS // axis_threads))
     if along:  # pad rows so that the threads of the next pixel use other banks
         needed = tile + 2 * (window - 1)
-        needed += needed // pack if pack > 1 else 0
-        wanted = lanes * (own + (pack > 1)) % _BANKS
+        needed += needed // vec_width if vec_width > 1 else 0
+        wanted = axis_threads * (own + (vec_width > 1)) % _BANKS
         pitch = needed + (wanted - needed) % _BANKS
     else:
-        pitch = columns * pack
+        pitch = columns * vec_width
     first, second = (int(average.spec.pre_paddings[axis - 2]) for average in steps.averages)
     is_whole = tile >= extents[axis]
-    unit = pack if along else 1
+    unit = vec_width if along else 1
     before = 0 if is_whole else -(-(first + second) // unit) * unit
     behind = 0 if is_whole else -(-(2 * (window - 1) - first - second) // unit) * unit
-    threads = columns * lanes
+    threads = columns * axis_threads
     registers = (_REGISTERS if along else _REGISTERS_ACROSS) * wide // 4
     blocks = max(1, _REGISTERS_OF_AN_SM // registers // max(32, threads))
-    return WindowTile(space, along, pack, turns, tile, columns, pitch, before, tile - before - behind, blocks)
+    return WindowTile(space, along, vec_width, turns, tile, columns, pitch, before, tile - before - behind, blocks)
 
 
 class _Functions:
@@ -216,8 +216,8 @@ class _Functions:
         self.compute = COMPUTE_TYPE[steps.averages[0].compute_type]
 
     def all(self) -> list[str]:
-        fields = "".join(f"    {STORAGE[t.data_type]} {name}[PACK];\n" for name, t in self.held.values())
-        value, mean = f"{self.compute} (&value)[PACK]", f"const {self.compute} (&mean)[PACK]"
+        fields = "".join(f"    {STORAGE[t.data_type]} {name}[VEC_WIDTH];\n" for name, t in self.held.values())
+        value, mean = f"{self.compute} (&value)[VEC_WIDTH]", f"const {self.compute} (&mean)[VEC_WIDTH]"
         return [
             f"struct Held {{\n{fields}}};\n",
             self._stage(0).function("before", f"Held& held, {value}"),
@@ -228,7 +228,7 @@ class _Functions:
     def _stage(self, stage: int) -> Program:
         steps, tile = self.steps, self.tile
         program = Program(
-            steps.op, self.parameters, tile.space, f"s{stage}_", width=tile.pack, vector_axis=tile.vector_axis
+            steps.op, self.parameters, tile.space, f"s{stage}_", width=tile.vec_width, vector_axis=tile.vector_axis
         )
         asked = {t.uid for step in steps.steps(stage) for t in step.inputs().values()}
         asked |= {t.uid for t in steps.op.outputs} if stage == 2 else {steps.averages[stage].x.uid}

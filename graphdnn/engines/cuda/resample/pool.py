@@ -55,18 +55,18 @@ class Moving:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The work of a thread: ``turns`` times ``rows`` x ``columns`` outputs of ``pack`` elements.
+    """The work of a thread: ``turns`` times ``rows`` x ``columns`` outputs of ``vec_width`` elements.
 
     ``fetches``: the rows of the next turn are loaded before a turn; ``shares``: the lanes of a warp exchange the
     elements beside their columns; ``blocks``: CTAs of an SM.
     """
 
-    pack: int = 1
+    vec_width: int = 1
     columns: int = 1
     rows: int = 1
     turns: int = 1
     fetches: bool = False
-    x_pack: int = 1
+    x_vec_width: int = 1
     halo: int = 1
     shares: bool = False
     blocks: int = 2
@@ -97,7 +97,7 @@ class Pool:
         row, column = self.place(self.row), self.place(self.column)
         sizes[row] = -(-sizes[row] // (tile.rows * tile.turns))
         sizes[column] = -(-sizes[column] // tile.columns)
-        sizes[-1] //= tile.pack
+        sizes[-1] //= tile.vec_width
         return tuple(sizes)
 
     def place(self, axis: Moving) -> int:
@@ -202,9 +202,9 @@ def tile_of(
         # Shuffles move 32 bits. Surplus threads of a warp repeat the stores of other threads, and must not have read
         # their results.
         shares = shares and COMPUTE[op.compute_type].itemsize >= _REGISTER and op.beta == 0.0
-        tile = Tile(columns=columns, x_pack=x_width, halo=halo, shares=shares)
+        tile = Tile(columns=columns, x_vec_width=x_width, halo=halo, shares=shares)
     else:
-        tile = Tile(pack=min(x_width, y_width, _MOST_COLUMNS), columns=min(2, column.y.size))
+        tile = Tile(vec_width=min(x_width, y_width, _MOST_COLUMNS), columns=min(2, column.y.size))
     operands = {t.uid for t in (*read, *written) if not (t.is_by_value or t.is_constant)}
     is_wide = COMPUTE[op.compute_type].itemsize > _REGISTER
     known = _measured(op, pool, tile) if op.index is None and not is_wide and len(operands) <= 2 else None
@@ -218,12 +218,12 @@ def tile_of(
 
 def _measured(op: ResampleForward, pool: Pool, tile: Tile) -> Tile | None:
     """The fastest tile of a few on an H200; None for other kinds of windows."""
-    row, column, is_full = pool.row, pool.column, tile.pack == _MOST_COLUMNS
+    row, column, is_full = pool.row, pool.column, tile.vec_width == _MOST_COLUMNS
     if row.window == row.stride == column.stride == 1:
         return replace(tile, rows=4, blocks=7)
     if column.window == column.stride == row.stride == 1:
         turns, blocks = (2, 6) if is_full else (1, 8)
-        return replace(tile, pack=min(tile.pack, 4), rows=8, turns=turns, fetches=is_full, blocks=blocks)
+        return replace(tile, vec_width=min(tile.vec_width, 4), rows=8, turns=turns, fetches=is_full, blocks=blocks)
     if row.stride != column.stride or max(row.window, column.window) > 3:
         return None
     if row.stride >= row.window:

@@ -38,20 +38,20 @@ _BEGINS = 1  # turns that compute a thread's first rows
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The work of a thread: the elements of dx under ``turns`` x ``columns`` strides, each a vector of ``pack``
+    """The work of a thread: the elements of dx under ``turns`` x ``columns`` strides, each a vector of ``vec_width``
     elements.
 
-    ``x_pack``, ``halo``, ``y_pack``, ``dx_pack``: elements of an access if columns are contiguous. The L1 cache
-    delivers the elements beside a thread's own sooner than shuffles do. ``blocks``: CTAs of an SM.
+    ``x_vec_width``, ``halo``, ``dy_vec_width``, ``dx_vec_width``: elements of an access if columns are contiguous. The
+    L1 cache delivers the neighbouring elements of a thread sooner than shuffles do. ``blocks``: CTAs of an SM.
     """
 
-    pack: int = 1
+    vec_width: int = 1
     columns: int = 1
     turns: int = 1
-    x_pack: int = 1
+    x_vec_width: int = 1
     halo: int = 1
-    y_pack: int = 1
-    dx_pack: int = 1
+    dy_vec_width: int = 1
+    dx_vec_width: int = 1
     blocks: int = 4
 
 
@@ -88,7 +88,7 @@ class PoolBackward:
         row, windows = self.pool.row, self.tile.columns + self.before + self.behind
         rows = max(row.window - row.stride, 0) + 1
         held = rows * (self.span + 2 * windows) + row.stride * self.span + windows
-        return held * self.tile.pack * words + _OTHER_REGISTERS
+        return held * self.tile.vec_width * words + _OTHER_REGISTERS
 
     @property
     def strides(self) -> int:
@@ -114,7 +114,7 @@ class PoolBackward:
         sizes = [a.x.size if isinstance(a, Moving) else a.size for a in pool.axes]
         sizes[pool.place(pool.row)] = -(-self.strides // tile.turns)
         sizes[pool.place(pool.column)] = -(-pool.column.x.size // self.middle)
-        sizes[-1] //= tile.pack
+        sizes[-1] //= tile.vec_width
         return tuple(sizes)
 
     @property
@@ -168,36 +168,38 @@ def _tile(op: FusedOp, pool: Pool, written: Sequence[TensorSpec], device: Device
     assert isinstance(anchor, ResampleBackward)
     x_space, y_space = _spaces(anchor, pool)
     source = _source(anchor)
-    dx_pack, y_pack = width_for(x_space, written), width_for(y_space, read(op, anchor.dy))
-    x_pack = width_for(x_space, source) if source else dx_pack
+    dx_vec_width, dy_vec_width = width_for(x_space, written), width_for(y_space, read(op, anchor.dy))
+    x_vec_width = width_for(x_space, source) if source else dx_vec_width
     overlaps = row.window > row.stride or column.window > column.stride
     is_short, by_one = ELEMENTS[anchor.dx.data_type].bytes <= _SHORT, column.stride == 1
     words = COMPUTE[anchor.compute_type].itemsize // 4
     most = _MOST_TURNS if by_one else _SOME_TURNS if is_short else _FEW_TURNS
     if not pool.along:  # the fastest of a few on an H200, like the other numbers here
-        pack = min(x_pack, dx_pack, y_pack)
+        vec_width = min(x_vec_width, dx_vec_width, dy_vec_width)
         if not overlaps:
-            return Tile(pack=pack)
+            return Tile(vec_width=vec_width)
         if not source:
-            return Tile(pack=pack, columns=2)
-        pack, columns = min(pack, 2 if is_short or not by_one else 1), 4 if by_one else 2
-        if PoolBackward(pool, Tile(pack=pack, columns=columns)).registers(words) > _MOST_REGISTERS:
-            pack = 1  # fewer columns would compute the windows between them twice
-        return _with_turns(_fitting(PoolBackward(pool, Tile(pack=pack, columns=columns)), words), most, device)
-    columns = min(max(2, x_pack // column.stride), 8 if overlaps and source and by_one else 4)
+            return Tile(vec_width=vec_width, columns=2)
+        vec_width, columns = min(vec_width, 2 if is_short or not by_one else 1), 4 if by_one else 2
+        if PoolBackward(pool, Tile(vec_width=vec_width, columns=columns)).registers(words) > _MOST_REGISTERS:
+            vec_width = 1  # fewer columns would compute the windows between them twice
+        return _with_turns(
+            _fitting(PoolBackward(pool, Tile(vec_width=vec_width, columns=columns)), words), most, device
+        )
+    columns = min(max(2, x_vec_width // column.stride), 8 if overlaps and source and by_one else 4)
     plain = PoolBackward(pool, Tile(columns=columns, blocks=8))
     if overlaps and source:
         plain = _fitting(plain, words)
         columns = plain.tile.columns
-    while plain.middle % x_pack:
-        x_pack //= 2
-    while plain.middle % dx_pack:
-        dx_pack //= 2
-    while columns % y_pack:
-        y_pack //= 2
+    while plain.middle % x_vec_width:
+        x_vec_width //= 2
+    while plain.middle % dx_vec_width:
+        dx_vec_width //= 2
+    while columns % dy_vec_width:
+        dy_vec_width //= 2
     beside = max(plain.left, plain.span - plain.left - plain.middle, 1)
-    halo = min(x_pack, 1 << (beside - 1).bit_length())
-    tile = replace(plain.tile, x_pack=x_pack, halo=halo, y_pack=y_pack, dx_pack=dx_pack)
+    halo = min(x_vec_width, 1 << (beside - 1).bit_length())
+    tile = replace(plain.tile, x_vec_width=x_vec_width, halo=halo, dy_vec_width=dy_vec_width, dx_vec_width=dx_vec_width)
     return _with_turns(PoolBackward(pool, tile), most, device) if overlaps and source else tile
 
 
@@ -236,8 +238,8 @@ def generate_pool_backward(op: FusedOp, steps: LaunchSequence, windows: PoolBack
     parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[anchor.compute_type]
     x_space, y_space = _spaces(anchor, pool)
-    x_widths = [tile.x_pack, tile.halo] if pool.along else [tile.pack]
-    y_widths = [tile.y_pack, 1] if pool.along else [tile.pack]
+    x_widths = [tile.x_vec_width, tile.halo] if pool.along else [tile.vec_width]
+    y_widths = [tile.dy_vec_width, 1] if pool.along else [tile.vec_width]
     functions = []
     for source in _source(anchor):
         for name, prefix, width in zip(("prologue", "prologue_halo"), "xs", dict.fromkeys(x_widths), strict=False):
@@ -249,12 +251,12 @@ def generate_pool_backward(op: FusedOp, steps: LaunchSequence, windows: PoolBack
         program.apply(op.prologue)
         program.copy_widened_to("value", anchor.dy, compute)
         functions.append(program.function(name, f"{compute} (&value)[{width}]"))
-    written = tile.dx_pack if pool.along else tile.pack
+    written = tile.dx_vec_width if pool.along else tile.vec_width
     body = Program(op, parameters, x_space, "d", width=written)
     steps.write_epilogue(body, "acc", compute)
     functions.append(body.function("epilogue", f"const {compute} (&acc)[{written}]"))
     pool_constants.add_sizes(parameters, pool, windows.steps)
-    window = f"{row.window}x{column.window}_v{tile.pack}_{tile.turns}x{tile.columns}"
+    window = f"{row.window}x{column.window}_v{tile.vec_width}_{tile.turns}x{tile.columns}"
     name = f"resample_{anchor.spec.mode.name.lower()}_bwd__pool_{window}__{op.name}"
     text = kernel_text(
         name,
@@ -275,8 +277,8 @@ def generate_pool_backward(op: FusedOp, steps: LaunchSequence, windows: PoolBack
             "SHARE": False,
             "EXACT": ELEMENTS[anchor.dx.data_type].kind != "float",
             "TURNS": tile.turns,
-            "Y_PACK": tile.y_pack,
-            "DX_PACK": tile.dx_pack,
+            "DY_VEC_WIDTH": tile.dy_vec_width,
+            "DX_VEC_WIDTH": tile.dx_vec_width,
         },
     )
     blocks = -(-prod(windows.steps) // pool_constants.THREADS)

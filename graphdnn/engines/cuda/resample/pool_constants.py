@@ -19,11 +19,11 @@ class Tile(Protocol):
     """Elements of an access and of a thread, and CTAs of an SM."""
 
     @property
-    def pack(self) -> int: ...
+    def vec_width(self) -> int: ...
     @property
     def columns(self) -> int: ...
     @property
-    def x_pack(self) -> int: ...
+    def x_vec_width(self) -> int: ...
     @property
     def halo(self) -> int: ...
     @property
@@ -55,9 +55,9 @@ def constants(spec: ResampleSpec, pool: Pool, tile: Tile, steps: Sequence[int], 
         "IS_MAXIMUM": spec.mode is ResampleMode.MAXPOOL,
         "EXCLUDING": spec.mode is ResampleMode.AVGPOOL_EXCLUDE_PADDING,
         "PROPAGATE": spec.nan_propagation is NanPropagation.PROPAGATE_NAN,
-        "PACK": tile.pack,
+        "VEC_WIDTH": tile.vec_width,
         "COLS": tile.columns,
-        "X_PACK": tile.x_pack,
+        "X_VEC_WIDTH": tile.x_vec_width,
         "HALO": tile.halo,
         "THREADS": THREADS,
         "BLOCKS": tile.blocks,

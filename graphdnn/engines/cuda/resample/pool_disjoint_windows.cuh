@@ -1,11 +1,11 @@
-// Disjoint windows: a thread has WIDTH windows that are contiguous in memory. They belong to adjacent channels, or if ALONG to
-// one row.
+// Disjoint windows: a thread has VEC_WIDTH windows that are contiguous in memory. The windows belong to adjacent channels, or to
+// one row if ALONG.
 
 #include "resample_axis.cuh"
 
 constexpr int TAPS = TAPS_0 * TAPS_1 * TAPS_2;
-constexpr int ACCESS_ELEMENTS = ALONG ? X_WIDTH : 1;  // elements of a row
-constexpr int ACCESSES = (ALONG ? WIDTH * TAPS_2 : TAPS_2) / ACCESS_ELEMENTS;
+constexpr int ACCESS_ELEMENTS = ALONG ? X_VEC_WIDTH : 1;  // elements of a row
+constexpr int ACCESSES = (ALONG ? VEC_WIDTH * TAPS_2 : TAPS_2) / ACCESS_ELEMENTS;
 
 // The window and the tap that element e of access `part` of a row belongs to.
 __device__ __forceinline__ int window_of(int part, int e) { return ALONG ? (part * ACCESS_ELEMENTS + e) / TAPS_2 : e; }

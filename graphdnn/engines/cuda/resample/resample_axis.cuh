@@ -1,4 +1,11 @@
 // Windows along one spatial axis: the element that an output's tap reads, and the outputs that read an element.
+//
+// Required constants (from the generator):
+//   MODE: NEAREST, BILINEAR, MAXIMUM, AVERAGE_INCLUDING or AVERAGE_EXCLUDING; PADDING: NEG_INF_PAD, ZERO_PAD or EDGE_VAL_PAD.
+//   SPATIAL: spatial axes, 1 to 3; CHANNELS_LAST: 1 for channels-last tensors.
+//   FIXED: 1 if windows are small, so that their extents and strides are constants. Otherwise they are parameters.
+//   SLOPE_0, SLOPE_1, SLOPE_2: strides of windows, 1 or more; TAPS_0, TAPS_1, TAPS_2: extents of windows, 1 or more; both are 1
+//   along missing axes, and unused without FIXED.
 
 enum { NEAREST, BILINEAR, MAXIMUM, AVERAGE_INCLUDING, AVERAGE_EXCLUDING };
 enum { NEG_INF_PAD, ZERO_PAD, EDGE_VAL_PAD };

@@ -1,13 +1,13 @@
 // resample_backward computes the gradient of resampling as a gather: every element of dx sums the contributions of all
 // windows that read it, in a fixed order. It serves every mode, window and stride.
 //
-// Tile:    WIDTH adjacent elements of dx for a thread.
-// Memory:  dy is read in accesses of INPUT_WIDTH elements; dx is written in vectors of WIDTH.
-// Threads: one thread for WIDTH elements; the grid strides over dx.
+// Tile:    VEC_WIDTH adjacent elements of dx for a thread.
+// Memory:  dy is read in accesses of LOAD_VEC_WIDTH elements; dx is written in vectors of VEC_WIDTH.
+// Threads: one thread for VEC_WIDTH elements; the grid strides over dx.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32.
-//   WIDTH, INPUT_WIDTH: elements of a store and of a load; INPUT_WIDTH divides WIDTH.
+//   VEC_WIDTH, LOAD_VEC_WIDTH: elements of a store and of a load; LOAD_VEC_WIDTH divides VEC_WIDTH.
 //   MODE, PADDING: enumerators of resample_axis.cuh; SPATIAL: spatial axes, 1 to 3; CHANNELS_LAST: 1 for channels-last tensors.
 
 #include "pdl.cuh"
@@ -99,18 +99,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) resample_backward(const
     for (Count c = (Count)blockIdx.x * THREADS + threadIdx.x; c < (Count)p.count; c += (Count)gridDim.x * THREADS) {
         int at[RANK];
         coordinates(c, p, at);
-        Compute result[WIDTH];
+        Compute result[VEC_WIDTH];
         #pragma unroll
-        for (int e = 0; e < WIDTH; e += INPUT_WIDTH) {
+        for (int e = 0; e < VEC_WIDTH; e += LOAD_VEC_WIDTH) {
             int from[RANK];
             #pragma unroll
             for (int j = 0; j < RANK; ++j) from[j] = at[j];
             from[RANK - 1] += e;
             const int i[3] = {from[FIRST_AXIS], from[FIRST_AXIS + 1], from[FIRST_AXIS + 2]};
-            Compute some[INPUT_WIDTH];
-            gather<INPUT_WIDTH>(p, i, from, some);
+            Compute some[LOAD_VEC_WIDTH];
+            gather<LOAD_VEC_WIDTH>(p, i, from, some);
             #pragma unroll
-            for (int k = 0; k < INPUT_WIDTH; ++k) result[e + k] = some[k];
+            for (int k = 0; k < LOAD_VEC_WIDTH; ++k) result[e + k] = some[k];
         }
         epilogue(p, at, result);
     }

@@ -99,8 +99,8 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         constants={
             **geometry_constants(anchor.spec, channels_last),
             "THREADS": THREADS,
-            "WIDTH": width,
-            "INPUT_WIDTH": input_width,
+            "VEC_WIDTH": width,
+            "LOAD_VEC_WIDTH": input_width,
             "Compute": compute,
             "Place": place,
             "Count": "unsigned int" if count < 2**31 else "unsigned long long",

@@ -1,4 +1,4 @@
-// The coordinates of the thread's element. The last coordinate is a multiple of WIDTH.
+// The coordinates of the thread's element. The last coordinate is a multiple of VEC_WIDTH.
 
 #include "resample_axis.cuh"
 #include "fast_division.cuh"
@@ -14,5 +14,5 @@ __device__ __forceinline__ void coordinates(Count i, const Params& p, int (&at)[
         rest = outer;
     }
     at[0] = (int)rest;
-    at[RANK - 1] *= WIDTH;
+    at[RANK - 1] *= VEC_WIDTH;
 }

@@ -1,12 +1,12 @@
 // resample_forward computes resampling for every mode, window and stride, one tap at a time.
 //
-// Tile:    WIDTH adjacent outputs for a thread.
-// Memory:  x is read in accesses of INPUT_WIDTH elements; y is written in vectors of WIDTH.
-// Threads: one thread for WIDTH outputs; the grid strides over y.
+// Tile:    VEC_WIDTH adjacent outputs for a thread.
+// Memory:  x is read in accesses of LOAD_VEC_WIDTH elements; y is written in vectors of VEC_WIDTH.
+// Threads: one thread for VEC_WIDTH outputs; the grid strides over y.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32.
-//   WIDTH, INPUT_WIDTH: elements of a store and of a load; INPUT_WIDTH divides WIDTH.
+//   VEC_WIDTH, LOAD_VEC_WIDTH: elements of a store and of a load; LOAD_VEC_WIDTH divides VEC_WIDTH.
 //   MODE, PADDING: enumerators of resample_axis.cuh; SPATIAL: spatial axes, 1 to 3; CHANNELS_LAST: 1 for channels-last tensors.
 //
 // Variants (from the generator): RESAMPLE_WINDOW: 0: maxima; 1: averages; 2: linear interpolation.
@@ -28,19 +28,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) resample_forward(const 
     for (Count i = (Count)blockIdx.x * THREADS + threadIdx.x; i < (Count)p.count; i += (Count)gridDim.x * THREADS) {
         int at[RANK];
         coordinates(i, p, at);
-        Compute result[WIDTH];
-        int place[WIDTH];
+        Compute result[VEC_WIDTH];
+        int place[VEC_WIDTH];
         #pragma unroll
-        for (int e = 0; e < WIDTH; e += INPUT_WIDTH) {
+        for (int e = 0; e < VEC_WIDTH; e += LOAD_VEC_WIDTH) {
             int here[RANK];
             #pragma unroll
             for (int j = 0; j < RANK; ++j) here[j] = at[j];
             here[RANK - 1] += e;
-            Compute some[INPUT_WIDTH];
-            int places[INPUT_WIDTH];
-            resample<INPUT_WIDTH>(p, here, some, places);
+            Compute some[LOAD_VEC_WIDTH];
+            int places[LOAD_VEC_WIDTH];
+            resample<LOAD_VEC_WIDTH>(p, here, some, places);
             #pragma unroll
-            for (int k = 0; k < INPUT_WIDTH; ++k) {
+            for (int k = 0; k < LOAD_VEC_WIDTH; ++k) {
                 result[e + k] = some[k];
                 if constexpr (MODE == MAXIMUM) place[e + k] = places[k];
             }

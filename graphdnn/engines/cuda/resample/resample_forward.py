@@ -68,8 +68,8 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
         return generate_pool_disjoint(op, steps, apart, parameters, functions)
     if pool is not None:
         x_space, y_space = (pool.space(t.extents, is_input=t is anchor.x) for t in (anchor.x, anchor.y))
-        widths = [pool.tile.x_pack, pool.tile.halo] if pool.along else [pool.tile.pack]
-        width = pool.tile.columns if pool.along else pool.tile.pack
+        widths = [pool.tile.x_vec_width, pool.tile.halo] if pool.along else [pool.tile.vec_width]
+        width = pool.tile.columns if pool.along else pool.tile.vec_width
     else:
         channels_last = is_channels_last(anchor.y)
         x_space, y_space = resample_space(anchor.x, channels_last), resample_space(anchor.y, channels_last)
@@ -85,7 +85,7 @@ def generate_forward(op: FusedOp, device: DeviceSpec, *, divides_first: bool = F
     functions.append(_epilogue(op, parameters, steps, y_space, width))
     has_fast = pool is not None and _has_fast_epilogue(op)
     if has_fast:
-        functions.append(_epilogue(op, parameters, steps, y_space, width, flag="doubt"))
+        functions.append(_epilogue(op, parameters, steps, y_space, width, flag="fallback_flags"))
     if pool is not None:
         flags = {"FAST": has_fast, "DIVIDES_FIRST": divides_first}
         steps.add_early(_pooled(op, parameters, functions, pool, flags))
@@ -99,8 +99,8 @@ def _boxed(op: FusedOp, steps: LaunchSequence, parameters: Parameters, box: Box)
     assert isinstance(anchor, ResampleForward)
     space = box.pool.space(anchor.y.extents, is_input=False)
     functions = [box_average.prologue(op, parameters, box)]
-    for flag in ("", "doubt") if has_fast else ("",):
-        functions.append(_epilogue(op, parameters, steps, space, box_average.PACK, flag=flag, source=box.source))
+    for flag in ("", "fallback_flags") if has_fast else ("",):
+        functions.append(_epilogue(op, parameters, steps, space, box_average.VEC_WIDTH, flag=flag, source=box.source))
     steps.add_early(box_average.boxed(op, parameters, functions, box, has_fast=has_fast))
     return steps.kernel(f"resample_average__box__{op.name}")
 
@@ -180,8 +180,8 @@ def _by_taps(
             **geometry_constants(anchor.spec, channels_last),
             **({"PROPAGATE": _propagates(anchor.spec)} if is_maximum else {}),
             "THREADS": THREADS,
-            "WIDTH": width,
-            "INPUT_WIDTH": input_width,
+            "VEC_WIDTH": width,
+            "LOAD_VEC_WIDTH": input_width,
             "Compute": COMPUTE_TYPE[anchor.compute_type],
             "Count": "unsigned int" if count < 2**31 else "unsigned long long",
         },
@@ -204,7 +204,7 @@ def _pooled(op: FusedOp, parameters: Parameters, functions: list[str], pool: Poo
     pool_constants.add_sizes(parameters, pool, pool.steps)
     is_maximum = spec.mode is ResampleMode.MAXPOOL
     text = kernel_text(
-        f"resample_{spec.mode.name.lower()}__pool_{row.window}x{column.window}_v{tile.pack}"
+        f"resample_{spec.mode.name.lower()}__pool_{row.window}x{column.window}_v{tile.vec_width}"
         f"_{tile.rows}x{tile.columns}__{op.name}",
         ["resample_pool.cu"],
         parameters=parameters.text,

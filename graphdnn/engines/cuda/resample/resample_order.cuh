@@ -1,4 +1,6 @@
 // The order of a window's elements: NaN is above every number if it propagates, and below every number otherwise.
+//
+// Required constants (from the generator): PROPAGATE: 1 if NaN propagates; 0 if a window ignores NaN.
 
 template <class T> __device__ __forceinline__ bool is_greater(T challenger, T holder) {
     if constexpr (is_floating<T>) {

@@ -1,18 +1,28 @@
-// The elements of a row of x that a thread of resample_pool.cu reads: SPAN vectors of PACK elements.
+// The elements of a row of x that a thread of resample_pool.cu reads: SPAN vectors of VEC_WIDTH elements.
 //
 //     x     [ LEFT | MIDDLE = COLS * STRIDE_W elements | right ]
 //     y            [ COLS outputs ]          and BESIDE more outputs that read elements of the middle
 //
-// The last axis is vectorized. If it is not the axis of columns, each column is an access of its own (PACK > 1). If ALONG,
-// it is the axis of columns: the middle is read in accesses of X_PACK, and the elements beside it come from other lanes
+// The last axis is vectorized. If it is not the axis of columns, each column is an access of its own (VEC_WIDTH > 1). If ALONG,
+// it is the axis of columns: the middle is read in accesses of X_VEC_WIDTH, and the elements beside it come from other lanes
 // (SHARE) or from accesses of HALO elements. No branch separates the loads, so many are in flight. Addresses outside x are
 // clamped to its edge; if padding counts as zeros, the values are replaced.
+//
+// Required constants (from the generator):
+//   RANK: axes of the index space; ROW, COL: positions of the two axes of windows; ALONG: 1 if columns are contiguous.
+//   COLS: columns of a thread; VEC_WIDTH: elements of each column, 1 if ALONG; X_VEC_WIDTH: elements of an access to the middle.
+//   HALO: elements of an access beside the middle, 1 to X_VEC_WIDTH; SHARE: 1 if other lanes supply the elements beside the
+//   middle.
+//   WINDOW_H, WINDOW_W, STRIDE_W: extents and stride of windows; LEFT: elements before the middle; BESIDE: see above, 0 or more.
+//   ZEROS: 1 if padding counts as zeros; CHECK_ROWS: 1 if rows may be outside x; X_WHOLE: 1 if the middles cover x exactly.
+//   CHECKED_FROM: the first element of a span that may be beyond the end of x, 0 to SPAN.
+//   EXACT: 1 if quotients are correctly rounded; EXCLUDING: 1 if averages count elements of x only.
 
 constexpr int SPAN = (COLS + BESIDE - 1) * STRIDE_W + WINDOW_W, MIDDLE = COLS * STRIDE_W;
 constexpr int RIGHT = SPAN > LEFT + MIDDLE ? SPAN - LEFT - MIDDLE : 0;
 constexpr int BEFORE = (LEFT + HALO - 1) / HALO * HALO, AFTER = (RIGHT + HALO - 1) / HALO * HALO;
 
-typedef Compute Span[SPAN][PACK];
+typedef Compute Span[SPAN][VEC_WIDTH];
 typedef Compute Held[BEFORE + MIDDLE + AFTER];  // a contiguous row, from element -BEFORE on
 
 // Widths that this variant does not use; branches that are never taken name them.
@@ -69,7 +79,7 @@ __device__ __forceinline__ void read_piece(const Params& p, int (&from)[RANK], i
     const int width = (int)p.image[1];
     Compute some[V];
     from[COL] = clamped(w + j, width - V);
-    if constexpr (V == X_PACK) prologue(p, from, some);
+    if constexpr (V == X_VEC_WIDTH) prologue(p, from, some);
     else prologue_halo(p, from, some);
     const bool counts = !may_be_outside(j + LEFT) || is_within<MIDDLE>(w, j, width, X_WHOLE);
     #pragma unroll
@@ -99,7 +109,7 @@ __device__ __forceinline__ void share(const Params& p, const Ends& ends, int h, 
     for (int j = 0; j < RANK; ++j) from[j] = ends.at[j];
     from[ROW] = clamped(h + ends.down, (int)p.image[0] - 1);
     Compute beyond[HALO];
-    if constexpr (HALO == X_PACK) prologue(p, from, beyond);
+    if constexpr (HALO == X_VEC_WIDTH) prologue(p, from, beyond);
     else prologue_halo(p, from, beyond);
     const int lane = threadIdx.x % 32;
     #pragma unroll
@@ -119,7 +129,7 @@ __device__ __forceinline__ void read_along(
     const Params& p, const Ends& ends, int (&from)[RANK], int h, int w, Span& span) {
     Held held;
     #pragma unroll
-    for (int j = 0; j < MIDDLE; j += X_PACK) read_piece<X_PACK>(p, from, w, j, held);
+    for (int j = 0; j < MIDDLE; j += X_VEC_WIDTH) read_piece<X_VEC_WIDTH>(p, from, w, j, held);
     if constexpr (SHARE) {
         share(p, ends, h, w, held);
     } else {
@@ -157,7 +167,7 @@ __device__ __forceinline__ void read_span(
             prologue(p, from, span[j]);
             if (ZEROS && may_be_outside(j) && !inside(column, p.image[1])) {
                 #pragma unroll
-                for (int e = 0; e < PACK; ++e) span[j][e] = (Compute)0;
+                for (int e = 0; e < VEC_WIDTH; ++e) span[j][e] = (Compute)0;
             }
         }
     }

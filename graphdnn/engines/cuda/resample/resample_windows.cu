@@ -4,28 +4,28 @@
 //
 // Tile:    TILE elements of the axis x COLUMNS vectors for a CTA, in shared memory. If the axis is longer than TILE, a CTA
 //          writes OUTPUTS elements from BEFORE on; the other elements only serve their windows.
-// Memory:  ALONG: the axis is contiguous, and a thread has one vector of PACK elements of it. Otherwise a thread has TURNS
-//          elements of the axis for each of PACK contiguous pixels.
-// Threads: TILE / (elements of a thread) threads cover the axis; each group of threads has its own vectors.
+// Memory:  ALONG: the axis is contiguous, and a thread has one vector of VEC_WIDTH elements of it. Otherwise a thread has TURNS
+//          elements of the axis for each of VEC_WIDTH contiguous pixels.
+// Threads: AXIS_THREADS = TILE / (elements of a thread) threads cover the axis; each group of threads has its own vectors.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32.
-//   TILE, COLUMNS, PACK, TURNS, OUTPUTS, BEFORE: see above; RANK: axes of the index space.
+//   TILE, COLUMNS, VEC_WIDTH, TURNS, OUTPUTS, BEFORE: see above; RANK: axes of the index space.
 //   WINDOW: elements of a window; BACK, BACK_AGAIN: elements of the first and second window before its position.
 //   PITCH: elements between rows of the tile in shared memory; BLOCKS: CTAs that must fit on an SM.
 
 #include "fast_division.cuh"
 
 constexpr int MARGIN = WINDOW - 1;  // zeros on each side of the tile
-constexpr int OWN = ALONG ? PACK : TURNS, LANES = TILE / OWN, SIDE = ALONG ? 1 : PACK;
+constexpr int OWN = ALONG ? VEC_WIDTH : TURNS, AXIS_THREADS = TILE / OWN, SIDE = ALONG ? 1 : VEC_WIDTH;
 constexpr int SHARED = ALONG ? COLUMNS * PITCH : (TILE + 2 * MARGIN) * PITCH;
 
-typedef Compute Values[TURNS][PACK];
+typedef Compute Values[TURNS][VEC_WIDTH];
 
 // The offset of element c in the tile. If ALONG, padding between vectors keeps the lanes of a warp in different banks.
 __device__ __forceinline__ int tile_offset(int c, int pixel) {
     c += MARGIN;
-    return ALONG ? pixel * PITCH + c + (PACK > 1 ? c / PACK : 0) : c * PITCH + pixel;
+    return ALONG ? pixel * PITCH + c + (VEC_WIDTH > 1 ? c / VEC_WIDTH : 0) : c * PITCH + pixel;
 }
 
 __device__ __forceinline__ void put(Compute* tile, int c, int pixel, const Values& value) {
@@ -63,11 +63,12 @@ template <int REACH> __device__ __forceinline__ void average(const Compute* tile
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_windows(const __grid_constant__ Params p) {
     __shared__ alignas(16) Compute tile[SHARED];
     const int thread = (int)threadIdx.x;
-    const int lane = ALONG ? thread % LANES : thread / COLUMNS, column = ALONG ? thread / LANES : thread % COLUMNS;
-    const int c = lane * OWN, pixel = column * SIDE;  // in the tile
+    const int axis_thread = ALONG ? thread % AXIS_THREADS : thread / COLUMNS;
+    const int column = ALONG ? thread / AXIS_THREADS : thread % COLUMNS;
+    const int c = axis_thread * OWN, pixel = column * SIDE;  // in the tile
     const Count asked = (Count)blockIdx.x * COLUMNS + column;
-    const bool is_live = asked < (Count)p.packs;
-    Count left = is_live ? asked : (Count)p.packs - 1;  // surplus threads repeat the last vector, and store nothing
+    const bool is_live = asked < (Count)p.vecs;
+    Count left = is_live ? asked : (Count)p.vecs - 1;  // surplus threads repeat the last vector, and store nothing
     int at[RANK];
     #pragma unroll
     for (int j = RANK - 2; j > 0; --j) {
@@ -90,10 +91,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_windows(c
     for (int t = 0; t < TURNS; ++t) {
         const int here = start + t;
         inside[t] = (unsigned int)here < (unsigned int)extent;
-        at[RANK - 1] = here < 0 ? 0 : here < extent ? here : extent - (ALONG ? PACK : 1);
+        at[RANK - 1] = here < 0 ? 0 : here < extent ? here : extent - (ALONG ? VEC_WIDTH : 1);
         before(p, at, held[t], value[t]);
         #pragma unroll
-        for (int e = 0; e < PACK; ++e) value[t][e] = inside[t] ? value[t][e] : (Compute)0;
+        for (int e = 0; e < VEC_WIDTH; ++e) value[t][e] = inside[t] ? value[t][e] : (Compute)0;
     }
     put(tile, c, pixel, value);
     __syncthreads();
@@ -102,10 +103,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) resample_windows(c
     #pragma unroll
     for (int t = 0; t < TURNS; ++t) {
         const int here = start + t;
-        at[RANK - 1] = here < 0 ? 0 : here < extent ? here : extent - (ALONG ? PACK : 1);
+        at[RANK - 1] = here < 0 ? 0 : here < extent ? here : extent - (ALONG ? VEC_WIDTH : 1);
         between(p, at, held[t], mean[t], value[t]);
         #pragma unroll
-        for (int e = 0; e < PACK; ++e) value[t][e] = inside[t] ? value[t][e] : (Compute)0;
+        for (int e = 0; e < VEC_WIDTH; ++e) value[t][e] = inside[t] ? value[t][e] : (Compute)0;
     }
     put(tile, c, pixel, value);
     __syncthreads();

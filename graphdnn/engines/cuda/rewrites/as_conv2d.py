@@ -1,8 +1,8 @@
-"""Convolutions along one axis, or along two of three, as convolutions of planes: the same addresses in other axes.
+"""1-D and 3-D convolutions as 2-D convolutions: other axes, the same addresses.
 
-One axis gets another one of a single step before it. Where a filter has one tap along the first of three axes, images
-are so many more planes; where it has one tap along the last two, these are one axis. What the end of the kernel reads
-has to have both of two axes that become one, or neither, and nothing may ask for an index along an axis.
+A 1-D convolution gets an axis of extent 1 before its spatial axis. If a 3-D filter has one tap along the first axis,
+that axis is merged with the batch. If a 3-D filter has one tap along the last two axes, these two axes are merged. An
+epilogue operand must have both merged axes, or neither of them, and no operation may generate an index along an axis.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation, Operation
 from graphdnn.tensors import TensorSpec
 
-SETTINGS = {"dilations": 1, "filter_strides": 1, "pre_paddings": 0, "post_paddings": 0}  # of an axis of one tap
+# Convolution settings of an axis with one tap
+SETTINGS = {"dilations": 1, "filter_strides": 1, "pre_paddings": 0, "post_paddings": 0}
 Axes = tuple[tuple[int, ...], tuple[int, ...]]  # extents, strides
-See = Callable[[TensorSpec, bool], Axes | None]  # the bool: it is the filter
+MergeAxes = Callable[[TensorSpec, bool], Axes | None]  # from a tensor, and whether the tensor is the filter
 
 
 def with_tensors(op: FusedOp, changes: Mapping[int, TensorSpec]) -> FusedOp:
-    """The same operations on other tensors, by uid."""
+    """The same operations, with the tensors of ``changes`` in place of the tensors with the same uid."""
 
     def changed(step: Operation) -> Operation:
         update = {port: changes[t.uid] for port, t in step.tensors().items() if t.uid in changes}
@@ -43,79 +44,81 @@ def with_tensors(op: FusedOp, changes: Mapping[int, TensorSpec]) -> FusedOp:
 
 
 @memoize
-def as_planes(op: FusedOp) -> FusedOp | None:
-    """None where the convolution is one of planes already, or cannot be seen as one."""
+def as_conv2d(op: FusedOp) -> FusedOp | None:
+    """The operation as a 2-D convolution; None if the convolution is 2-D already, or has no 2-D form."""
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
-    kept, see, joined = _seen(anchor)
-    if see is None or gen_index_axes(op.epilogue) or (joined and _repeats_along_one(op, joined)):
+    kept, merge, merged = _merge(anchor)
+    if merge is None or gen_index_axes(op.epilogue) or (merged and _repeats_along_merged(op, merged)):
         return None
     tensors, rank = (*op.inputs, *op.outputs, *op.internal), len(anchor.roles[0].dims)
-    alike = all(len(t.dims) == rank and is_addressable(t) for t in tensors)
-    if not alike or rank != anchor.conv.spatial_dims + 2:
+    is_supported = all(len(t.dims) == rank and is_addressable(t) for t in tensors)
+    if not is_supported or rank != anchor.conv.spatial_dims + 2:
         return None
     changes = {}
     for t in tensors:
-        axes = see(t, t.uid == anchor.roles[1].uid)
+        axes = merge(t, t.uid == anchor.roles[1].uid)
         if axes is None:
             return None
         changes[t.uid] = t.model_copy(update={"dims": axes[0], "strides": axes[1]})
-    made = with_tensors(op, changes)
-    assert made.anchor is not None
+    with_merged_axes = with_tensors(op, changes)
+    assert with_merged_axes.anchor is not None
     settings = {
         name: tuple(one if i is None else getattr(anchor.conv, name)[i] for i in kept) for name, one in SETTINGS.items()
     }
     conv = anchor.conv.model_copy(update={"spatial_dims": 2, **settings})
-    return replace(made, anchor=made.anchor.model_copy(update={"conv": conv}))
+    return replace(with_merged_axes, anchor=with_merged_axes.anchor.model_copy(update={"conv": conv}))
 
 
-def _seen(anchor: ConvolutionOperation) -> tuple[tuple[int | None, ...], See | None, tuple[int, ...]]:
-    """Which axes' settings stay, None for an axis of one step, how a tensor is seen, and which two axes become one."""
+def _merge(anchor: ConvolutionOperation) -> tuple[tuple[int | None, ...], MergeAxes | None, tuple[int, ...]]:
+    """The spatial axes that keep their settings (None: an axis of extent 1), the function that merges the axes of a
+    tensor, and the two axes of the result that are merged.
+    """
     p = anchor.problem
     if p.spatial == 2:
         return (), None, ()
     if p.spatial == 1:
-        return (None, 0), _raised, ()
-    bare = [
+        return (None, 0), _with_unit_axis, ()
+    is_pointwise = [
         (taps, stride, before, after) == (1, 1, 0, 0)
         for taps, stride, before, after in zip(p.filter, p.stride, p.pre_padding, p.post_padding, strict=True)
     ]
-    if p.spatial == 3 and bare[0]:
-        return (1, 2), _more_images, (0, 2)
-    if p.spatial == 3 and bare[1] and bare[2]:
-        return (0, None), _one_line, (3, 4)
+    if p.spatial == 3 and is_pointwise[0]:
+        return (1, 2), _merge_with_batch, (0, 2)
+    if p.spatial == 3 and is_pointwise[1] and is_pointwise[2]:
+        return (0, None), _merge_rows_and_columns, (3, 4)
     return (), None, ()
 
 
-def _repeats_along_one(op: FusedOp, joined: tuple[int, ...]) -> bool:
-    """Whether an operand of the epilogue repeats along one of two axes that become one; or the filter is an operand."""
+def _repeats_along_merged(op: FusedOp, merged: tuple[int, ...]) -> bool:
+    """Whether an epilogue operand is broadcast along one merged axis only, or the filter is an epilogue operand."""
     assert isinstance(op.anchor, ConvolutionOperation)
     (result,) = op.anchor.outputs().values()
     operands = [t for step in op.epilogue for t in step.inputs().values() if t.rank == result.rank]
-    whole = tuple(result.dims[axis] for axis in joined)
-    repeats = any(tuple(t.dims[axis] for axis in joined) not in (whole, (1, 1)) for t in operands)
+    whole = tuple(result.dims[axis] for axis in merged)
+    repeats = any(tuple(t.dims[axis] for axis in merged) not in (whole, (1, 1)) for t in operands)
     return repeats or op.anchor.roles[1].uid in op.uses.behind
 
 
-def _raised(t: TensorSpec, is_filter: bool) -> Axes:
+def _with_unit_axis(t: TensorSpec, is_filter: bool) -> Axes:
     return (*t.dims[:-1], 1, t.dims[-1]), (*t.strides[:-1], t.dims[-1] * t.strides[-1], t.strides[-1])
 
 
-def _more_images(t: TensorSpec, is_filter: bool) -> Axes | None:
+def _merge_with_batch(t: TensorSpec, is_filter: bool) -> Axes | None:
     if is_filter:
         return (*t.dims[:2], *t.dims[3:]), (*t.strides[:2], *t.strides[3:])
-    joined = joined_axes(t, 0, 2)
-    return joined and ((joined[0], t.dims[1], *t.dims[3:]), (joined[1], t.strides[1], *t.strides[3:]))
+    merged = merged_axes(t, 0, 2)
+    return merged and ((merged[0], t.dims[1], *t.dims[3:]), (merged[1], t.strides[1], *t.strides[3:]))
 
 
-def _one_line(t: TensorSpec, is_filter: bool) -> Axes | None:
-    joined = joined_axes(t, 3, 4)
-    return joined and ((*t.dims[:3], joined[0]), (*t.strides[:3], joined[1]))
+def _merge_rows_and_columns(t: TensorSpec, is_filter: bool) -> Axes | None:
+    merged = merged_axes(t, 3, 4)
+    return merged and ((*t.dims[:3], merged[0]), (*t.strides[:3], merged[1]))
 
 
-def joined_axes(t: TensorSpec, outer: int, inner: int) -> tuple[int, int] | None:
-    """Extent and stride of two axes as one."""
-    (m, n), (pace, step) = ((values[outer], values[inner]) for values in (t.dims, t.strides))
+def merged_axes(t: TensorSpec, outer: int, inner: int) -> tuple[int, int] | None:
+    """Extent and stride of two axes as one axis; None if no single stride reaches all elements."""
+    (m, n), (outer_stride, inner_stride) = ((values[outer], values[inner]) for values in (t.dims, t.strides))
     if m == 1 or n == 1:
-        return (n, step) if m == 1 else (m, pace)
-    return (m * n, step) if pace == n * step else None
+        return (n, inner_stride) if m == 1 else (m, outer_stride)
+    return (m * n, inner_stride) if outer_stride == n * inner_stride else None

@@ -1,8 +1,8 @@
-"""Rewrite ``fp8_upcast``: convolutions and matrix products of fp8 operands, through copies in 16 bits.
+"""Rewrite ``fp8_upcast``: convolutions and matrix products of fp8 operands, through 16-bit copies.
 
-Both fp8 types are subsets of fp16 and of bfloat16, so the copies are exact. Sums are those of 16-bit operands, in
-fp32, where fp8 tensor cores keep 14 digits. A copy moves three bytes for each element, which is little beside the
-products; the engines for 16-bit floats multiply the copies.
+Both fp8 types are subsets of fp16 and of bfloat16, so the copies are exact. Accumulation is in fp32, while fp8 tensor
+cores keep 14 bits. A copy moves three bytes for each element, which takes little time compared with the GEMM. Engines
+for 16-bit floats multiply the copies.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from graphdnn.engines.cuda.codegen.index_space import is_addressable
 from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_OPTIONS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.cublas import matmul_cublas
-from graphdnn.engines.cuda.rewrites.rewrite import Remainder, Rewrite, Rewritten, copied_before
+from graphdnn.engines.cuda.rewrites.rewrite import DelegateRefusal, Rewrite, Rewritten, copied_before
 from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm, hopper_matmul
 from graphdnn.engines.cuda.sm90.halo import hopper_halo
@@ -25,14 +25,14 @@ from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvolutionOperation, Matmul
 from graphdnn.tensors import TensorSpec, stride_order
 
-_ACCESS = 8  # elements of a copy's row are a multiple
-_WIDE = (DataType.HALF, DataType.BFLOAT16)
+_ROW_MULTIPLE = 8  # elements; rows of a copy are aligned to 16 bytes
+_TYPES_16BIT = (DataType.HALF, DataType.BFLOAT16)
 _PAIRS = (
     *((a, b) for a in FP8 for b in FP8),
-    *((a, b) for a in FP8 for b in _WIDE),
-    *((a, b) for a in _WIDE for b in FP8),
+    *((a, b) for a in FP8 for b in _TYPES_16BIT),
+    *((a, b) for a in _TYPES_16BIT for b in FP8),
 )
-_COPY_PACE = 0.8  # of the bandwidth
+_COPY_BANDWIDTH_SHARE = 0.8  # of the memory bandwidth
 
 
 def _types(task: Task) -> tuple[DataType, ...]:
@@ -41,59 +41,60 @@ def _types(task: Task) -> tuple[DataType, ...]:
 
 @memoize
 def _upcast(op: FusedOp) -> tuple[Rewritten, ...]:
-    """The operation on copies in 16 bits. What a prologue computes cannot be copied."""
+    """The operation on 16-bit copies. The result of a prologue has no memory, so it cannot be copied."""
     if op.prologue:
         return ()
     anchor = op.anchor
     assert isinstance(anchor, (ConvolutionOperation, Matmul))
     read = anchor.inputs()
-    kind = next((t.data_type for t in read.values() if t.data_type in _WIDE), DataType.HALF)
+    kind = next((t.data_type for t in read.values() if t.data_type in _TYPES_16BIT), DataType.HALF)
     narrow = {port: t for port, t in read.items() if t.data_type in FP8}
     changes: dict[str, object] = {port: t.model_copy(update={"data_type": kind}) for port, t in narrow.items()}
-    if anchor.compute_type is DataType.FAST_FLOAT_FOR_FP8:  # which is no word for operands of 16 bits
+    if anchor.compute_type is DataType.FAST_FLOAT_FOR_FP8:  # does not apply to 16-bit operands
         name = "spec" if isinstance(anchor, Matmul) else "conv"
         changes[name] = getattr(anchor, name).model_copy(update={"compute_type": DataType.FLOAT})
-    as_they_lie = anchor.model_copy(update=changes)
-    if isinstance(as_they_lie, Matmul):
-        laid = {t.uid: _packed(t) for t in narrow.values()}
+    upcast = anchor.model_copy(update=changes)
+    if isinstance(upcast, Matmul):
+        strides = {t.uid: _packed(t) for t in narrow.values()}
     else:
-        laid = {o.spec.uid: channels_last_strides(o) for o in operands(Roles.of(as_they_lie))}
-    free = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal))
+        strides = {o.spec.uid: channels_last_strides(o) for o in operands(Roles.of(upcast))}
+    lowest_uid = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal))
     copies = {
         port: t.model_copy(
             update={
-                "uid": free - 1 - i, "data_type": kind, "dims": t.extents, "strides": laid[t.uid],
+                "uid": lowest_uid - 1 - i, "data_type": kind, "dims": t.extents, "strides": strides[t.uid],
                 "vector_count": 1, "vectorized_dimension": -1, "byte_alignment": 16, "is_virtual": False,
             }
         )
         for i, (port, t) in enumerate(narrow.items())
     }  # fmt: skip
-    wide = op.with_anchor(as_they_lie.model_copy(update=dict(copies)))
+    wide = op.with_anchor(upcast.model_copy(update=dict(copies)))
     pairs = [(narrow[port], copy) for port, copy in copies.items()]
     passes = [copied_before(spec, copy, f"{spec.label()} copied to {kind.name}") for spec, copy in pairs]
     return (Rewritten(wide, tuple(passes)),)
 
 
 def _packed(spec: TensorSpec) -> tuple[int, ...]:
-    """Axes in their order, rows filled up."""
+    """Packed strides in the order of the axes; rows are padded to a multiple of 16 bytes."""
     extents, strides = spec.extents, [0] * len(spec.extents)
-    pace = 1
+    stride = 1
     for i, axis in enumerate(
         reversed(stride_order(spec.dims, spec.strides) if is_addressable(spec) else range(len(extents)))
     ):
-        strides[axis] = pace
-        pace *= extents[axis]
+        strides[axis] = stride
+        stride *= extents[axis]
         if i == 0:
-            pace = -(-pace // _ACCESS) * _ACCESS
+            stride = -(-stride // _ROW_MULTIPLE) * _ROW_MULTIPLE
     return tuple(strides)
 
 
-def _cost(task: Task, form: Rewritten, cost: Cost) -> Cost:
+def _cost(task: Task, form: Rewritten, delegate_cost: Cost) -> Cost:
     traffic = sum(one.bytes for one in form.before)
-    return cost.plus({"copies": len(form.before) * task.device.launch + traffic / (_COPY_PACE * task.device.bandwidth)})
+    seconds = traffic / (_COPY_BANDWIDTH_SHARE * task.device.bandwidth)
+    return delegate_cost.plus({"copies": len(form.before) * task.device.launch + seconds})
 
 
-def _is_product(task: Task) -> bool:
+def _is_contraction(task: Task) -> bool:
     return isinstance(task.op.anchor, (ConvolutionOperation, Matmul))
 
 
@@ -109,18 +110,18 @@ ROW = Rewrite(
             "data_type",
             _types,
             OneOf(*_PAIRS),
-            reason="what lies within 16-bit floats is copied to them",
+            reason="operands in fp8 are copied to 16-bit floats",
             fix="nothing to do: another engine serves other types",
-            when=_is_product,
+            when=_is_contraction,
         ),
     ),
     rewrite=_upcast,
     engines=(
         hopper_gemm.ENGINE, hopper_halo.ENGINE, mma_gemm.ENGINE, hopper_matmul.ENGINE, matmul_cublas.ENGINE,
     ),
-    remainder=Remainder(
-        "what an engine for 16-bit floats on tensor cores serves",
-        reason="the copies are multiplied by those engines, and each of them declines this operation",
+    refusal=DelegateRefusal(
+        "an operation that an engine for 16-bit floats on tensor cores serves",
+        reason="these engines multiply the copies, and each of them declines this operation",
         fix="let pointwise operations before it write their result, and accumulate in FLOAT",
         rule="copies",
     ),

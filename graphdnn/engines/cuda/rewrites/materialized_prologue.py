@@ -1,7 +1,7 @@
-"""Rewrite ``materialized_prologue``: the pointwise prologue of a convolution is computed first, into memory.
+"""Rewrite ``materialized_prologue``: a launch computes the pointwise prologue of a convolution into memory.
 
-Engines that copy operands straight to shared memory decline a prologue, because operands do not pass through
-registers or because taps share loaded elements. One more pass over the operand costs less than a slower engine, so a
+Engines that copy operands to shared memory by TMA or cp.async decline a prologue, because operands do not pass through
+registers or because taps share loaded elements. One more pass over the operand costs less than a slower engine. A
 launch writes the result of the prologue to memory, and the fastest of these engines computes the convolution.
 """
 
@@ -18,7 +18,7 @@ from graphdnn.engines.cuda.direct import direct
 from graphdnn.engines.cuda.direct.grouped import grouped
 from graphdnn.engines.cuda.pointwise import pointwise
 from graphdnn.engines.cuda.pointwise.pointwise import generate_pointwise
-from graphdnn.engines.cuda.rewrites.rewrite import Pass, Remainder, Rewrite, Rewritten
+from graphdnn.engines.cuda.rewrites.rewrite import DelegateRefusal, Pass, Rewrite, Rewritten
 from graphdnn.engines.cuda.sm80 import mma_gemm
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
 from graphdnn.engines.cuda.sm90.halo import hopper_halo
@@ -33,48 +33,52 @@ from graphdnn.tensors import TensorSpec
 
 
 @memoize
-def _chain(op: FusedOp) -> tuple[FusedOp, TensorSpec]:
-    """The prologue as a fused operation of its own, and the tensor that it writes."""
+def _prologue(op: FusedOp) -> tuple[FusedOp, TensorSpec]:
+    """The prologue as a pointwise operation, and the tensor that it writes."""
     anchor = op.anchor
     assert isinstance(anchor, ConvolutionOperation)
-    between = op.uses.made & op.uses.front
-    (port,) = (port for port, t in anchor.inputs().items() if t.uid in between)
-    entering = anchor.inputs()[port]
-    (laid,) = (channels_last_strides(o) for o in operands(Roles.of(anchor)) if o.spec.uid == entering.uid)
-    made = dense_tensor(entering, laid)
-    steps, read = tuple(storing_operations(op.prologue, made)), tuple(fused_inputs(op.prologue))
-    chain = FusedOp(op.index, "pointwise", None, (), steps, None, read, (made,), ())
-    return chain, made
+    virtual = op.uses.made & op.uses.front
+    (port,) = (port for port, t in anchor.inputs().items() if t.uid in virtual)
+    operand = anchor.inputs()[port]
+    (strides,) = (channels_last_strides(o) for o in operands(Roles.of(anchor)) if o.spec.uid == operand.uid)
+    written = dense_tensor(operand, strides)
+    steps, read = tuple(storing_operations(op.prologue, written)), tuple(fused_inputs(op.prologue))
+    return FusedOp(op.index, "pointwise", None, (), steps, None, read, (written,), ()), written
 
 
 def _materialized(op: FusedOp) -> tuple[Rewritten, ...]:
-    """The convolution without its prologue, of the tensor that the prologue writes."""
-    chain, made = _chain(op)
-    anchor, between = op.anchor, op.uses.made & op.uses.front
+    """The convolution without its prologue, on the tensor that the prologue writes."""
+    prologue, written = _prologue(op)
+    anchor, virtual = op.anchor, op.uses.made & op.uses.front
     assert anchor is not None
-    (port,) = (port for port, t in anchor.inputs().items() if t.uid == made.uid)
-    bare = replace(op, prologue=(), internal=tuple(t for t in op.internal if t.uid not in between))
+    (port,) = (port for port, t in anchor.inputs().items() if t.uid == written.uid)
+    bare = replace(op, prologue=(), internal=tuple(t for t in op.internal if t.uid not in virtual))
     first = Pass(
-        f"{made.label()} computed by {chain.name}",
-        made,
-        float(bytes_moved(chain)),
-        lambda steps: steps.include(generate_pointwise(chain, steps.device), chain),
+        f"{written.label()} computed by {prologue.name}",
+        written,
+        float(bytes_moved(prologue)),
+        lambda steps: steps.include(generate_pointwise(prologue, steps.device), prologue),
     )
-    return (Rewritten(bare.with_anchor(anchor.model_copy(update={port: made})), (first,)),)
+    return (Rewritten(bare.with_anchor(anchor.model_copy(update={port: written})), (first,)),)
 
 
-def _cost(task: Task, form: Rewritten, delegate: Cost) -> Cost:
-    chain, _ = _chain(task.op)
-    first = pointwise.ENGINE.cost(Task(chain, task.device), pointwise.ENGINE.defaults())
-    start = {"launch": first.parts["launch"] + delegate.parts["launch"]}
-    parts = {**delegate.parts, **start, "prologue": first.seconds - first.parts["launch"]}
-    return Cost(first.flops + delegate.flops, first.bytes + delegate.bytes, first.seconds + delegate.seconds, parts)
+def _cost(task: Task, form: Rewritten, delegate_cost: Cost) -> Cost:
+    prologue, _ = _prologue(task.op)
+    first = pointwise.ENGINE.cost(Task(prologue, task.device), pointwise.ENGINE.defaults())
+    start = {"launch": first.parts["launch"] + delegate_cost.parts["launch"]}
+    parts = {**delegate_cost.parts, **start, "prologue": first.seconds - first.parts["launch"]}
+    return Cost(
+        first.flops + delegate_cost.flops,
+        first.bytes + delegate_cost.bytes,
+        first.seconds + delegate_cost.seconds,
+        parts,
+    )
 
 
 ROW = Rewrite(
     id=77,
     name="materialized_prologue",
-    summary="convolutions behind pointwise operations: these first, then an engine that takes operands as they lie",
+    summary="convolutions with a prologue: a pointwise kernel first, then an engine that reads operands from memory",
     why="pointwise operations lead to an operand",
     match=(
         needs_rule("cuda_materialized_prologue.operation", "conv"),
@@ -83,8 +87,8 @@ ROW = Rewrite(
             "prologue",
             lambda task: len(task.op.prologue),
             AtLeast(1),
-            reason="there is nothing to compute ahead",
-            fix="nothing to do: the engines that this one asks serve the operation themselves",
+            reason="the operation has no prologue to compute first",
+            fix="nothing to do: the engines of this rewrite serve the operation without it",
             when=lambda task: isinstance(task.op.anchor, ConvolutionOperation),
         ),
     ),
@@ -92,9 +96,9 @@ ROW = Rewrite(
     engines=(
         hopper_gemm.ENGINE, hopper_limbs.INTEGERS, hopper_halo.ENGINE, direct.ENGINE, grouped.ENGINE, mma_gemm.ENGINE,
     ),
-    remainder=Remainder(
-        "what an engine for tensor cores, or for narrow groups, serves without its prologue",
-        fix="let the chain end in a type that tensor cores multiply, and accumulate in FLOAT or an integer",
+    refusal=DelegateRefusal(
+        "a convolution that an engine for tensor cores, or for narrow groups, serves without its prologue",
+        fix="let the prologue end in a type that tensor cores multiply, and accumulate in FLOAT or an integer",
     ),
     cost=_cost,
     notes=EXACT_OPTIONS,

@@ -1,7 +1,7 @@
 """Rewrite: one row of the table of rewrites, and what a rewrite returns.
 
-A rewrite replaces a fused operation by another one, which other engines compute, and by launches before and after it.
-``rewrite_engine.py`` makes an engine of each row, so that a row states nothing but match, rewrite and cost.
+A rewrite replaces a fused operation by an equivalent operation, which other engines compute, and by launches before and
+after it. ``rewrite_engine.py`` makes an engine of each row. A row states match, rewrite and cost only.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from graphdnn.tensors import TensorSpec
 class Pass:
     """Launches before or after the rewritten operation, and the tensor in scratch memory that they write or read."""
 
-    summary: str  # as ``explain`` says it
+    summary: str  # the text in ``explain``
     scratch: TensorSpec
-    bytes: float  # that it moves
+    bytes: float  # read and written by the launches
     add: Callable[[LaunchSequence], None]  # adds the launches, once the scratch tensor has its place
-    result: TensorSpec | None = None  # of the fused operation; a pass after the rewritten operation writes it
-    is_blended: bool = False  # the rewritten operation reads old contents of the result, in the scratch tensor
+    result: TensorSpec | None = None  # written by a pass after the rewritten operation
+    is_blended: bool = False  # the scratch tensor first receives the old contents of the result (beta)
 
 
 def copied_before(spec: TensorSpec, copy: TensorSpec, summary: str) -> Pass:
-    """``spec`` is copied to ``copy`` in scratch memory."""
+    """The pass that copies ``spec`` to ``copy`` in scratch memory."""
     return Pass(summary, copy, float(spec.bytes + copy.bytes), lambda steps: steps.copy_into(spec, copy))
 
 
 def copied_after(copy: TensorSpec, result: TensorSpec, summary: str, *, is_blended: bool = False) -> Pass:
-    """``copy`` in scratch memory is copied to ``result``."""
+    """The pass that copies ``copy`` in scratch memory to ``result``."""
     traffic = float(copy.bytes + result.bytes)
     return Pass(summary, copy, traffic, lambda steps: steps.copy_into(copy, result), result, is_blended)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rewritten:
-    """The operation in another form. It reads and writes tensors of the fused operation, and scratch tensors."""
+    """A rewritten operation with its passes. It accesses tensors of the fused operation, and scratch tensors."""
 
     op: FusedOp
     before: tuple[Pass, ...] = ()  # each fills its scratch tensor
     after: tuple[Pass, ...] = ()  # each reads its scratch tensor, which the rewritten operation writes
-    without: tuple[Engine, ...] = ()  # engines of the row that are not asked for this form
+    excluded: tuple[Engine, ...] = ()  # engines of the row that may not compute this form
 
     @property
     def passes(self) -> tuple[Pass, ...]:
@@ -57,25 +57,25 @@ class Rewritten:
 
 
 @dataclass(frozen=True, slots=True)
-class Remainder:
-    """The requirement that an engine serves the rewritten operation, in the words of a refusal."""
+class DelegateRefusal:
+    """The refusal if no engine serves the rewritten operation."""
 
     expected: str
-    reason: str = "the rest is done by those engines, and each of them declines it"
+    reason: str = "these engines compute the rewritten operation, and each of them declines it"
     fix: str = "nothing to do: another engine serves it"
-    rule: str = "rest"  # the rule's id, behind the engine's name
+    rule: str = "rest"  # the part of the rule's id after the engine's name
 
 
-def _unweighed(form: Rewritten, engine: Engine, cost: Cost) -> Cost:
+def _predicted(form: Rewritten, engine: Engine, cost: Cost) -> Cost:
     return cost
 
 
 def with_passes(part: str) -> Callable[[Task, Rewritten, Cost], Cost]:
-    """The cost of the rewritten operation with its passes, as launches that copy. ``part``: their name in a cost."""
+    """The cost of the rewritten operation and of its passes as copies. ``part``: the name of the passes in the cost."""
 
-    def cost(task: Task, form: Rewritten, computed: Cost) -> Cost:
+    def cost(task: Task, form: Rewritten, delegate_cost: Cost) -> Cost:
         traffic = sum([one.bytes for one in form.passes], 0.0)
-        return with_launches(computed, task.device, part, traffic, len(form.passes))
+        return with_launches(delegate_cost, task.device, part, traffic, len(form.passes))
 
     return cost
 
@@ -87,15 +87,15 @@ class Rewrite:
     id: int  # of the engine; never reused
     name: str
     summary: str
-    why: str  # it applies, as ``explain`` says it
+    why: str  # the rewrite applies, in ``explain``
     match: tuple[Constraint, ...]  # requirements of a task
-    rewrite: Callable[[FusedOp], tuple[Rewritten, ...]]  # of an operation that matches; empty where no form is known
-    engines: tuple[Engine, ...]  # that may compute the rewritten operation, the first of equally fast ones
-    remainder: Remainder
-    cost: Callable[[Task, Rewritten, Cost], Cost]  # of all launches, from that of the chosen engine
-    weighed: Callable[[Rewritten, Engine, Cost], Cost] = _unweighed  # the prediction by which an engine is chosen
-    least: Callable[[Task], float] = lambda task: 0.0  # seconds that no prediction is below
-    notes: dict[str, Any] = field(default_factory=dict)  # numerical notes and errors, those of its engines
+    rewrite: Callable[[FusedOp], tuple[Rewritten, ...]]  # of an operation that matches; empty if there is no form
+    engines: tuple[Engine, ...]  # that may compute the rewritten operation; of equally fast engines the first is chosen
+    refusal: DelegateRefusal
+    cost: Callable[[Task, Rewritten, Cost], Cost]  # of all launches, from the cost of the chosen engine
+    compared: Callable[[Rewritten, Engine, Cost], Cost] = _predicted  # the cost by which the fastest engine is chosen
+    least: Callable[[Task], float] = lambda task: 0.0  # a lower bound of the predicted seconds
+    notes: dict[str, Any] = field(default_factory=dict)  # numerical notes and error factors of the row's engines
     layout: LayoutType = LayoutType.PREFERRED_NHWC
 
     @property

@@ -1,9 +1,9 @@
-"""Rewrite ``stride_fold``: stride 2 over few channels; two neighbouring pixels become one pixel.
+"""Rewrite ``stride_fold``: stride 2 over few channels; two adjacent pixels become one pixel.
 
 TMA takes three times as long for a pixel that does not fill 128 bytes. With stride 2, pixels 2i and 2i + 1 of a row
-are read as one pixel with twice the channels, and the stride becomes 1. A filter of three taps becomes one of two
+are read as one pixel with twice the channels, and the stride becomes 1. A filter of three taps becomes a filter of two
 taps, with zeros for the pixel that has no tap. A launch folds the filters. An infinity or NaN times a zero is NaN, so
-it also reaches the neighbouring window.
+an infinity or NaN also spreads to the adjacent window.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
 )
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import padded
 from graphdnn.engines.cuda.rewrites.as_conv2d import with_tensors
-from graphdnn.engines.cuda.rewrites.rewrite import Pass, Remainder, Rewrite, Rewritten, with_passes
+from graphdnn.engines.cuda.rewrites.rewrite import DelegateRefusal, Pass, Rewrite, Rewritten, with_passes
 from graphdnn.engines.cuda.sm90.gemm import hopper_gemm
 from graphdnn.engines.cuda.sm90.weight_stationary import hopper_weight_stationary
 from graphdnn.engines.engine import Task, image_need, need, needs_rule
@@ -41,13 +41,13 @@ from graphdnn.operations.conv_problem import ConvProblem
 from graphdnn.tensors import TensorSpec, channels_last_strides
 
 _TAG = "conv_fprop"
-_ROW = 128  # bytes of channels that are copied at a time
+_TMA_BYTES = 128  # of channels in a TMA load
 _THREADS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
-    """Along a line, in pairs of pixels. ``lead``: pixels of the first pair that are before the first tap."""
+class _PairWindow:
+    """Padding and taps along a row in pixel pairs. ``lead``: pixels of the first pair that are before the first tap."""
 
     before: int
     after: int
@@ -55,7 +55,7 @@ class _Window:
     lead: int
 
     @classmethod
-    def of(cls, p: ConvProblem) -> _Window:
+    def of(cls, p: ConvProblem) -> _PairWindow:
         taps, before = p.filter[-1], -(-p.pre_padding[-1] // 2)
         lead = 2 * before - p.pre_padding[-1]
         pairs = -(-(lead + taps) // 2)
@@ -64,11 +64,11 @@ class _Window:
 
 @memoize
 def _folded(op: FusedOp) -> tuple[Rewritten, ...]:
-    """The convolution of pairs of pixels."""
+    """The convolution of pixel pairs."""
     anchor = op.anchor
     assert isinstance(anchor, ConvForward)
     x, w, p = anchor.x, anchor.w, anchor.problem
-    window = _Window.of(p)
+    window = _PairWindow.of(p)
     pairs = x.model_copy(
         update={
             "dims": (x.dims[0], 2 * p.c, *x.dims[2:-1], x.dims[-1] // 2),
@@ -78,8 +78,8 @@ def _folded(op: FusedOp) -> tuple[Rewritten, ...]:
     dims = (p.k, 2 * p.c, *p.filter[:-1], window.taps)
     uid = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
     filters = dense_tensor(w, uid=uid).model_copy(update={"dims": dims, "strides": channels_last_strides(dims)})
-    seen = with_tensors(op, {x.uid: pairs, w.uid: filters})
-    assert isinstance(seen.anchor, ConvolutionOperation)
+    rewritten = with_tensors(op, {x.uid: pairs, w.uid: filters})
+    assert isinstance(rewritten.anchor, ConvolutionOperation)
     conv = anchor.conv.model_copy(
         update={
             "filter_strides": (*p.stride[:-1], 1),
@@ -88,30 +88,30 @@ def _folded(op: FusedOp) -> tuple[Rewritten, ...]:
             "mode": ConvolutionMode.CROSS_CORRELATION,
         }
     )
-    pairwise = replace(seen, anchor=seen.anchor.model_copy(update={"conv": conv}))
+    rewritten = replace(rewritten, anchor=rewritten.anchor.model_copy(update={"conv": conv}))
     fold = Pass(
-        "filters folded for pairs of pixels",
+        "filters folded for pixel pairs",
         filters,
         float(w.bytes + filters.bytes),
         lambda steps: steps.add_early(_folding(steps, p, w, filters)),
     )
-    return (Rewritten(pairwise, (fold,)),)
+    return (Rewritten(rewritten, (fold,)),)
 
 
 def _is_forward(task: Task) -> bool:
     return is_convolution(task) and task.op.main.tag == _TAG and not task.op.prologue
 
 
-def _moves_by_two(task: Task) -> bool:
-    """Along lines of an even number of pixels, from pair to pair."""
+def _has_stride_two(task: Task) -> bool:
+    """Whether the stride along rows is 2, and rows have an even number of pixels."""
     p = problem_of(task)
     if p.spatial < 2 or (p.stride[-1], p.dilation[-1]) != (2, 1) or p.input[-1] % 2 or p.groups != 1:
         return False
-    return _Window.of(p).after >= 0
+    return _PairWindow.of(p).after >= 0
 
 
-def _lies_in_pairs(task: Task) -> bool:
-    """Two neighbours' channels follow each other; x is nothing but the image, and w nothing but filters."""
+def _has_contiguous_pairs(task: Task) -> bool:
+    """Whether the channels of adjacent pixels are contiguous, and x and w are operands of the convolution only."""
     op = convolution_of(task)
     x, w, _ = op.roles
     p = problem_of(task)
@@ -120,26 +120,26 @@ def _lies_in_pairs(task: Task) -> bool:
     return not is_read_again and task.op.exit is None and is_plain and x.strides[1] == 1 and x.strides[-1] == p.c
 
 
-def _is_ours(task: Task) -> bool:
-    return _is_forward(task) and _moves_by_two(task) and _lies_in_pairs(task)
+def _is_supported(task: Task) -> bool:
+    return _is_forward(task) and _has_stride_two(task) and _has_contiguous_pairs(task)
 
 
 def _folding(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, filters: TensorSpec) -> Launch:
-    window = _Window.of(p)
+    window = _PairWindow.of(p)
     parameters = Parameters(steps.workspace_offsets)
     parameters.tensor("from", w)
     parameters.tensor("to", filters, is_output=True)
     stride_k, stride_c, *strides = w.strides
-    sizes, paces = padded(p.filter, 1), padded(tuple(strides), 0)
+    sizes, tap_strides = padded(p.filter, 1), padded(tuple(strides), 0)
     first = 0
     if p.flip:  # taps are read in reverse
-        first = sum((size - 1) * pace for size, pace in zip(sizes, paces, strict=True))
-        paces = tuple(-pace for pace in paces)
+        first = sum((size - 1) * stride for size, stride in zip(sizes, tap_strides, strict=True))
+        tap_strides = tuple(-stride for stride in tap_strides)
     parameters.table({
         "count": filters.elements, "channels": p.c, "pairs": window.taps, "lead": window.lead,
         "taps": sizes[2], "size_1": sizes[1], "upper": prod(sizes[:2]), "first": first,
         "stride_k": stride_k, "stride_c": stride_c,
-        "stride_0": paces[0], "stride_1": paces[1], "stride_2": paces[2],
+        "stride_0": tap_strides[0], "stride_1": tap_strides[1], "stride_2": tap_strides[2],
     })  # fmt: skip
     text = kernel_text(
         "fold_filters",
@@ -155,14 +155,14 @@ def _folding(steps: LaunchSequence, p: ConvProblem, w: TensorSpec, filters: Tens
 ROW = Rewrite(
     id=97,
     name="stride_fold",
-    summary="every second pixel of few channels on tensor cores: pixels in pairs, zeros in filters, which spread NaN",
-    why="windows of few channels move by two pixels",
+    summary="stride 2 over few channels on tensor cores: pixels in pairs; zeros in the folded filters spread NaN",
+    why="the stride is 2, and pixels have few channels",
     match=(
         needs_rule("cuda_stride_fold.operation", "conv"),
         direction_need(
             "cuda_stride_fold",
             _TAG,
-            reason="windows of the image move from pair to pair: gradients have other windows",
+            reason="gradients do not step through the image in pixel pairs",
             when=lambda task: is_convolution(task) and task.op.main.tag != _TAG,
         ),
         prologue_need("cuda_stride_fold", is_convolution),
@@ -170,42 +170,42 @@ ROW = Rewrite(
             "cuda_stride_fold.stride",
             "conv.filter_strides",
             lambda task: (problem_of(task).stride, problem_of(task).dilation, problem_of(task).input),
-            Equals("a stride of 2 and no dilation along even lines of one group, two or three axes"),
-            reason="windows move from one pair of pixels to the next",
+            Equals("stride 2 and no dilation along rows of an even number of pixels, one group, two or three axes"),
+            reason="a window steps from one pixel pair to the next",
             fix="nothing to do: another engine serves other windows",
-            when=lambda task: _is_forward(task) and not _moves_by_two(task),
+            when=lambda task: _is_forward(task) and not _has_stride_two(task),
         ),
         image_need(
             "cuda_stride_fold.channels",
             "x.dims[1]",
             lambda task: problem_of(task).c * ELEMENTS[convolution_of(task).roles[0].data_type].bytes,
-            AtMost(_ROW // 2),
-            reason="pixels of more channels fill the 128 bytes that are copied at a time",
+            AtMost(_TMA_BYTES // 2),
+            reason="pixels of more channels fill the 128 bytes of a TMA load",
             fix="nothing to do: another engine serves more channels",
-            when=lambda task: _is_forward(task) and _moves_by_two(task),
+            when=lambda task: _is_forward(task) and _has_stride_two(task),
         ),
         need(
             "cuda_stride_fold.layout",
             "strides",
             lambda task: convolution_of(task).roles[0].strides,
-            Equals("channels of two pixels one after the other, operands that nothing else reads, no sum at the end"),
-            reason="two neighbouring pixels are one as they lie in memory, for the convolution only",
+            Equals("packed NHWC images, operands that only the convolution reads, no final reduction"),
+            reason="adjacent pixels become one pixel without a copy, for the convolution only",
             fix="use the packed channels-last layout (NHWC)",
-            when=lambda task: _is_forward(task) and _moves_by_two(task) and not _lies_in_pairs(task),
+            when=lambda task: _is_forward(task) and _has_stride_two(task) and not _has_contiguous_pairs(task),
         ),
         need(
             "cuda_stride_fold.size",
             "w.dims",
             lambda task: _folded(task.op)[0].before[0].scratch.elements,
             AtMost(INT_MAX),
-            reason="filters of pairs are counted in 32 bits",
+            reason="elements of folded filters are counted in 32 bits",
             fix="nothing to do: another engine serves it",
-            when=_is_ours,
+            when=_is_supported,
         ),
     ),
     rewrite=_folded,
     engines=(hopper_gemm.ENGINE, hopper_weight_stationary.ENGINE),
-    remainder=Remainder("what an engine for tensor cores of compute capability 9.0 serves with pairs"),
+    refusal=DelegateRefusal("an operation that an engine for compute capability 9.0 serves with pixel pairs"),
     cost=with_passes("filters"),
     least=lambda task: least_seconds_of_delegate(task, 1),
     notes={"numerical_notes": (NumericalNote.TENSOR_CORE,)},

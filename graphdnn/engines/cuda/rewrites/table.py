@@ -2,12 +2,12 @@
 
 | rewrite                 | the operation becomes                                                      |
 |-------------------------|----------------------------------------------------------------------------|
-| `fp8_upcast`            | the same on copies of fp8 operands in 16 bits                              |
+| `fp8_upcast`            | the same operation on 16-bit copies of fp8 operands                        |
 | `materialized_prologue` | a pointwise kernel, then a convolution without a prologue                  |
-| `layout_transform`      | a convolution of planes with channels last, on copies where images differ  |
+| `layout_transform`      | a 2-D convolution of NHWC tensors, on copies of tensors with other layouts |
 | `group_packing`         | a convolution of fewer groups, with zeros in filters                       |
 | `space_to_depth`        | a convolution of fewer taps and more channels                              |
-| `stride_fold`           | a convolution of pairs of pixels, without the stride                       |
+| `stride_fold`           | a convolution of pixel pairs, with stride 1                                |
 
 A new rewrite is a file with a row, and its name here.
 """

@@ -1,15 +1,17 @@
 // rng writes random numbers by Philox 4x32-10: one counter yields four elements that are consecutive in row-major order.
 //
-// Tile:    LANES elements on the axis LANE_AXIS x WIDTH elements on the axis VECTOR_AXIS for a thread.
-// Memory:  numbers are stored in vectors of STORED elements. BITS: numbers are stored as bits along the lanes, and the results
-//          of the epilogue along the vector axis.
+// Tile:    COUNTER_ELEMS elements on the axis COUNTER_AXIS x VEC_WIDTH elements on the axis VEC_AXIS for a thread. COUNTER_AXIS
+//          is the last axis of the row-major order, so the four elements of a counter lie on it.
+// Memory:  numbers are stored in vectors of STORE_WIDTH elements. BITS: numbers are stored as bits along COUNTER_AXIS, and the
+//          results of the epilogue along VEC_AXIS.
 // Threads: threads are independent; the grid strides over all tiles. AHEAD: operands of the epilogue are loaded one iteration
 //          before their use, while numbers are drawn.
 //
 // Required constants (from the generator):
 //   THREADS: threads of a CTA, a multiple of 32.
 //   DISTRIBUTION: BERNOULLI, UNIFORM or NORMAL; RANK: axes of the index space.
-//   LANES: 1, 4 or 8; WIDTH: 1 or more; STORED: LANES or WIDTH; WHOLE: 1 if the lane axis is a multiple of LANES.
+//   COUNTER_ELEMS: 1, 4 or 8; VEC_WIDTH: 1 or more; COUNTER_AXIS, VEC_AXIS: see above; STORE_WIDTH: elements of a store, 1 or
+//   more; WHOLE: 1 if the extent of COUNTER_AXIS is a multiple of COUNTER_ELEMS.
 //   BITS, AHEAD: flags, see above; BLOCKS: CTAs that must fit on an SM if AHEAD, otherwise 0.
 
 #include "philox.cuh"
@@ -71,12 +73,12 @@ __device__ __forceinline__ void place(const Params& p, Count i, int (&at)[RANK])
         i = outer;
     }
     at[0] = (int)i;
-    at[LANE_AXIS] *= LANES;
-    at[VECTOR_AXIS] *= WIDTH;
+    at[COUNTER_AXIS] *= COUNTER_ELEMS;
+    at[VEC_AXIS] *= VEC_WIDTH;
 }
 
 // The operands that the fused operations read.
-constexpr int EACH = WIDTH == 1 ? STORED : 1, ACCESSES = LANES / EACH;
+constexpr int EACH = VEC_WIDTH == 1 ? STORE_WIDTH : 1, ACCESSES = COUNTER_ELEMS / EACH;
 struct Beside {
     Asked of[ACCESSES];
 
@@ -85,8 +87,8 @@ struct Beside {
         place(p, i, at);
         #pragma unroll
         for (int k = 0; k < ACCESSES; ++k) {
-            if (WHOLE || (int)p.lanes - at[LANE_AXIS] >= EACH) ask(p, at, of[k]);
-            at[LANE_AXIS] += EACH;
+            if (WHOLE || (int)p.counter_extent - at[COUNTER_AXIS] >= EACH) ask(p, at, of[k]);
+            at[COUNTER_AXIS] += EACH;
         }
     }
 };
@@ -110,88 +112,88 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) rng(const __grid_c
         #pragma unroll
         for (int j = 0; j < RANK; ++j) element += (unsigned long long)((long long)at[j] * p.row_major[j]);
 
-        if constexpr (LANES == 1) {  // contiguous elements belong to different counters
+        if constexpr (COUNTER_ELEMS == 1) {  // contiguous elements belong to different counters
             float four[4];
             drawn(philox(start + element / 4, key), p, four);
             float one[1] = {four[0]};
             #pragma unroll
             for (int k = 1; k < 4; ++k) one[0] = (element & 3) == k ? four[k] : one[0];
             write(p, at, one, now.of[0]);
-        } else if constexpr (WIDTH == 1) {  // the row-major order is the memory order
-            float value[LANES];
-            Words words[LANES < 4 ? 1 : LANES / 4];
+        } else if constexpr (VEC_WIDTH == 1) {  // the row-major order is the memory order
+            float value[COUNTER_ELEMS];
+            Words words[COUNTER_ELEMS < 4 ? 1 : COUNTER_ELEMS / 4];
             philox(start + element / 4, key, words);
             #pragma unroll
-            for (int k = 0; k < LANES; k += 4) {
+            for (int k = 0; k < COUNTER_ELEMS; k += 4) {
                 float four[4];
                 drawn(words[k / 4], p, four);
                 #pragma unroll
                 for (int e = 0; e < 4; ++e) value[k + e] = four[e];
             }
             #pragma unroll
-            for (int k = 0; k < LANES; k += STORED) {
-                const int left = WHOLE ? STORED : (int)p.lanes - at[LANE_AXIS];
-                float some[STORED];
+            for (int k = 0; k < COUNTER_ELEMS; k += STORE_WIDTH) {
+                const int left = WHOLE ? STORE_WIDTH : (int)p.counter_extent - at[COUNTER_AXIS];
+                float some[STORE_WIDTH];
                 #pragma unroll
-                for (int e = 0; e < STORED; ++e) some[e] = value[k + e];
-                if (left >= STORED) {
-                    write(p, at, some, now.of[k / STORED]);
+                for (int e = 0; e < STORE_WIDTH; ++e) some[e] = value[k + e];
+                if (left >= STORE_WIDTH) {
+                    write(p, at, some, now.of[k / STORE_WIDTH]);
                 } else {  // the remainder of a single row
                     #pragma unroll
-                    for (int e = 0; e < STORED - 1; ++e) {
+                    for (int e = 0; e < STORE_WIDTH - 1; ++e) {
                         int here[RANK];
                         for (int j = 0; j < RANK; ++j) here[j] = at[j];
-                        here[LANE_AXIS] += e;
+                        here[COUNTER_AXIS] += e;
                         const float one[1] = {some[e]};
                         if (e < left) write_one(p, here, one);
                     }
                 }
-                at[LANE_AXIS] += STORED;
+                at[COUNTER_AXIS] += STORE_WIDTH;
             }
-        // A tile: a byte of bits on the last axis, for each of WIDTH contiguous elements of another axis
+        // A tile: a byte of bits on the last axis, for each of VEC_WIDTH contiguous elements of VEC_AXIS
         } else if constexpr (BITS) {
-            unsigned int bits[WIDTH];
+            unsigned int bits[VEC_WIDTH];
             #pragma unroll
-            for (int e = 0; e < WIDTH; ++e) {
-                Words words[LANES < 4 ? 1 : LANES / 4];
-                philox(start + (element + (unsigned long long)(e * p.row_major[VECTOR_AXIS])) / 4, key, words);
-                float lanes[LANES];
+            for (int e = 0; e < VEC_WIDTH; ++e) {
+                Words words[COUNTER_ELEMS < 4 ? 1 : COUNTER_ELEMS / 4];
+                philox(start + (element + (unsigned long long)(e * p.row_major[VEC_AXIS])) / 4, key, words);
+                float drawn_row[COUNTER_ELEMS];
                 bits[e] = 0;
                 #pragma unroll
-                for (int k = 0; k < LANES; k += 4) {
+                for (int k = 0; k < COUNTER_ELEMS; k += 4) {
                     float four[4];
                     drawn(words[k / 4], p, four);
                     #pragma unroll
                     for (int i = 0; i < 4; ++i) {
-                        lanes[k + i] = four[i];
+                        drawn_row[k + i] = four[i];
                         bits[e] |= four[i] != 0.0f ? 1u << (k + i) : 0;
                     }
                 }
-                write_bits(p, at, lanes);
-                at[VECTOR_AXIS] += 1;
+                write_bits(p, at, drawn_row);
+                at[VEC_AXIS] += 1;
             }
-            at[VECTOR_AXIS] -= WIDTH;
+            at[VEC_AXIS] -= VEC_WIDTH;
             #pragma unroll
-            for (int k = 0; k < LANES; ++k) {
-                float row[WIDTH];
+            for (int k = 0; k < COUNTER_ELEMS; ++k) {
+                float row[VEC_WIDTH];
                 #pragma unroll
-                for (int e = 0; e < WIDTH; ++e) row[e] = bits[e] >> k & 1 ? 1.0f : 0.0f;
+                for (int e = 0; e < VEC_WIDTH; ++e) row[e] = bits[e] >> k & 1 ? 1.0f : 0.0f;
                 write(p, at, row, now.of[k]);
-                at[LANE_AXIS] += 1;
+                at[COUNTER_AXIS] += 1;
             }
-        } else {  // a tile: four lanes on the last axis, WIDTH contiguous elements on another
-            float value[4][WIDTH];
+        } else {  // a tile: four elements on COUNTER_AXIS, VEC_WIDTH contiguous elements on VEC_AXIS
+            float value[4][VEC_WIDTH];
             #pragma unroll
-            for (int e = 0; e < WIDTH; ++e) {
+            for (int e = 0; e < VEC_WIDTH; ++e) {
                 float four[4];
-                drawn(philox(start + (element + (unsigned long long)(e * p.row_major[VECTOR_AXIS])) / 4, key), p, four);
+                drawn(philox(start + (element + (unsigned long long)(e * p.row_major[VEC_AXIS])) / 4, key), p, four);
                 #pragma unroll
                 for (int k = 0; k < 4; ++k) value[k][e] = four[k];
             }
             #pragma unroll
             for (int k = 0; k < 4; ++k) {
                 write(p, at, value[k], now.of[k]);
-                at[LANE_AXIS] += 1;
+                at[COUNTER_AXIS] += 1;
             }
         }
     }

@@ -5,8 +5,8 @@ host. Normal numbers agree to 4 units in the last place of ``standard_deviation 
 computed in float.
 
 One counter yields four numbers for consecutive elements in row-major order, while memory may have another order. Then a
-thread draws a tile: the four lanes of as many counters as one access has elements. Only if no rows of four exist, each
-element is drawn separately.
+thread draws a tile: all four elements of as many counters as one access has elements. If no rows of four elements
+exist, each element is drawn separately.
 
 Fused pointwise operations run in the thread that draws their numbers, and overlap their loads: drawing takes about as
 long as a copy. If tensors have different memory orders, the numbers are drawn first, and a pointwise kernel follows.
@@ -37,7 +37,7 @@ from graphdnn.tensors import TensorSpec, packed_strides
 
 _THREADS = 256
 _BLOCKS_PER_SM = 16
-_LANES = 4  # elements of a counter
+_COUNTER_ELEMS = 4  # elements of a counter
 _WIDEST_TILE = 8
 _BYTES, _BYTES_BESIDE_BITS = 16, 32  # bytes of a thread's access
 _BITS = 8  # bits of a byte
@@ -47,25 +47,25 @@ _DISTRIBUTIONS = {RngDistribution.BERNOULLI: 0, RngDistribution.UNIFORM: 1, RngD
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The elements of a thread: ``lanes`` on one axis, ``width`` contiguous elements on another."""
+    """The elements of a thread: ``counter_elems`` along counters, ``width`` contiguous elements on another axis."""
 
-    lanes: int
-    lane_axis: int
+    counter_elems: int
+    counter_axis: int
     width: int
     vector_axis: int
-    stored: int  # elements of one access, along the vector axis if there is one, and along the lanes otherwise
-    bits: bool = False  # the numbers are stored as bits along the lanes, the epilogue's results along the vector axis
+    store_width: int  # elements of one access, along the vector axis if there is one, otherwise along the counter axis
+    bits: bool = False  # numbers are bits along the counter axis; the epilogue's results lie along the vector axis
 
     @property
-    def stored_axis(self) -> int:
-        return self.lane_axis if self.width == 1 else self.vector_axis
+    def store_axis(self) -> int:
+        return self.counter_axis if self.width == 1 else self.vector_axis
 
 
 def choose_tile(space: IndexSpace, y: TensorSpec, stored: Sequence[TensorSpec]) -> Tile:
     """``y``: the numbers; ``stored``: tensors in memory among the numbers and the epilogue's results."""
     last = space.rank - 1
     alone = Tile(1, last, 1, last, 1)
-    if any(t.vector_count != 1 for t in stored) or (space.rank > 1 and space.sizes[last] % _LANES):
+    if any(t.vector_count != 1 for t in stored) or (space.rank > 1 and space.sizes[last] % _COUNTER_ELEMS):
         return alone
     inner = {_inner_axis(space, t) for t in stored if t.elements == y.elements}
     if inner == {last}:
@@ -76,7 +76,7 @@ def choose_tile(space: IndexSpace, y: TensorSpec, stored: Sequence[TensorSpec]) 
         # Bits are stored in bytes, so besides them a thread has more elements than one access.
         has_bits = any(t.data_type is DataType.BOOLEAN for t in stored)
         width = width_for(rows, stored, limit=_BYTES_BESIDE_BITS if has_bits else _BYTES, bits=True)
-        return Tile(max(_LANES, width), last, 1, last, width)
+        return Tile(max(_COUNTER_ELEMS, width), last, 1, last, width)
     across = inner - {last}
     others = [t for t in stored if t.uid != y.uid]
     bits = last in inner
@@ -89,7 +89,7 @@ def choose_tile(space: IndexSpace, y: TensorSpec, stored: Sequence[TensorSpec]) 
     width = min(width_for(space, others if bits else stored, vector_axis), _WIDEST_TILE)
     if bits and width < _WIDEST_TILE:  # with fewer adjacent bytes of the mask, two launches take less time
         return alone
-    return alone if width == 1 else Tile(_BITS if bits else _LANES, last, width, vector_axis, width, bits)
+    return alone if width == 1 else Tile(_BITS if bits else _COUNTER_ELEMS, last, width, vector_axis, width, bits)
 
 
 def _inner_axis(space: IndexSpace, spec: TensorSpec) -> int | None:
@@ -107,13 +107,13 @@ def _is_row_of_bytes(space: IndexSpace, y: TensorSpec) -> bool:
 
 
 def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
-    if op.epilogue and _tile_of(op)[1].lanes == 1:
+    if op.epilogue and _tile_of(op)[1].counter_elems == 1:
         return _apart(op, device)
     return _together(op, device)
 
 
 def _tile_of(op: FusedOp) -> tuple[IndexSpace, Tile]:
-    """The index space, and the elements of a thread; 1 lane if tensors have no memory order in common."""
+    """The index space, and the elements of a thread: one if tensors have no memory order in common."""
     assert isinstance(op.anchor, Rng)
     row_major, y = _row_major(op.anchor.y), op.anchor.y
     front_only = op.uses.front_only
@@ -121,13 +121,13 @@ def _tile_of(op: FusedOp) -> tuple[IndexSpace, Tile]:
     stored = [*given, *op.outputs]
     space = collapsed(whole(y.extents), row_major, [row_major, *stored])
     tile = choose_tile(space, y, stored)
-    if tile.vector_axis == tile.lane_axis and tile.lanes > 1:
+    if tile.vector_axis == tile.counter_axis and tile.counter_elems > 1:
         return space, tile
     # Then threads follow the memory order.
     strides = space.strides(stored[-1])
     order = sorted(range(space.rank), key=lambda j: -strides[j])
     space = replace(space, axes=tuple(space.axes[j] for j in order))
-    return space, replace(tile, lane_axis=order.index(tile.lane_axis), vector_axis=order.index(tile.vector_axis))
+    return space, replace(tile, counter_axis=order.index(tile.counter_axis), vector_axis=order.index(tile.vector_axis))
 
 
 def _row_major(y: TensorSpec) -> TensorSpec:
@@ -176,29 +176,32 @@ def _together(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     functions = [_integer(parameters, "seed", anchor.seed), _integer(parameters, "offset", anchor.offset)]
     asking, asked = _asked(op, parameters, space, tile)
     functions.append(asking)
-    wide = Program(op, parameters, space, "y", width=tile.stored, vector_axis=tile.stored_axis)
+    wide = Program(op, parameters, space, "y", width=tile.store_width, vector_axis=tile.store_axis)
     if tile.bits:
-        row = Program(op, parameters, space, "bits", width=tile.lanes, vector_axis=tile.lane_axis)
+        row = Program(op, parameters, space, "bits", width=tile.counter_elems, vector_axis=tile.counter_axis)
         functions.append(_write(row, "write_bits", anchor, (), (anchor,)))
         functions.append(_write(wide, "write", anchor, op.epilogue, op.epilogue, asked))
     else:
         functions.append(_write(wide, "write", anchor, op.epilogue, (anchor, *op.epilogue), asked))
-    is_whole = space.sizes[tile.lane_axis] % tile.lanes == 0
-    if not is_whole and tile.stored > 1:
+    is_whole = space.sizes[tile.counter_axis] % tile.counter_elems == 0
+    if not is_whole and tile.store_width > 1:
         one = Program(op, parameters, space, "one")
         functions.append(_write(one, "write_one", anchor, op.epilogue, (anchor, *op.epilogue)))
 
     steps = [
-        -(-size // ((tile.lanes if j == tile.lane_axis else 1) * (tile.width if j == tile.vector_axis else 1)))
+        -(
+            -size
+            // ((tile.counter_elems if j == tile.counter_axis else 1) * (tile.width if j == tile.vector_axis else 1))
+        )
         for j, size in enumerate(space.sizes)
     ]
     count = prod(steps)
     parameters.integer("count", count)
     parameters.integers("steps", steps)
     parameters.integers("row_major", space.strides(row_major))
-    parameters.integer("lanes", space.sizes[tile.lane_axis])
+    parameters.integer("counter_extent", space.sizes[tile.counter_axis])
     _add_distribution(parameters, spec)
-    name = f"rng_{spec.distribution.name.lower()}__l{tile.lanes}v{tile.width}r{space.rank}"
+    name = f"rng_{spec.distribution.name.lower()}__l{tile.counter_elems}v{tile.width}r{space.rank}"
     if op.epilogue:
         name += f"__{op.name}"
     text = kernel_text(
@@ -210,14 +213,14 @@ def _together(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
             "THREADS": _THREADS,
             "DISTRIBUTION": _DISTRIBUTIONS[spec.distribution],
             "RANK": space.rank,
-            "LANES": tile.lanes,
-            "LANE_AXIS": tile.lane_axis,
-            "WIDTH": tile.width,
-            "STORED": tile.stored,
+            "COUNTER_ELEMS": tile.counter_elems,
+            "COUNTER_AXIS": tile.counter_axis,
+            "VEC_WIDTH": tile.width,
+            "STORE_WIDTH": tile.store_width,
             "WHOLE": is_whole,
             "BITS": tile.bits,
             **_pace(asked, tile),
-            "VECTOR_AXIS": tile.vector_axis,
+            "VEC_AXIS": tile.vector_axis,
             "Count": count_type(count),
         },
     )
@@ -254,11 +257,11 @@ def _asked(
     elements, front_only = op.anchor.y.elements, op.uses.front_only
     large = [t for t in op.inputs if t.uid not in front_only and t.elements == elements and is_addressable(t)]
     specs = [t for t in large if not (t.is_by_value or t.is_constant)]
-    program = Program(op, parameters, space, "a", width=tile.stored, vector_axis=tile.stored_axis)
+    program = Program(op, parameters, space, "a", width=tile.store_width, vector_axis=tile.store_axis)
     fields = [(spec, f"asked.a{i}") for i, spec in enumerate(specs)]
     for spec, field in fields:
         program.copy_to(field, spec)
-    members = "".join(f"    {STORAGE[spec.data_type]} a{i}[{tile.stored}];\n" for i, spec in enumerate(specs))
+    members = "".join(f"    {STORAGE[spec.data_type]} a{i}[{tile.store_width}];\n" for i, spec in enumerate(specs))
     return f"struct Asked {{\n{members}}};\n" + program.function("ask", "Asked& asked"), fields
 
 

@@ -14,6 +14,8 @@
 //   A_IS_DENSE, A_K_MAJOR, B_K_MAJOR: roles and layouts of the operands                   VEC_WIDTH: elements of one store
 //   ONE_TAP: every K tile lies in one filter tap      CHECKED: some taps reach outside the image      PROLOGUE: generated loads
 //   DP4A: an element is four bytes of neighbouring channels      SPLIT: split-K in the grid's y    RESIDUES: GEMMs in its z
+//   A_IS_SIGNED, B_IS_SIGNED: bytes are INT8, otherwise UINT8, if DP4A      K_KIND: axis of k: FILTER (tap, channel) or PIXEL
+//   SPATIAL: spatial axes, 1 to 3
 
 #include "pdl.cuh"
 #include "implicit_coordinates.cuh"

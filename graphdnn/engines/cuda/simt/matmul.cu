@@ -6,6 +6,13 @@
 // Tile:     TILE_M x TILE_N for a CTA, TM x TN accumulators for a thread; a K tile has TILE_K elements.
 // Pipeline: two shared-memory stages; global loads of the next K tile wait in registers during the multiply-adds.
 // Epilogue: through shared memory (epilogue_via_smem.cuh), or partial sums for matmul_splits where SPLIT.
+//
+// Required constants (from the generator):
+//   TILE_M, TILE_N, TILE_K, TM, TN, SWAPPED, SPLIT: see above; PAD: elements of padding of a row in shared memory.
+//   VEC_WIDTH: elements of a vector store, 1 or more; THREADS: threads of a CTA.
+//   CTAS_PER_SM: CTAs that must fit on an SM; RANK: axes of c, 2 or more.
+//   A_K_MAJOR, B_K_MAJOR: 1 if an operand is contiguous along K; VEC_A, VEC_B: elements of an access, 1 or more.
+//   PROLOGUE_A, PROLOGUE_B: 1 if generated operations compute the operand.
 
 #include "pdl.cuh"
 #include "simt_tile_coord.cuh"

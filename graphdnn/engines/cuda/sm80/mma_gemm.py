@@ -224,7 +224,7 @@ ENGINE = cuda_engine(
 ENGINE_TF32 = cuda_engine(
     id=44,
     name="cuda_mma_gemm_tf32",
-    summary="fp32 convolutions on the same tensor cores, operands rounded to TF32; only where that is allowed",
+    summary="fp32 convolutions on the same tensor cores, operands rounded to TF32; only if TF32 is allowed",
     needs=mma_needs("cuda_mma_gemm_tf32", TF32_PAIRS, "nothing to do: other engines serve other types"),
     **TF32_OPTIONS,
     **_COMMON,

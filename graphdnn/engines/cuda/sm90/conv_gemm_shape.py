@@ -1,4 +1,4 @@
-"""The GemmShape of a convolution: what the choice of a tile depends on."""
+"""The GemmShape of a convolution: the facts by which a tile is chosen."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _shape_of_lines(op: FusedOp) -> GemmShape:
 
 @memoize_for_images
 def _shares_cache_lines(op: FusedOp) -> bool:
-    """Whether a tap skips pixels whose channels share cache lines with those of the pixels that it reads."""
+    """Whether a tap skips pixels whose channels share cache lines with pixels that the tap reads."""
     gemm = gemm_problem_of(op)
     return max(gemm.traversal_stride) > 1 and _pixel_alignment(gemm) != ALIGNED
 
@@ -178,7 +178,7 @@ def _may_swap_ab(op: FusedOp, gemm: GemmProblem) -> bool:
 
 
 def _may_flatten_pixels(op: FusedOp, gemm: GemmProblem) -> bool:
-    """Whether pixels may become one axis: the GEMM has all of them in order, and the epilogue needs no coordinates."""
+    """Whether pixels may become one axis: the GEMM has all pixels in order, and the epilogue needs no coordinates."""
     if gemm.is_wgrad or len(gemm.residues) > 1 or set(gemm.out_stride) != {1}:
         return False
     return not gen_index_axes(op.epilogue)

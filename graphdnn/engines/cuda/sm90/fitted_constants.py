@@ -70,13 +70,13 @@ class GemmConstants:
     # cycles: further, of a filter gradient's tile, if two CTAs may share a multiprocessor
     wgrad_cta_alternation_cycles: float
     cluster_sync_cycles: float  # cycles: until all CTAs of a cluster have arrived, unless loading operands dominates
-    dsmem_bytes_per_cycle: float  # bytes per cycle: that a multiprocessor sends to others of its cluster
+    dsmem_bytes_per_cycle: float  # bytes per cycle: that a multiprocessor sends to other multiprocessors of its cluster
     split_reduction_launches: float  # launches: the time of the launch that reduces splits, without its reads
     sm_memory_bytes_per_second: float  # bytes per second: from memory to one multiprocessor
     half_rate_bytes_in_flight: float  # bytes: in flight with which a multiprocessor reads at half of that rate
     operand_bandwidth_share: float  # share: of the bandwidth that reads of operands get
     cluster_bandwidth_exponent: float  # exponent: clusters get the share of busy multiprocessors to this power
-    # factor: how much faster a multiprocessor reads, if few others do: nothing if half of them do
+    # factor: how much faster a multiprocessor reads if few multiprocessors read; 0 if half of all multiprocessors read
     few_readers_speedup: float
     # factor: of the bytes that move, if a tap skips pixels whose channels share cache lines
     shared_line_traffic_factor: float
@@ -102,7 +102,7 @@ class HaloConstants:
     streamed_epilogue_divisor: float  # divisor: of the epilogues of all consumers, with streamed filters
     launch_cycles: float  # cycles: of a launch
     sustained_clock_share: float  # share: the sustained clock rate over the highest
-    idle_saving_launches: float  # launches: what a grid saves that leaves nearly all multiprocessors idle
+    idle_saving_launches: float  # launches: time that a grid saves if nearly all multiprocessors idle
     byte_launch_cycles: float  # cycles: of a launch, for streamed filters of bytes
     byte_tile_overhead_cycles: float  # cycles: further, of a halo tile of bytes
     byte_store_bytes_per_cycle: float  # bytes per cycle: of results that are stored, for operands of bytes
@@ -127,7 +127,7 @@ class HaloDgradConstants:
     launch_cycles: float  # cycles: of a launch
     tma_latency_cycles: float  # cycles: from the issue of a TMA load to its end: with few stages, consumers wait
     sustained_clock_share: float  # share: the clock rate over the nominal one
-    idle_saving_launches: float  # launches: what a grid saves that leaves nearly all multiprocessors idle
+    idle_saving_launches: float  # launches: time that a grid saves if nearly all multiprocessors idle
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -160,7 +160,7 @@ class WeightStationaryConstants:
     filter_tma_bytes_per_cycle: float
     overlap_norm: float  # exponent: of the norm that combines the phases
     sustained_clock_share: float  # share: the clock rate over the nominal one
-    idle_saving_launches: float  # launches: what a grid saves that leaves nearly all multiprocessors idle
+    idle_saving_launches: float  # launches: time that a grid saves if nearly all multiprocessors idle
     scalar_store_factor: int  # factor: of a result's bytes, if its elements are stored one by one
     residual_traffic_factor: float  # factor: of all bytes, if threads wait for an operand as large as the result
 
@@ -175,7 +175,7 @@ class DgradTf32Constants:
     epilogue_cycles_per_byte: float  # cycles: of a warpgroup for each byte of its results
     epilogue_store_bytes_per_cycle: float  # bytes per cycle: of results that a multiprocessor stores
     launch_cycles: float  # cycles: of a launch: negative, because it starts while the previous one ends
-    idle_saving_launches: float  # launches: what a grid saves that leaves nearly all multiprocessors idle
+    idle_saving_launches: float  # launches: time that a grid saves if nearly all multiprocessors idle
     sustained_clock_share: float  # share: the sustained clock rate over the highest
 
 
@@ -196,7 +196,7 @@ class LimbConstants:
     k_tile_overhead_cycles: float  # cycles: further, of a K tile
     tile_overhead_cycles: float  # cycles: further, of a tile
     epilogue_store_bytes_per_cycle: float  # bytes per cycle: of results that are stored
-    exposed_epilogue_divisor: float  # divisor: of the epilogue, where main loops overlap it
+    exposed_epilogue_divisor: float  # divisor: of the epilogue, if main loops overlap it
     # share: of the data sheet's bandwidth that the launch reaches that splits the filter
     split_filter_bandwidth_share: float
     # share: of the data sheet's bandwidth that the launch reaches that splits the image
@@ -214,7 +214,7 @@ class LimbWgradConstants:
     k_tile_overhead_cycles: float  # cycles: further, of a K tile
     tile_overhead_cycles: float  # cycles: further, of a tile
     epilogue_store_bytes_per_cycle: float  # bytes per cycle: of results that are stored
-    exposed_epilogue_divisor: float  # divisor: of the epilogue, where main loops overlap it
+    exposed_epilogue_divisor: float  # divisor: of the epilogue, if main loops overlap it
     launch_cycles: float  # cycles: of a launch
 
 
@@ -238,7 +238,7 @@ Constants = TypeVar("Constants")
 
 
 def read(kind: type[Constants], table: Mapping[str, Any]) -> Constants:
-    """The constants of one model. Raises ValueError where the table has other names than the class has fields."""
+    """The constants of one model. Raises ValueError if the names of the table are not the fields of the class."""
     constants = table["constants"]
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     if list(constants) != names:

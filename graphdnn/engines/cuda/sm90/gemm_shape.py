@@ -1,4 +1,4 @@
-"""GemmShape: what the choice of a tile on compute capability 9.0 depends on."""
+"""GemmShape: the facts by which a tile is chosen on compute capability 9.0."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class GemmShape(NamedTuple):
     gemms: tuple[tuple[int, int], ...]  # (rows, K tiles) of each residue
     columns: int  # of each GEMM
     groups: int
-    column_multiple: int  # a tile has a multiple of so many columns
+    column_multiple: int  # the columns of a tile are a multiple
     result_bytes: int  # of an element that is stored, and of the operands as large as the result
     swap_ab: bool = False  # all tiles swap A and B: pixels are the columns
     is_mn_major: bool = False  # both operands are MN-major: a filter gradient
@@ -44,7 +44,7 @@ class GemmShape(NamedTuple):
     may_swap_ab: bool = False  # a tile may swap A and B
     may_pingpong: bool = False  # a tile may have ping-pong groups
     has_16bit_operands: bool = False  # a convolution with 16-bit operands: power limits ping-pong groups
-    may_share_tail: bool = False  # a tile may share a slab of columns with its neighbours
+    may_share_tail: bool = False  # a tile may share a slab of columns with adjacent tiles
     bytes_read: int = 0  # operands of filter gradients and of matrix products, from memory
     tma_residual_bytes: int = 0  # the part of ``result_bytes`` that TMA loads through the stages
     bytes_moved: int = 0  # by other convolutions: a lower bound of their time, without the reduction of splits
@@ -52,7 +52,7 @@ class GemmShape(NamedTuple):
     partial_tap_blocks: int = 0  # tap blocks of each tap, if the last one is partial; 0 otherwise
 
     def gemm_extents(self, tile: Tile) -> tuple[int, int]:
-        """Rows and columns of the GEMM that a tile has: pixels and channels, whether it swaps A and B or not."""
+        """Rows and columns of the GEMM that a tile has: pixels and channels, with swapped operands too."""
         return (tile.bn, tile.bm) if self.swap_ab or tile.swap_ab else (tile.bm, tile.bn)
 
     def loaded_rows(self, tile: Tile) -> int:

@@ -11,8 +11,8 @@ from graphdnn.engines.cuda.sm90.device_limits import Machine
 from graphdnn.engines.cuda.sm90.fitted_constants import GEMM as FITTED
 from graphdnn.engines.cuda.sm90.tile_cycles import EpilogueClocks, TileClocks
 
-_CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}  # clusters of so many CTAs that run at the same time
-_CLUSTERS_SMS = 132  # on so many multiprocessors, with a CTA on each
+_CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}  # CTAs of a cluster -> clusters that run at the same time
+_CLUSTERS_SMS = 132  # multiprocessors of that measurement, with a CTA on each
 CLUSTERS = tuple(_CLUSTERS)  # CTAs of a cluster
 
 
@@ -27,7 +27,7 @@ def clusters_at_once(splits: int, sms: int) -> int:
 
 
 class SplitConfig(NamedTuple):
-    """The splits of K, whether a cluster reduces them, and the stages that fit then."""
+    """The splits of K, whether a cluster reduces the splits, and the stages that fit with these splits."""
 
     splits: int
     in_cluster: bool

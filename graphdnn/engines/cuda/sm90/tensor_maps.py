@@ -94,7 +94,7 @@ def crosses_groups(gemm: GemmProblem) -> bool:
 
 
 def group_maps(whole: TensorMap, axis: int, groups: int) -> list[TensorMap]:
-    """A map for each group. It ends along ``axis`` where the group ends, so TMA fills the rest of a row with 0."""
+    """A map for each group. A map ends with its group along ``axis``, so TMA fills the remainder of a row with 0."""
     sizes = list(whole.sizes)
     group_extent = sizes[axis] // groups
     maps = []
@@ -144,7 +144,7 @@ def is_permutable(filter: Operand, row: int = SWIZZLE_BYTES, group_rows: int = _
 
 
 def permuted_vec_n(filter: Operand, result_bytes: int, row: int = SWIZZLE_BYTES) -> int:
-    """Contiguous columns of a thread, if the filter's rows are permuted; 0 if they cannot be.
+    """Contiguous columns of a thread, if the filter's rows are permuted; 0 if rows cannot be permuted.
 
     It is eight, or four for wide results and if k is only a multiple of 16. Rows that begin within a sector get no 4,
     because TMA would take longer. ``result_bytes``: of the widest element that is written.

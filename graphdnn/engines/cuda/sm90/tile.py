@@ -27,7 +27,7 @@ class Tile:
 
     ``ctas_per_sm``: CTAs that share a multiprocessor, so that the epilogue of one overlaps the main loop of another.
     ``swap_ab``: channels are the rows and pixels the columns; K is not split then. ``shares_tail``: a tile of a filter
-    gradient, whose columns are slabs of 64 channels of a tap. If ``bn`` is no multiple of 64, neighbouring tiles share
+    gradient, whose columns are slabs of 64 channels of a tap. If ``bn`` is no multiple of 64, adjacent tiles share
     one more slab, and ``bn`` is a multiple of 16. ``pingpong_groups``: warpgroups that alternate whole tiles; with 1,
     all consumers share a tile.
     """

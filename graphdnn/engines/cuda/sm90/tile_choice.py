@@ -37,10 +37,12 @@ from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
 _ROUNDING = 1 + 1e-9  # a lower bound may equal the cost in floating point
-_LONG_LAUNCH = 2.5  # saved idle clocks: where a launch takes more, idle multiprocessors cost more than they save
+_LONG_LAUNCH = (
+    2.5  # multiples of the saved idle clocks; in longer launches, idle multiprocessors cost more than they save
+)
 _MIN_CHOSEN_STAGES = 3  # of a tile that is not requested
 
-TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, if it serves")
+TILE = Knob.row_of(TILES, KnobType.TILE_SIZE, "0: chosen by the shape; else the number of a tile, if the tile serves")
 STAGES = Knob(
     KnobType.STAGES,
     0,
@@ -50,7 +52,7 @@ STAGES = Knob(
     "stages of the pipeline in shared memory, at least 2, if they fit; 0: as many as fit",
 )
 SPLITS = Knob(KnobType.SPLIT_K, 0, 128, 1, 0, "splits of the sum, computed side by side; 0: chosen by the shape")
-_MANY_K_TILES = 2 * SPLITS.maximum  # with so many K tiles, any number of splits is possible
+_MANY_K_TILES = 2 * SPLITS.maximum  # K tiles from which on any number of splits is possible
 _BY_LAUNCH, _BY_CLUSTER = 1, 2
 SPLIT_K_REDUCTION = Knob(
     KnobType.CTA_SPLIT_K_MODE,
@@ -69,16 +71,16 @@ class Choice:
     stages: int
     splits: int
     seconds: float
-    split_reduction_seconds: float  # the part of ``seconds`` that the launch takes that adds the splits
+    split_reduction_seconds: float  # the part of ``seconds`` of the launch that adds the splits
     in_cluster: bool = False  # the CTAs of a cluster have the splits of a tile, and add them
     mainloop_ctas: int = 0  # CTAs with K tiles, if other CTAs have the tiles without any; 0: CTAs have both
-    idle: float = 0.0  # seconds that the launch saves because multiprocessors idle; ``seconds`` are without them
+    idle: float = 0.0  # seconds that the launch saves because multiprocessors idle; not part of ``seconds``
 
 
 def choose(shape: GemmShape, device: DeviceSpec, knobs: Knobs) -> Choice:
     """The fastest of the allowed tiles and splits.
 
-    Where a requested tile does not divide the columns, or the requested stages do not fit, the shape decides on both.
+    If a requested tile does not divide the columns, or the requested stages do not fit, the shape determines both.
     """
     machine = Machine.of(device)
     requested = _Requested(
@@ -117,9 +119,9 @@ class _Best(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _fastest(shape: GemmShape, machine: Machine, requested: _Requested) -> Choice | None:
-    """The fastest tile, or the first in the table of equal ones. Lower bounds say which costs need not be computed."""
+    """The fastest tile; of equally fast tiles the first of the table. Costs above a lower bound are not computed."""
     gemms, columns, groups = shape.gemms, shape.columns, shape.groups
-    clock, splits, reduction_mode = clock_rate(machine), requested.splits, requested.reduction_mode
+    clock, splits = clock_rate(machine), requested.splits
     table = _table(shape._replace(gemms=(), groups=1, bytes_read=0, bytes_moved=0), machine, requested)
     may_split_k, sms = shape.may_split_k, machine.sms
     rows, k_tiles = gemms[0]
@@ -127,11 +129,11 @@ def _fastest(shape: GemmShape, machine: Machine, requested: _Requested) -> Choic
     row_steps = groups * (rows * k_tiles if is_one else sum([rows * k_tiles for rows, k_tiles in gemms]))
     best: tuple[_Best, TileClocks, SplitConfig, TileWork, int] | None = None
     limit, max_row_step_clocks, tried = inf, inf, table.tried_first
-    # Memory alone takes so many seconds for any tile that uses all multiprocessors.
+    # Seconds of memory traffic alone, for any tile that uses all multiprocessors.
     floor, is_at_floor, best_position = 0.0 if shape.bytes_read else shape.bytes_moved / machine.bandwidth, False, 0
     first = None if tried is None else tried[0]
     for turn, candidate in enumerate(table.candidates if first is None else (first, *table.candidates)):
-        position, row_step_clocks, tiles_n, tile_rows, step, start, end, cost, bounds, _, most_in_clusters = candidate
+        position, row_step_clocks, tiles_n, tile_rows, step, start, end, cost, bounds, *_ = candidate
         if row_step_clocks > max_row_step_clocks:
             break  # this tile and all later ones are slower, even if they used the whole device all the time
         if is_one:
@@ -152,15 +154,7 @@ def _fastest(shape: GemmShape, machine: Machine, requested: _Requested) -> Choic
         configs = [] if is_slower_unsplit else [_split_config(splits or 1, False, cost.most)]
         if may_split_k and cost.tile.may_split_k:
             room = limit - lower_bound - bounds.reduction
-            if not splits and 2 * per_split <= room:
-                counts = _split_counts(min(k_tiles, _MANY_K_TILES), tiles, sms)
-                configs += [_split_config(count, False, cost.most) for count in counts if count * per_split <= room]
-            # Other splits replace requested ones only if a cluster is requested and none is possible.
-            most = inf if reduction_mode == _BY_CLUSTER else limit - launch
-            may_use_clusters = tiles <= most_in_clusters and bounds.may_use_clusters(k_tiles, most)
-            if reduction_mode == _BY_CLUSTER or (may_use_clusters and reduction_mode != _BY_LAUNCH):
-                in_clusters = candidate.in_clusters(k_tiles, tiles, requested, most)
-                configs = in_clusters if in_clusters and reduction_mode == _BY_CLUSTER else configs + in_clusters
+            configs = candidate.with_splits(configs, tiles, k_tiles, sms, requested, room, limit - launch)
         if tried is not None and candidate is first:  # tried twice: with its last best splits, then with all others
             configs = [config for config in configs if (config is tried[1]) is not bool(turn)]
         for config in configs:
@@ -200,6 +194,32 @@ class _Candidate(NamedTuple):
     bounds: LowerBounds
     clusters: tuple[tuple[int, SplitConfig], ...]  # each with the most tiles whose clusters run at the same time
     most_in_clusters: int  # tiles, with the fewest splits
+
+    def with_splits(
+        self,
+        configs: list[SplitConfig],
+        tiles: int,
+        k_tiles: int,
+        sms: int,
+        requested: _Requested,
+        room: float,
+        cluster_limit: float,
+    ) -> list[SplitConfig]:
+        """``configs`` with the splits that may be faster. ``room``: clocks for the launch that reduces splits.
+        ``cluster_limit``: clocks of a launch whose clusters reduce splits.
+        """
+        per_split = self.bounds.per_split * tiles
+        if not requested.splits and 2 * per_split <= room:
+            counts, most = _split_counts(min(k_tiles, _MANY_K_TILES), tiles, sms), self.cost.most
+            configs = configs + [_split_config(count, False, most) for count in counts if count * per_split <= room]
+        # Other splits replace requested splits only if a cluster is requested and no cluster is possible.
+        is_requested = requested.reduction_mode == _BY_CLUSTER
+        limit = inf if is_requested else cluster_limit
+        may_use_clusters = tiles <= self.most_in_clusters and self.bounds.may_use_clusters(k_tiles, limit)
+        if is_requested or (may_use_clusters and requested.reduction_mode != _BY_LAUNCH):
+            in_clusters = self.in_clusters(k_tiles, tiles, requested, limit)
+            return in_clusters if in_clusters and is_requested else configs + in_clusters
+        return configs
 
     def in_clusters(self, k_tiles: int, tiles: int, requested: _Requested, limit: float) -> list[SplitConfig]:
         """Splits that clusters reduce. Unless they are requested, all clusters run at the same time, and no lower bound
@@ -267,7 +287,7 @@ def _clusters(
 ) -> tuple[tuple[int, SplitConfig], ...]:
     """Cluster sizes with enough stages, the fewest splits first.
 
-    Clusters of narrow tiles, and of two CTAs on a multiprocessor, are not measured: they serve only if requested.
+    Clusters of narrow tiles, and of two CTAs on a multiprocessor, are not measured. They serve only if requested.
     """
     configs, least_stages = [], max(least_stages, _MIN_CHOSEN_STAGES)
     if (tile.ctas_per_sm > 1 or tile.bn < SLAB_ROWS) and not is_requested:
@@ -303,7 +323,7 @@ def _count_tiles(gemms: tuple[tuple[int, int], ...], tile_rows: int, tiles_n: in
     """Tiles with K tiles, their K tiles, and tiles without any. ``tiles_n``: tiles along the columns of all groups."""
     tiles = [(-(-rows // tile_rows) * tiles_n, k_tiles) for rows, k_tiles in gemms]
     steps, total = sum([n * k_tiles for n, k_tiles in tiles]), sum([n for n, _ in tiles])
-    count = sum([n for n, k_tiles in tiles if k_tiles]) or total  # if no tile has K tiles, all count as others do
+    count = sum([n for n, k_tiles in tiles if k_tiles]) or total  # if no tile has K tiles, all tiles count
     return count, steps, total - count
 
 

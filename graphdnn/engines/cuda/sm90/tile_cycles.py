@@ -109,7 +109,7 @@ class TileClocks(NamedTuple):
     def step_among(self, items: int, sms: int, in_cluster: bool) -> float:
         """Clocks of a K tile with ``items`` work items.
 
-        In filter gradients, the bandwidth of L2 that idle multiprocessors leave speeds the others up. CTAs of a cluster
+        In filter gradients, active multiprocessors have the L2 bandwidth of idle multiprocessors too. CTAs of a cluster
         have no pixels in common, so they profit less.
         """
         idle = max(0.0, 1.0 - items / sms)

@@ -1,7 +1,7 @@
 """Operands of a convolution for TMA: the tensors themselves, or copies with contiguous channels.
 
-A row of channels may have padding behind it. TMA does not read the padding: it fills a box with zeros where the tensor
-ends.
+A row of channels may be followed by padding. TMA does not read the padding: TMA fills a box with zeros beyond the end
+of the tensor.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def has_copies(op: FusedOp) -> bool:
 
 
 def prepared(op: FusedOp, steps: LaunchSequence) -> tuple[Operand, Operand]:
-    """The operands of a convolution for TMA. Without copies they are ``operands_of_images``."""
+    """The operands of a convolution for TMA. Without copies the operands are ``operands_of_images``."""
     if not has_copies(op):
         return operands_of_images(op)
     im2col, dense = operands(gemm_problem_of(op).roles)

@@ -31,7 +31,7 @@ _PROMOTION_INTERVAL = 1
 
 
 def promotion_interval(a: DataType) -> int:
-    """The K tiles between promotions; 0 where the tensor cores' accumulators are precise enough."""
+    """The K tiles between promotions; 0 if the accumulators of tensor cores are precise enough."""
     return _PROMOTION_INTERVAL if a in NARROW else 0
 
 

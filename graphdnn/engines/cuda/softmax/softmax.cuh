@@ -1,4 +1,4 @@
-extern __shared__ uint4 shared_packs[];
+extern __shared__ uint4 smem_vecs[];
 
 // The least value of a type.
 template <class T> __device__ __forceinline__ T lowest() {

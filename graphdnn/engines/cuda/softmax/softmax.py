@@ -45,7 +45,7 @@ def generate_softmax(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     tile_rows, tile = fitting or (rows, _shared_tile(shared, rows, device) if shared else passed(rows))
     is_held = fitting is not None
     text, parameters = _text(stages, tile_rows, tile, is_held=is_held, is_shared=not is_held and shared > 0, runs=runs)
-    blocks = -(-tile_rows.row_packs // tile.columns)
+    blocks = -(-tile_rows.row_vecs // tile.columns)
     launch = Launch(text, "softmax", (blocks, 1, 1), tile.threads, parameters.pack(), shared)
     return DeviceKernel(text.name, (early(launch, device),))
 
@@ -65,7 +65,7 @@ def _shared_bytes(stages: Stages, rows: Rows, device: DeviceSpec) -> int:
     """Bytes of a row in shared memory after the first pass, if later passes can compute the other values again; 0 if
     the row does not fit, or if contiguous elements belong to different rows.
     """
-    size = rows.packs * _pack_bytes(stages.kept_first, rows.width)
+    size = rows.vecs_per_row * _held_bytes(stages.kept_first, rows.width)
     return size if rows.along and size <= device.shared_memory - _OTHER_SHARED else 0
 
 
@@ -73,11 +73,11 @@ def _shared_tile(shared: int, rows: Rows, device: DeviceSpec) -> Tile:
     """CTAs with a row of ``shared`` bytes each. CTAs are smaller if several share a multiprocessor, so that their loads
     and stores overlap.
     """
-    blocks = min(_MOST_BLOCKS, device.shared_memory // (shared + _OTHER_SHARED), rows.row_packs // device.sm_count)
+    blocks = min(_MOST_BLOCKS, device.shared_memory // (shared + _OTHER_SHARED), rows.row_vecs // device.sm_count)
     return Tile(_FEWER_THREADS, 1, 1, blocks) if blocks > 1 else Tile(_MOST_THREADS, 1, 1)
 
 
-def _pack_bytes(kept: Sequence[TensorSpec], width: int) -> int:
+def _held_bytes(kept: Sequence[TensorSpec], width: int) -> int:
     """Bytes of the struct Held for a vector, in the compiler's layout."""
     largest, end = 1, 0
     for size in (ELEMENTS[t.data_type].bytes for t in kept):
@@ -87,7 +87,7 @@ def _pack_bytes(kept: Sequence[TensorSpec], width: int) -> int:
 
 
 def _is_divided(stages: Stages, rows: Rows, device: DeviceSpec) -> bool:
-    return is_worth_dividing(stages, -(-rows.row_packs // passed(rows).columns), device)
+    return is_worth_dividing(stages, -(-rows.row_vecs // passed(rows).columns), device)
 
 
 def _rows(stages: Stages) -> Rows:
@@ -118,7 +118,7 @@ def _text(
         "SHARED": is_shared,
         "LOADS_IN_FLIGHT": max(4, _IN_FLIGHT // (rows.width * rows.main_bytes)) if is_shared else 4,
         "STAGES": len(stages.reductions),
-        "EXACT": tile.lanes * tile.steps == rows.packs,
+        "EXACT": tile.threads_per_row * tile.steps == rows.vecs_per_row,
     }
     text = kernel_text(name, ["softmax.cu"], parameters=parameters.text, functions=functions, constants=constants)
     return text, parameters

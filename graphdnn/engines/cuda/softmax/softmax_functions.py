@@ -56,12 +56,14 @@ class Functions:
     # Values that threads keep.
 
     def _held(self) -> str:
-        fields = {uid: f"{STORAGE[self._kept[uid].data_type]} {name}[VECTOR];" for uid, name in self.held.items()}
+        fields = {uid: f"{STORAGE[self._kept[uid].data_type]} {name}[VEC_WIDTH];" for uid, name in self.held.items()}
         return _struct("Held", list(fields.values()))
 
     def _row(self) -> str:
-        fields = [f"{STORAGE[t.data_type]} {self.row[uid]}[ROW_WIDTH];" for uid, t in self.row_values.items()]
-        fields += [f"float {self.row[uid]}_reciprocal[ROW_WIDTH];" for uid in self.row_values if uid in self.divisors]
+        fields = [f"{STORAGE[t.data_type]} {self.row[uid]}[ROWS_PER_THREAD];" for uid, t in self.row_values.items()]
+        fields += [
+            f"float {self.row[uid]}_reciprocal[ROWS_PER_THREAD];" for uid in self.row_values if uid in self.divisors
+        ]
         return _struct("RowValues", fields)
 
     # Elements.
@@ -170,7 +172,7 @@ class Functions:
             for spec in self.stages.kept_first if self.is_shared else self.stages.kept(stage):
                 program.copy_to(f"held.{self.held[spec.uid]}", spec)
         program.copy_widened_to("value", reduction.x, value)
-        element = program.function("element", f"Held& held, const RowValues& row, {value} (&value)[VECTOR]")
+        element = program.function("element", f"Held& held, const RowValues& row, {value} (&value)[VEC_WIDTH]")
         identity = f"lowest<{value}>()" if combine == "Largest" else f"({value})0"
         return (
             f"template <> struct Stage<{stage}> {{\n"
@@ -207,13 +209,13 @@ class Functions:
             if spec.uid in {t.uid for t in self.stages.op.outputs}:
                 writer.bind(spec, f"row.{self.row[spec.uid]}[e]")
                 writer.store(spec)
-        known = program.function("known", f"const {value} (&total)[{rows.row_width}], RowValues& row")
+        known = program.function("known", f"const {value} (&total)[{rows.rows_per_thread}], RowValues& row")
         write = writer.function("write", "const RowValues& row")
         return (
             f"static {known}static {write}"
             "static __device__ __forceinline__ void conclude(\n"
-            f"    const Params& p, const int (&at)[RANK], const {value} (&total)[{rows.row_width}], RowValues& row,\n"
-            "    bool writes) {\n"
+            f"    const Params& p, const int (&at)[RANK], const {value} (&total)[{rows.rows_per_thread}],\n"
+            "    RowValues& row, bool writes) {\n"
             "    known(p, at, total, row);\n    if (writes) write(p, at, row);\n}\n"
         )
 
@@ -224,8 +226,8 @@ class Functions:
             self.parameters,
             rows.space,
             f"{prefix}{stage}_",
-            width=rows.row_width,
-            vector_axis=rows.kept - 1,
+            width=rows.rows_per_thread,
+            vector_axis=rows.row_axes - 1,
         )
 
 

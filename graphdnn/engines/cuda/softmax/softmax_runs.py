@@ -64,25 +64,33 @@ def runs_of(stages: Stages, rows: Rows) -> Runs | None:
     """None if rows are read efficiently without runs."""
     op, length = stages.op, rows.length
     most = _ALONE if length <= _ALONE else _ELEMENTS
-    lanes = power_above(-(-length // most))
+    threads_per_row = power_above(-(-length // most))
     fills_nothing = length * rows.main_bytes < _ACCESS  # barriers would take longer than memory
     is_short = (
-        not fills_nothing and rows.width * rows.main_bytes < _ACCESS and lanes * rows.width * rows.main_bytes < _SHORT
+        not fills_nothing
+        and rows.width * rows.main_bytes < _ACCESS
+        and threads_per_row * rows.width * rows.main_bytes < _SHORT
     )
-    if not rows.along or rows.kept != 1 or rows.space.rank != 2 or not is_short or not 1 < rows.packs <= _LONGEST:
+    if (
+        not rows.along
+        or rows.row_axes != 1
+        or rows.space.rank != 2
+        or not is_short
+        or not 1 < rows.vecs_per_row <= _LONGEST
+    ):
         return None
     extents = stages.first.x.extents
     streamed = [t for t in (*op.inputs, *op.outputs) if t.extents == extents and not (t.is_by_value or t.is_constant)]
     if any(not _is_run(t, rows) for t in streamed):
         return None
-    columns = _THREADS // lanes
+    columns = _THREADS // threads_per_row
     offsets, at = {}, 0
     for spec in streamed:
         offsets[spec.uid] = at
         at += columns * length * ELEMENTS[spec.data_type].bytes
     if at > _MOST_SHARED or rows.count < columns:
         return None
-    tile = Tile(lanes, columns, -(-length // lanes), 1)
+    tile = Tile(threads_per_row, columns, -(-length // threads_per_row), 1)
     sent = {t.uid for t in op.outputs}
     return Runs(
         rows.narrowed(1),

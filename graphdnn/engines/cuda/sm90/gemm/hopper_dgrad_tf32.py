@@ -115,7 +115,7 @@ def _effective(task: Task, knobs: Knobs) -> Knobs:
 ENGINE = cuda_engine(
     id=83,
     name="cuda_hopper_dgrad_tf32",
-    summary="fp32 data gradients on the same tensor cores in TF32, filters read across the summed axis as they lie",
+    summary="fp32 data gradients on the same tensor cores in TF32, with MN-major filters that are not copied",
     needs=NEEDS,
     cost=_cost,
     generate=generate,

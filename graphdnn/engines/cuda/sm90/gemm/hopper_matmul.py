@@ -7,6 +7,7 @@ is a convolution with one tap: rows are pixels, and the batch is its groups.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from graphdnn.engines.batch_invariance import counted_axis, images_of, memoize_f
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import materialize
-from graphdnn.engines.cuda.codegen.epilogue import batch_invariant_text, epilogue_of
+from graphdnn.engines.cuda.codegen.epilogue import Epilogue, batch_invariant_text, epilogue_of
 from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
@@ -51,7 +52,7 @@ from graphdnn.engines.cuda.sm90.gemm_shape import GemmShape
 from graphdnn.engines.cuda.sm90.split_k import SplitKReduction
 from graphdnn.engines.cuda.sm90.tensor_maps import vec_n_of, with_sizes
 from graphdnn.engines.cuda.sm90.tile import MAX_TILE_ROWS, SLAB_ROWS, SWIZZLE_BYTES, Tile
-from graphdnn.engines.cuda.sm90.tile_choice import SPLITS, STAGES, TILE, choose, effective_knobs
+from graphdnn.engines.cuda.sm90.tile_choice import SPLITS, STAGES, TILE, Choice, choose, effective_knobs
 from graphdnn.engines.cuda.sm90.wgmma_text import promotion_interval, wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.memoization import memoize
@@ -67,7 +68,7 @@ _UNROLL = 4  # K tiles
 
 @dataclass(frozen=True, slots=True)
 class _BatchedGemm:
-    """A batch of GEMMs with its operands as they are in memory."""
+    """A batch of GEMMs with its operands in memory."""
 
     stack: Stack
     row_operand: MatrixOperand
@@ -173,7 +174,7 @@ def _is_unaligned(op: FusedOp, count: int) -> bool:
 
 @memoize_for_images
 def _base_shape(op: FusedOp) -> GemmShape:
-    """The shape for length one of the counted axis. ``groups`` is 0 if that axis is the rows, or a part of them."""
+    """The shape for length one of the counted axis. ``groups`` is 0 if that axis is the rows, or a part of the rows."""
     batched, n = _flat(op), _counted_length(op)
     shape = batched.shape(op)
     if batched.batch:
@@ -183,14 +184,14 @@ def _base_shape(op: FusedOp) -> GemmShape:
 
 
 def _counted_length(op: FusedOp) -> int:
-    """The length of the axis that ``images_of`` leaves out of its key; 1 if it has no key for the operation."""
+    """The length of the axis that is no part of the key of ``images_of``; 1 if the operation has no such key."""
     assert isinstance(op.anchor, Matmul)
     return 1 if images_of(op) is None else op.anchor.c.dims[counted_axis(op.anchor)]
 
 
 @memoize_for_images
 def _is_read_directly(op: FusedOp) -> bool:
-    """Whether TMA reads both operands where they are: no launch computes or copies one."""
+    """Whether TMA reads both operands in place: no launch computes or copies an operand."""
     batched = _batched_gemm(op)
     operands = batched.row_operand, batched.column_operand
     return not any(op.leading_to(m.spec) or m.is_copied for m in operands)
@@ -256,7 +257,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     a, b = batched.row_operand, batched.column_operand
     shape = _shape(op) if is_direct else batched.shape(op)
     choice = choose(shape, device, knobs)
-    tile, layout = choice.tile, TileGrid.of(shape, *shape.gemm_extents(choice.tile))
+    tile, grid = choice.tile, TileGrid.of(shape, *shape.gemm_extents(choice.tile))
     is_split = choice.splits > 1
     parameters = Parameters(steps.workspace_offsets)
     compute = COMPUTE_TYPE[batched.stack.op.compute_type]
@@ -272,57 +273,76 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     sums = 0 if is_split else tile.accumulators
     space = (_result_space,) if is_direct else batched.space(op)
     epilogue = epilogue_of(steps, parameters, space, _COLUMN, vec_n, compute, accumulators=sums)
-    _describe_work_tiles(parameters, op, batched, shape, layout)
-    parameters.integer("raster_width", _raster_width(tile, device, layout))
-    reduction = SplitKReduction(layout.tiles * tile.bm * tile.bn, choice.splits)
+    _describe_work_tiles(parameters, op, batched, shape, grid)
+    parameters.integer("raster_width", _raster_width(tile, device, grid))
+    reduction = SplitKReduction(grid.tiles * tile.bm * tile.bn, choice.splits)
     reduction.describe(parameters, steps, compute)
-    parameters.integer("trigger_early", int(layout.tiles < device.sm_count and not is_split))
-
-    consumer_regs, producer_regs = tile.registers
+    parameters.integer("trigger_early", int(grid.tiles < device.sm_count and not is_split))
     name = f"matmul__hopper_{tile.name}x{choice.stages}{'_split' if is_split else ''}__{op.name}"
 
     def write() -> KernelText:
-        return kernel_text(
-            name,
-            ["hopper_gemm.cu", *(["split_k_reduce.cu"] if is_split else [])],
-            variants={
-                **work_tile_variants(parameters),
-                "IM2COL_PRODUCER": False,
-                "RESIDUAL_TILE": False,
-                "SPLIT_K_IN_CLUSTER": reduction.in_cluster,
-            },
-            parameters=parameters.text,
-            functions=[
-                *epilogue.functions,
-                wgmma_ss_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_mn_major, b.is_mn_major),
-            ],
-            constants={
-                "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": choice.stages,
-                "CONSUMER_WARPGROUPS": tile.tile_consumers, "PINGPONG_GROUPS": tile.pingpong_groups,
-                "LOADED_ROWS": loaded_rows,
-                "CTAS_PER_SM": tile.ctas_per_sm,
-                "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
-                "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
-                "A_MN_MAJOR": a.is_mn_major, "B_MN_MAJOR": b.is_mn_major,
-                "RESIDUES": 1, "SPATIAL": 1, "SPLIT_K": is_split,
-                **reduction.constants,
-                "PERMUTE_N": is_permuted,
-                "VEC_N": vec_n_of(vec_n if is_permuted else 0, epilogue.width),
-                "VEC_WIDTH": epilogue.width, "UNROLL": _UNROLL,
-                "PROMOTION_INTERVAL": promotion_interval(a.spec.data_type),
-                "Element": STORAGE[a.spec.data_type], "Accum": compute,
-            },
-        )  # fmt: skip
+        vec_widths = {
+            "PERMUTE_N": is_permuted,
+            "VEC_N": vec_n_of(vec_n if is_permuted else 0, epilogue.width),
+            "VEC_WIDTH": epilogue.width,
+        }
+        constants = {**_constants(choice, batched, loaded_rows), **reduction.constants, **vec_widths}
+        return _text(name, batched, parameters, epilogue, tile, constants, is_split=is_split)
 
     text = batch_invariant_text(op, epilogue, ("matmul", tile, choice.stages, loaded_rows, *reduction.text_key), write)
     packed = parameters.pack()
-    blocks = min(layout.tiles * choice.splits, tile.ctas_per_sm * device.sm_count)
+    ctas = min(grid.tiles * choice.splits, tile.ctas_per_sm * device.sm_count)
     shared = choice.stages * (tile.stage_bytes + 16) + tile.order_barrier_bytes
     threads = 128 * (tile.consumers + 1)
-    steps.add(Launch(text, "hopper_gemm", (blocks, 1, 1), threads, packed, shared, starts_early=True))
+    steps.add(Launch(text, "hopper_gemm", (ctas, 1, 1), threads, packed, shared, starts_early=True))
     if is_split:
         steps.add(reduction.launch(text, packed))
     return steps.kernel(name)
+
+
+def _text(
+    name: str,
+    batched: _BatchedGemm,
+    parameters: Parameters,
+    epilogue: Epilogue,
+    tile: Tile,
+    constants: Mapping[str, int | bool | str],
+    *,
+    is_split: bool,
+) -> KernelText:
+    a, b = batched.row_operand, batched.column_operand
+    wgmma = wgmma_ss_text(a.spec.data_type, b.spec.data_type, tile.bn, a.is_mn_major, b.is_mn_major)
+    return kernel_text(
+        name,
+        ["hopper_gemm.cu", *(["split_k_reduce.cu"] if is_split else [])],
+        variants={
+            **work_tile_variants(parameters),
+            "IM2COL_PRODUCER": False,
+            "RESIDUAL_TILE": False,
+            "SPLIT_K_IN_CLUSTER": False,
+        },
+        parameters=parameters.text,
+        functions=[*epilogue.functions, wgmma],
+        constants=constants,
+    )
+
+
+def _constants(choice: Choice, batched: _BatchedGemm, loaded_rows: int) -> dict[str, int | bool | str]:
+    """The constants of hopper_gemm.cu that depend on the tile and the operands."""
+    tile, a, b = choice.tile, batched.row_operand, batched.column_operand
+    consumer_regs, producer_regs = tile.registers
+    return {
+        "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": choice.stages,
+        "CONSUMER_WARPGROUPS": tile.tile_consumers, "PINGPONG_GROUPS": tile.pingpong_groups,
+        "LOADED_ROWS": loaded_rows,
+        "CTAS_PER_SM": tile.ctas_per_sm,
+        "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
+        "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
+        "A_MN_MAJOR": a.is_mn_major, "B_MN_MAJOR": b.is_mn_major,
+        "RESIDUES": 1, "SPATIAL": 1, "SPLIT_K": choice.splits > 1,
+        "UNROLL": _UNROLL, "PROMOTION_INTERVAL": promotion_interval(a.spec.data_type),
+        "Element": STORAGE[a.spec.data_type], "Accum": COMPUTE_TYPE[batched.stack.op.compute_type],
+    }  # fmt: skip
 
 
 def _materialized(batched: _BatchedGemm, op: FusedOp, steps: LaunchSequence) -> _BatchedGemm:
@@ -353,7 +373,7 @@ def _describe_work_tiles(
 
 
 def _batch_extents(op: FusedOp, batched: _BatchedGemm) -> tuple[list[int], list[int], list[int]]:
-    """GEMMs along each batch axis, and how many consecutive ones share a matrix of A, and a matrix of B."""
+    """GEMMs along each batch axis, and the consecutive GEMMs that share a matrix of A, and a matrix of B."""
     assert isinstance(op.anchor, Matmul)
     c, a, b = (t.extents for t in (op.anchor.c, op.anchor.a, op.anchor.b))
     if batched.stack.swapped:
@@ -363,7 +383,7 @@ def _batch_extents(op: FusedOp, batched: _BatchedGemm) -> tuple[list[int], list[
 
 
 _UNUSED_FIELDS = ("out_start", "lower_corner", "tap_origin", "traversal_stride", "dilation", "filter_tap_stride")
-_UNUSED = Table.of(dict.fromkeys(_UNUSED_FIELDS, (0, 0, 0)))  # what only a convolution has
+_UNUSED = Table.of(dict.fromkeys(_UNUSED_FIELDS, (0, 0, 0)))  # fields of convolutions
 
 
 def _raster_width(tile: Tile, device: DeviceSpec, layout: TileGrid) -> int:
@@ -410,7 +430,7 @@ ENGINE = cuda_engine(
 ENGINE_TF32 = cuda_engine(
     id=59,
     name="cuda_hopper_matmul_tf32",
-    summary="fp32 matrix products on the same tensor cores, operands rounded to TF32; only where that is allowed",
+    summary="fp32 matrix products on the same tensor cores, operands rounded to TF32; only if TF32 is allowed",
     needs=matmul_needs("cuda_hopper_matmul_tf32", TF32_PAIRS),
     **TF32_OPTIONS,
     **_COMMON,
@@ -418,7 +438,7 @@ ENGINE_TF32 = cuda_engine(
 ENGINE_FP8 = cuda_engine(
     id=65,
     name="cuda_hopper_matmul_fp8",
-    summary="fp8 matrix products on the same tensor cores, which keep 14 digits of 128 products; only where allowed",
+    summary="fp8 matrix products on the same tensor cores, which keep 14 bits of sums of 128 products; only if allowed",
     needs=matmul_needs("cuda_hopper_matmul_fp8", FP8_PAIRS),
     **FP8_OPTIONS,
     **_COMMON,
@@ -426,7 +446,7 @@ ENGINE_FP8 = cuda_engine(
 ENGINE_FP8_FAST = cuda_engine(
     id=66,
     name="cuda_hopper_matmul_fp8_fast",
-    summary="the same where the compute type is FAST_FLOAT_FOR_FP8, which allows it",
+    summary="the same for the compute type FAST_FLOAT_FOR_FP8, which allows 14 bits",
     needs=matmul_needs("cuda_hopper_matmul_fp8_fast", FP8_PAIRS, (DataType.FAST_FLOAT_FOR_FP8,)),
     **FP8_FAST_OPTIONS,
     **_COMMON,

@@ -30,12 +30,12 @@ def in_memory_order(written: TensorSpec, axes: tuple[int, ...]) -> tuple[int, ..
 
 
 def batch_space(op: FusedOp, written: TensorSpec) -> IndexSpace:
-    """The batch axes, merged where every tensor of the epilogue allows it: one axis, if the engine serves."""
+    """The batch axes, merged if every tensor of the epilogue has merged axes too: one axis, if the engine serves."""
     return flattened(op, written, batch_axes(op, written))
 
 
 def flattened(op: FusedOp, written: TensorSpec, axes: tuple[int, ...]) -> IndexSpace:
-    """The given axes of the result, merged where every tensor of the epilogue allows it."""
+    """The axes of the result, merged if every tensor of the epilogue has merged axes too."""
     assert isinstance(op.anchor, Matmul)
     extents = op.anchor.c.extents
     space = IndexSpace(extents, tuple(Axis(extents[j], j) for j in axes))
@@ -59,7 +59,7 @@ def _types(task: Task) -> tuple[DataType, DataType]:
 
 
 def _unflattened_axes(task: Task) -> str:
-    """The batch axes, if they do not merge into one in the result or are more than a tensor map has; else nothing."""
+    """The batch axes, if the result has no single axis for them or a tensor map has fewer axes; else an empty text."""
     written = written_tensor(task.op)
     axes = batch_axes(task.op, written)
     if len(axes) <= MOST_BATCH_AXES and batch_space(task.op, written).rank <= 1:

@@ -6,6 +6,7 @@ from graphdnn.checks import Empty, Equals, OneOf
 from graphdnn.engines.cuda.codegen.requirements import SHARED_MEMORY
 from graphdnn.engines.cuda.codegen.tensor_cores import Pairs
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
+    Condition,
     direction_need,
     is_convolution,
     is_plane,
@@ -62,32 +63,7 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             "only data gradients have residues",
             lambda task: _has_served_types(task) and not _is_dgrad(task),
         ),
-        problem_need(
-            prefix,
-            "spatial",
-            Equals(2),
-            reason="a load of dy has rows and columns of pixels",
-            fix="nothing to do: another engine serves other images",
-            when=_is_dgrad,
-        ),
-        problem_need(
-            prefix,
-            "groups",
-            Equals(1),
-            reason="a load of dy is multiplied by the filters of one group",
-            fix="nothing to do: another engine serves groups",
-            when=_is_dgrad,
-            attribute="w.dims",
-        ),
-        image_need(
-            f"{prefix}.stride",
-            "conv.filter_strides",
-            lambda task: len(gemm_problem_of(task.op).residues),
-            OneOf(*range(2, _MAX_RESIDUES + 1)),
-            reason="the residues of the positions modulo the stride share loads of dy; a thread accumulates all",
-            fix="nothing to do: another engine serves unit stride, and longer ones",
-            when=lambda task: _is_dgrad(task) and is_plane(task),
-        ),
+        *_image_needs(prefix, _is_dgrad),
         prologue_need(prefix, is_convolution),
         SHARED_MEMORY,
         channels_last_need(prefix, "dx", _is_dgrad),
@@ -108,5 +84,37 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             reason="TMA has 8 bits for the corners and offsets of an im2col box with two spatial axes",
             fix="nothing to do: another engine serves it",
             when=_has_residues,
+        ),
+    )
+
+
+def _image_needs(prefix: str, is_dgrad: Condition) -> tuple[Constraint, ...]:
+    """Constraints on axes, groups and strides."""
+    return (
+        problem_need(
+            prefix,
+            "spatial",
+            Equals(2),
+            reason="a load of dy has rows and columns of pixels",
+            fix="nothing to do: another engine serves other images",
+            when=is_dgrad,
+        ),
+        problem_need(
+            prefix,
+            "groups",
+            Equals(1),
+            reason="a load of dy is multiplied by the filters of one group",
+            fix="nothing to do: another engine serves groups",
+            when=is_dgrad,
+            attribute="w.dims",
+        ),
+        image_need(
+            f"{prefix}.stride",
+            "conv.filter_strides",
+            lambda task: len(gemm_problem_of(task.op).residues),
+            OneOf(*range(2, _MAX_RESIDUES + 1)),
+            reason="the residues of the positions modulo the stride share loads of dy; a thread accumulates all",
+            fix="nothing to do: another engine serves unit stride, and longer ones",
+            when=lambda task: is_dgrad(task) and is_plane(task),
         ),
     )

@@ -1,4 +1,4 @@
-"""A strided data gradient as hopper_halo_dgrad.cu sees it: coarse pixels, tap groups, and the im2col box of dy."""
+"""A strided data gradient in terms of hopper_halo_dgrad.cu: coarse pixels, tap groups, and the im2col box of dy."""
 
 from __future__ import annotations
 

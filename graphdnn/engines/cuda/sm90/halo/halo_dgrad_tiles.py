@@ -135,7 +135,7 @@ def ctas_of(shape: Shape, tile: Tile, sms: int) -> int:
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
-    """The fastest tile that fits; it replaces a requested tile that does not fit. None if none fits."""
+    """The fastest tile that fits. It replaces a requested tile that does not fit. None if no tile fits."""
     machine = Machine.of(device)
     return _fastest(shape, machine, knobs[TILE.type]) or _fastest(shape, machine, 0)
 

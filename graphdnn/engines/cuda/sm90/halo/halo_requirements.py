@@ -43,7 +43,7 @@ def halo_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
             prefix,
             _has_pixel_rows,
             "w.dims",
-            stride="neighbouring rows of the GEMM read neighbouring pixels: neighbouring rows of shared memory",
+            stride="adjacent rows of the GEMM read adjacent pixels, which are adjacent rows of shared memory",
             groups="a halo tile is multiplied by the filters of one group",
             shares_loads=lambda task: not is_flat(task.op),
             volumes=True,

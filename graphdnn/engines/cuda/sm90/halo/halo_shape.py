@@ -1,4 +1,4 @@
-"""A convolution of unit stride as hopper_halo.cu sees it: depth slices, rows and columns of pixels, and taps.
+"""A convolution of unit stride in terms of hopper_halo.cu: depth slices, rows and columns of pixels, and taps.
 
 Each tap along the depth reads halo tiles of another depth slice, which are further K blocks.
 """
@@ -96,7 +96,7 @@ class Taps:
 
     @classmethod
     def of(cls, gemm: GemmProblem) -> Taps:
-        """Offsets in the image increase, so where taps read it backwards, the last tap of an axis comes first."""
+        """Offsets in the image increase. If taps read the image backwards, the last tap of an axis comes first."""
         (residue,) = gemm.residues
         box = im2col_box_of(gemm, residue)
         depth, height, width = gemm.roles.space(gemm.roles.op.roles[1]).sizes[3:]

@@ -32,7 +32,7 @@ class Shape(NamedTuple):
     k_blocks: int  # of 128 bytes of channels, at all taps along the depth
     mma_k_steps: int  # of 32 bytes; steps without channels do not count
     columns: int
-    column_multiple: int  # shared memory has a multiple of so many columns, if there are as many
+    column_multiple: int  # the columns in shared memory are a multiple, if the result has as many
     result_bytes: int  # of an element that is stored, and of its epilogue operands
     tma_residual_bytes: int = 0  # the part of ``result_bytes`` that TMA may load
     output_slices: int = 1  # depth slices of the result, which count as images
@@ -91,7 +91,7 @@ class HaloTile:
         """Registers of a consumer thread and of a producer thread.
 
         With two halo tiles and spare registers, K-major filters are 1 to 2 % faster if consumers do not have these
-        registers; MN-major ones are 3 % slower. A producer that loads a residual needs them.
+        registers; MN-major ones are 3 % slower. A producer that loads a residual needs more registers.
         """
         is_spare = (
             self.halo_tiles > 1
@@ -119,7 +119,7 @@ class HaloTile:
         return halo_height * halo_width * shape.pixel_bytes
 
     def halo_tile_bytes(self, shape: Shape) -> int:
-        """Bytes of a halo tile in shared memory, with the bytes behind it that MMA rows without a result read."""
+        """Bytes of a halo tile in shared memory, with the following bytes that MMA rows without a result read."""
         halo_height, halo_width = self.halo_extents(shape)
         rows = halo_height * halo_width
         if self.has_flat_rows:
@@ -164,7 +164,7 @@ class HaloTile:
         return self.consumers * (-(-boxes // 2) * self.height * self.width * RESIDUAL_BOX_BYTES + BARRIERS)
 
     def stages(self, shape: Shape, shared_memory: int) -> tuple[int, int] | None:
-        """Stages of halo tiles and of filters; stationary filters have one. None if they do not fit."""
+        """Stages of halo tiles and of filters; stationary filters have one. None if the stages do not fit."""
         return self._stages(shape, shared_memory - _RESERVED) if self.serves(shape) else None
 
     def serves(self, shape: Shape) -> bool:

@@ -55,7 +55,7 @@ class Choice:
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
-    """The fastest tile that fits; it replaces a requested tile that does not fit. None if none fits."""
+    """The fastest tile that fits. It replaces a requested tile that does not fit. None if no tile fits."""
     machine = Machine.of(device)
     return _fastest(shape, machine, knobs[TILE.type]) or _fastest(shape, machine, 0)
 
@@ -97,57 +97,18 @@ class _Candidate:
 
     @classmethod
     def of(cls, tile: HaloTile, stages: int, filter_stages: int, shape: Shape) -> _Candidate:
-        columns = tile.columns(shape)
-        mma_tiles, taps = tile.mma_tiles(shape), shape.tap_count * shape.k_blocks // tile.depth_slices(shape)
+        columns, mma_tiles = tile.columns(shape), tile.mma_tiles(shape)
         smem_read = (SLAB_ROWS + columns) * SWIZZLE_BYTES / FITTED.smem_bytes_per_cycle
         filled_share = shape.mma_k_steps * MMA_K_BYTES / (shape.k_blocks * SWIZZLE_BYTES)
         mma_clocks = mma_tiles * filled_share * max(SLAB_ROWS * columns * FITTED.mma_cycles_per_result, smem_read)
-        residual_share = (
-            1.0
-            if tile.is_weight_stationary
-            else FITTED.tma_residual_factor
-            if tile.loads_residual(shape)
-            else FITTED.thread_residual_factor
-        )
-        result_bytes = shape.result_bytes + (residual_share - 1.0) * shape.tma_residual_bytes
-        tiles_n = -(-shape.columns // tile.bn)
-        stored_columns = columns if tile.swap_ab else -(-shape.columns // tiles_n)
-        epilogue = mma_tiles * SLAB_ROWS * stored_columns * result_bytes / FITTED.epilogue_store_bytes_per_cycle
-        fixed = tile, stages, filter_stages
+        fixed, tiles_n = (tile, stages, filter_stages), -(-shape.columns // tile.bn)
+        epilogue = _epilogue_clocks(tile, shape, tiles_n)
         if tile.is_weight_stationary:
-            k_blocks = shape.k_blocks // tile.depth_slices(shape)
-            overlapping = tile.consumers if tile.has_depth_slices or stages > k_blocks else 1
-            tile_clocks = max(
-                taps * mma_clocks + FITTED.stationary_tile_overhead_cycles / overlapping,
-                k_blocks * tile.load_bytes(shape) / FITTED.tma_bytes_per_cycle,
-                epilogue,
-            )
-            filter_bytes = shape.tap_count * shape.k_blocks * tile.filter_bytes(shape)
-            start = FITTED.launch_cycles + filter_bytes / FITTED.tma_bytes_per_cycle
+            taps = shape.tap_count * shape.k_blocks // tile.depth_slices(shape)
+            start, tile_clocks = _stationary_clocks(tile, stages, shape, mma_clocks, epilogue)
             return cls(*fixed, start, tile_clocks, taps * mma_clocks + FITTED.tile_overhead_cycles + epilogue, tiles_n)
-        divisor = FITTED.streamed_epilogue_divisor
-        loaded = tile.filter_bytes(shape) + tile.halo_tiles_per_cta * tile.load_bytes(shape) / shape.tap_count
-        loading = loaded / (FITTED.byte_tma_bytes_per_cycle if shape.are_bytes else FITTED.tma_bytes_per_cycle)
-        tap_clocks = max(tile.consumers * mma_clocks, loading) + FITTED.mma_cycles_per_loaded_byte * loaded
-        tap_clocks += FITTED.byte_tap_overhead_cycles * shape.are_bytes
-        if mma_tiles == 1 and shape.columns >= _MIN_COLUMNS and not shape.are_bytes:
-            tap_clocks = max(tap_clocks, FITTED.min_tap_cycles)
-        if shape.are_bytes:
-            stored = tile.consumers * epilogue * FITTED.epilogue_store_bytes_per_cycle  # bytes
-            if tile.swap_ab:
-                epilogue_clocks = stored / FITTED.byte_overlapped_store_bytes_per_cycle / divisor
-            else:
-                reload = (
-                    0.0 if tile.keeps_operands(shape) else FITTED.byte_operand_reload_cycles * tile.accumulators(shape)
-                )
-                epilogue_clocks = (
-                    FITTED.byte_tile_overhead_cycles + reload + stored / FITTED.byte_store_bytes_per_cycle / divisor
-                )
-            clock_ratio = FITTED.sustained_clock_share / FITTED.byte_sustained_clock_share
-            tile_clocks = clock_ratio * (taps * tap_clocks + epilogue_clocks)
-            return cls(*fixed, clock_ratio * FITTED.byte_launch_cycles, tile_clocks, 0.0, tiles_n)
-        tile_clocks = taps * tap_clocks + FITTED.tile_overhead_cycles + tile.consumers * epilogue / divisor
-        return cls(*fixed, FITTED.launch_cycles, tile_clocks, 0.0, tiles_n)
+        start, tile_clocks = _streamed_clocks(tile, shape, mma_clocks, epilogue)
+        return cls(*fixed, start, tile_clocks, 0.0, tiles_n)
 
     def depth_runs(self, shape: Shape) -> Iterable[int]:
         """Numbers of output slices of a work item: equal parts of all slices."""
@@ -172,6 +133,61 @@ class _Candidate:
                 waves * self.tile_clocks, -(-waves // tile.consumers) * self.consumer_clocks
             )
         return self.start + waves * self.tile_clocks * (FITTED.volume_factor if shape.output_slices > 1 else 1.0)
+
+
+def _epilogue_clocks(tile: HaloTile, shape: Shape, tiles_n: int) -> float:
+    """Clocks in which a consumer stores its results and loads its residual."""
+    if tile.is_weight_stationary:
+        residual_share = 1.0
+    else:
+        residual_share = FITTED.tma_residual_factor if tile.loads_residual(shape) else FITTED.thread_residual_factor
+    result_bytes = shape.result_bytes + (residual_share - 1.0) * shape.tma_residual_bytes
+    stored_columns = tile.columns(shape) if tile.swap_ab else -(-shape.columns // tiles_n)
+    rows = tile.mma_tiles(shape) * SLAB_ROWS
+    return rows * stored_columns * result_bytes / FITTED.epilogue_store_bytes_per_cycle
+
+
+def _stationary_clocks(
+    tile: HaloTile, stages: int, shape: Shape, mma_clocks: float, epilogue: float
+) -> tuple[float, float]:
+    """Clocks of the launch and of a tile, if filters are stationary."""
+    k_blocks = shape.k_blocks // tile.depth_slices(shape)
+    taps = shape.tap_count * shape.k_blocks // tile.depth_slices(shape)
+    overlapping = tile.consumers if tile.has_depth_slices or stages > k_blocks else 1
+    tile_clocks = max(
+        taps * mma_clocks + FITTED.stationary_tile_overhead_cycles / overlapping,
+        k_blocks * tile.load_bytes(shape) / FITTED.tma_bytes_per_cycle,
+        epilogue,
+    )
+    filter_bytes = shape.tap_count * shape.k_blocks * tile.filter_bytes(shape)
+    return FITTED.launch_cycles + filter_bytes / FITTED.tma_bytes_per_cycle, tile_clocks
+
+
+def _streamed_clocks(tile: HaloTile, shape: Shape, mma_clocks: float, epilogue: float) -> tuple[float, float]:
+    """Clocks of the launch and of a tile, if filters are streamed."""
+    taps = shape.tap_count * shape.k_blocks // tile.depth_slices(shape)
+    loaded = tile.filter_bytes(shape) + tile.halo_tiles_per_cta * tile.load_bytes(shape) / shape.tap_count
+    loading = loaded / (FITTED.byte_tma_bytes_per_cycle if shape.are_bytes else FITTED.tma_bytes_per_cycle)
+    tap_clocks = max(tile.consumers * mma_clocks, loading) + FITTED.mma_cycles_per_loaded_byte * loaded
+    tap_clocks += FITTED.byte_tap_overhead_cycles * shape.are_bytes
+    if tile.mma_tiles(shape) == 1 and shape.columns >= _MIN_COLUMNS and not shape.are_bytes:
+        tap_clocks = max(tap_clocks, FITTED.min_tap_cycles)
+    if not shape.are_bytes:
+        exposed = tile.consumers * epilogue / FITTED.streamed_epilogue_divisor
+        return FITTED.launch_cycles, taps * tap_clocks + FITTED.tile_overhead_cycles + exposed
+    clock_ratio = FITTED.sustained_clock_share / FITTED.byte_sustained_clock_share
+    epilogue_clocks = _byte_epilogue_clocks(tile, shape, epilogue)
+    return clock_ratio * FITTED.byte_launch_cycles, clock_ratio * (taps * tap_clocks + epilogue_clocks)
+
+
+def _byte_epilogue_clocks(tile: HaloTile, shape: Shape, epilogue: float) -> float:
+    """Clocks of a tile's epilogue that no main loop overlaps, for operands of one byte."""
+    divisor = FITTED.streamed_epilogue_divisor
+    stored_bytes = tile.consumers * epilogue * FITTED.epilogue_store_bytes_per_cycle
+    if tile.swap_ab:
+        return stored_bytes / FITTED.byte_overlapped_store_bytes_per_cycle / divisor
+    reload = 0.0 if tile.keeps_operands(shape) else FITTED.byte_operand_reload_cycles * tile.accumulators(shape)
+    return FITTED.byte_tile_overhead_cycles + reload + stored_bytes / FITTED.byte_store_bytes_per_cycle / divisor
 
 
 @lru_cache(maxsize=256)

@@ -59,7 +59,7 @@ NEEDS: tuple[Constraint, ...] = (
         _NAME,
         is_wgrad,
         "dw.dims",
-        stride="neighbouring pixels of dy read neighbouring pixels of x, which are neighbouring rows of shared memory",
+        stride="adjacent pixels of dy read adjacent pixels of x, which are adjacent rows of shared memory",
         groups="a halo tile is multiplied by the gradients of one group",
         volumes=True,
     ),

@@ -90,7 +90,7 @@ class HaloTile:
         )
 
     def has_registers(self, threads: int, taps_per_row: int) -> bool:
-        """Whether a thread of a CTA of so many threads has registers for its accumulators.
+        """Whether a thread of a CTA of ``threads`` threads has registers for its accumulators.
 
         ptxas compiles a kernel for an equal part of the register file, whatever ``setmaxnreg`` gives a warpgroup later.
         """
@@ -123,7 +123,7 @@ class Choice(NamedTuple):
 
 
 def registers(rows_of_taps: int) -> tuple[int, int]:
-    """Registers of a consumer thread and of a producer thread, for so many rows of taps."""
+    """Registers of a consumer thread and of a producer thread, by rows of taps."""
     return {1: (240, 56), 2: (232, 40), 3: (160, 24)}[rows_of_taps]
 
 
@@ -136,7 +136,7 @@ def overlapped_registers(taps: tuple[int, int], tile: HaloTile) -> tuple[int, in
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
-    """The fastest tile that serves; it replaces a requested tile that does not serve. None if none serves."""
+    """The fastest tile that serves. It replaces a requested tile that does not serve. None if no tile serves."""
     machine = Machine.of(device)
     requested = knobs[SPLITS.type]
     return _fastest(shape, machine, knobs[TILE.type], requested) or _fastest(shape, machine, 0, requested)

@@ -20,6 +20,7 @@
 //                        of the first overlaps the last MMA of the others
 //   FIXED_COLUMN_TILE    a CTA has the same columns in all its work items
 //   PREFETCH_ELEMENTS    elements that one L2 prefetch brings, 0 without prefetch
+//   PRODUCER_REGS        registers of a producer thread, a multiple of 8, 24 to 240
 //
 // Variants (from the generator): RESIDUAL_TILE: 1: TMA loads a residual for the epilogue.
 

@@ -1,8 +1,8 @@
 """Engine ``cuda_hopper_halo_dgrad``: strided data gradients whose residues share loads of dy (hopper_halo_dgrad.cu).
 
 ``cuda_hopper_gemm`` has one GEMM for each residue of the positions of dx modulo the stride: sums of few taps, and dy is
-loaded for each tap of each residue. Here a load of dy serves all residues, which are neighbouring columns, and the
-filters of a CTA stay in shared memory.
+loaded for each tap of each residue. Here a load of dy serves all residues, which are adjacent columns of the GEMM, and
+the filters of a CTA stay in shared memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from graphdnn.engines.cuda.sm90.fitted_constants import HALO_DGRAD
 from graphdnn.engines.cuda.sm90.gemm_fields import TileGrid, describe_work_tiles, work_tile_variants
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_requirements import dgrad_needs
 from graphdnn.engines.cuda.sm90.halo.halo_dgrad_shape import coarse_extents_of, load_box_of, shape_of
-from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import TILE, TILES, choose, ctas_of
+from graphdnn.engines.cuda.sm90.halo.halo_dgrad_tiles import TILE, TILES, Choice, Shape, Tile, choose, ctas_of
 from graphdnn.engines.cuda.sm90.halo.tap_groups import TapGroups, tap_groups_of
 from graphdnn.engines.cuda.sm90.tensor_maps import (
     filter_map,
@@ -39,7 +39,7 @@ from graphdnn.engines.cuda.sm90.tensor_maps import (
     permuted_filter_map,
 )
 from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS
-from graphdnn.engines.cuda.sm90.tma_operands import is_filter_transposed, operands
+from graphdnn.engines.cuda.sm90.tma_operands import Operand, is_filter_transposed, operands
 from graphdnn.engines.cuda.sm90.wgmma_text import ACROSS_K, wgmma_rs_text, wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import DataType, LayoutType
@@ -63,49 +63,31 @@ __device__ __forceinline__ void epilogue(
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    gemm, shape, sizes = gemm_problem_of(op), shape_of(op), gemm_shape_of(op)
+    gemm, shape = gemm_problem_of(op), shape_of(op)
     roles, choice = gemm.roles, choose(shape, device, knobs)
     assert choice is not None, "a requirement is that some tile fits"
-    tile, tap_groups = choice.tile, tap_groups_of(gemm)
-    coarse_extents = coarse_extents_of(op, tile.is_disjoint)
+    tile, filter_mn_major = choice.tile, not is_filter_transposed(roles)
     steps = LaunchSequence(op, device)
     image, filter = (operand.prepared(steps) for operand in operands(roles))
     element, compute = image.spec.data_type, COMPUTE_TYPE[roles.op.compute_type]
-    filter_mn_major = not is_filter_transposed(roles)
     parameters = Parameters(steps.workspace_offsets)
-    is_rounded = element is DataType.FLOAT  # TMA rounds to TF32; tensor cores would truncate
-    box = load_box_of(op, tile.is_disjoint)
-    pixels = im2col_map(image, 2, box, (1, 1, 1), SLAB_ROWS + tile.reach(shape))
     is_permuted = not filter_mn_major and is_permutable(filter)
     vec_n = _PERMUTED_VEC_N if is_permuted else _EXCHANGED_VEC_N
-    if is_permuted:
-        columns = permuted_filter_map(filter, tile.bn, vec_n)
-    else:
-        columns = filter_map(filter, *((SLAB_ROWS, tile.bn * 2) if filter_mn_major else (tile.bn,)))
-    parameters.maps("im2col_map", [(image.spec, replace(pixels, is_rounded=is_rounded))])
-    parameters.maps("dense_map", [(filter.spec, replace(columns, is_rounded=is_rounded))])
+    _describe_operands(op, tile, parameters, image, filter)
 
     is_16bit_epilogue = _rounds_first(op)
     epilogue_input = STORAGE[roles.output.data_type] if is_16bit_epilogue else compute
     taken = "const Rounded<{accumulator}, {width}>& acc" if is_16bit_epilogue else ACCUMULATORS_ARGUMENT
     epilogue = epilogue_of(steps, parameters, (result_space,), CHANNELS, vec_n, epilogue_input, argument=taken)
-    layout = TileGrid.of(sizes, SLAB_ROWS * tile.consumers, tile.bn)
-    boxes = [im2col_box_of(gemm, residue) for residue in gemm.residues]
-    describe_work_tiles(
-        parameters, gemm, sizes, layout, boxes, shape.channel_blocks, 0 if filter_mn_major else filter.tap_stride
-    )
-    for field, value in {
-        "splits": 1,
-        "image_pixels": 1,
-        "coarse_pixels": shape.coarse_pixels if tile.is_disjoint else shape.padded_coarse_pixels,
-    }.items():
-        parameters.integer(field, value)
-    parameters.integers("coarse_extents", coarse_extents)
-    parameters.integers("load_corner", box.lower[1:])
+    _describe_tiles(op, tile, parameters, 0 if filter_mn_major else filter.tap_stride)
 
-    consumer_regs, producer_regs = tile.registers
     name = f"conv_dgrad__halo_{tile.name}x{choice.stages}__{op.name}"
     rounding = _ROUNDING_EPILOGUE.format(compute=compute, epilogue_input=epilogue_input, width=epilogue.width)
+    wgmma = (
+        wgmma_rs_text(element, tile.bn, filter_mn_major)
+        if tile.a_in_registers
+        else wgmma_ss_text(element, element, tile.bn, False, filter_mn_major)
+    )
     text = kernel_text(
         name,
         ["hopper_halo_dgrad.cu"],
@@ -115,33 +97,63 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             include("round_to_16bit.cuh"),
             *epilogue.functions,
             *([rounding] if is_16bit_epilogue else []),
-            wgmma_rs_text(element, tile.bn, filter_mn_major)
-            if tile.a_in_registers
-            else wgmma_ss_text(element, element, tile.bn, False, filter_mn_major),
-            _tap_tables(tap_groups, tile.is_disjoint),
+            wgmma,
+            _tap_tables(tap_groups_of(gemm), tile.is_disjoint),
         ],
         constants={
-            "TILE_M": SLAB_ROWS * tile.consumers, "TILE_N": tile.bn, "CONSUMER_WARPGROUPS": tile.consumers,
-            "STAGES": choice.stages,
-            "RESIDUES": shape.residues, "TAPS": shape.taps,
-            "LOADS": tile.loads(shape), "ORDERED_MAINLOOPS": choice.orders_mainloops(shape),
-            "LOADED_PIXELS": SLAB_ROWS + tile.reach(shape),
-            "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
-            "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": filter_mn_major, "PERMUTE_N": is_permuted,
-            "SPATIAL": 2, "SPLIT_K": False,
+            **_tile_constants(choice, shape),
+            "FILTER_MN_MAJOR": filter_mn_major, "PERMUTE_N": is_permuted,
             "VEC_N": vec_n, "VEC_WIDTH": epilogue.width,
             "Element": STORAGE[element], "Accum": compute,
             "EpilogueInput": epilogue_input, "EPILOGUE_16BIT": is_16bit_epilogue,
         },
     )  # fmt: skip
-    grid = (ctas_of(shape, tile, device.sm_count), 1, 1)
+    grid, threads = (ctas_of(shape, tile, device.sm_count), 1, 1), 128 * (tile.consumers + 1)
     shared = choice.shared_bytes(shape)
-    steps.add(
-        Launch(
-            text, "hopper_halo_dgrad", grid, 128 * (tile.consumers + 1), parameters.pack(), shared, starts_early=True
-        )
-    )
+    steps.add(Launch(text, "hopper_halo_dgrad", grid, threads, parameters.pack(), shared, starts_early=True))
     return steps.kernel(name)
+
+
+def _describe_operands(op: FusedOp, tile: Tile, parameters: Parameters, image: Operand, filter: Operand) -> None:
+    """Adds the tensor maps of dy and of the filter."""
+    filter_mn_major = not is_filter_transposed(gemm_problem_of(op).roles)
+    box = load_box_of(op, tile.is_disjoint)
+    pixels = im2col_map(image, 2, box, (1, 1, 1), SLAB_ROWS + tile.reach(shape_of(op)))
+    if not filter_mn_major and is_permutable(filter):
+        columns = permuted_filter_map(filter, tile.bn, _PERMUTED_VEC_N)
+    else:
+        columns = filter_map(filter, *((SLAB_ROWS, tile.bn * 2) if filter_mn_major else (tile.bn,)))
+    is_rounded = image.spec.data_type is DataType.FLOAT  # TMA rounds to TF32; tensor cores would truncate
+    parameters.maps("im2col_map", [(image.spec, replace(pixels, is_rounded=is_rounded))])
+    parameters.maps("dense_map", [(filter.spec, replace(columns, is_rounded=is_rounded))])
+
+
+def _describe_tiles(op: FusedOp, tile: Tile, parameters: Parameters, tap_stride: int) -> None:
+    """Adds the fields of tiles, and the coarse pixels that a load of dy covers."""
+    gemm, shape, gemm_shape = gemm_problem_of(op), shape_of(op), gemm_shape_of(op)
+    grid = TileGrid.of(gemm_shape, SLAB_ROWS * tile.consumers, tile.bn)
+    boxes = [im2col_box_of(gemm, residue) for residue in gemm.residues]
+    describe_work_tiles(parameters, gemm, gemm_shape, grid, boxes, shape.channel_blocks, tap_stride)
+    parameters.integer("splits", 1)
+    parameters.integer("image_pixels", 1)
+    parameters.integer("coarse_pixels", shape.coarse_pixels if tile.is_disjoint else shape.padded_coarse_pixels)
+    parameters.integers("coarse_extents", coarse_extents_of(op, tile.is_disjoint))
+    parameters.integers("load_corner", load_box_of(op, tile.is_disjoint).lower[1:])
+
+
+def _tile_constants(choice: Choice, shape: Shape) -> dict[str, int | bool]:
+    """The constants of hopper_halo_dgrad.cu that depend on the tile and the shape only."""
+    tile = choice.tile
+    consumer_regs, producer_regs = tile.registers
+    return {
+        "TILE_M": SLAB_ROWS * tile.consumers, "TILE_N": tile.bn, "CONSUMER_WARPGROUPS": tile.consumers,
+        "STAGES": choice.stages,
+        "RESIDUES": shape.residues, "TAPS": shape.taps,
+        "LOADS": tile.loads(shape), "ORDERED_MAINLOOPS": choice.orders_mainloops(shape),
+        "LOADED_PIXELS": SLAB_ROWS + tile.reach(shape),
+        "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
+        "WGRAD": False, "SWAP_AB": False, "SPATIAL": 2, "SPLIT_K": False,
+    }  # fmt: skip
 
 
 def _rounds_first(op: FusedOp) -> bool:
@@ -213,7 +225,7 @@ ENGINE = cuda_engine(
 ENGINE_TF32 = cuda_engine(
     id=81,
     name="cuda_hopper_halo_dgrad_tf32",
-    summary="the same of fp32, operands rounded to TF32; only where that is allowed",
+    summary="the same of fp32, operands rounded to TF32; only if TF32 is allowed",
     needs=dgrad_needs("cuda_hopper_halo_dgrad_tf32", TF32_PAIRS),
     **TF32_OPTIONS,
     **_COMMON,

@@ -12,8 +12,10 @@
 //             wgmma SS. All consumers but the first start one K block late, so that one's epilogue overlaps another's main loop.
 // Epilogue:   generated operations on pairs of adjacent channels, then direct stores.
 //
-// Required constants: those of halo_tile.cuh and epilogue_store.cuh, and FIXED_COLUMN_TILE: a CTA has the same channels in all its
-// work items.
+// Required constants, besides those of halo_tile.cuh and epilogue_store.cuh:
+//   FIXED_COLUMN_TILE    1 if a CTA has the same channels in all its work items
+//   PREFETCH_ELEMENTS    elements of an L2 prefetch, 0 without prefetch
+//   PRODUCER_REGS        registers of a producer thread, a multiple of 8, 24 to 240
 
 #include "pdl.cuh"
 #include "hopper_pipeline.cuh"

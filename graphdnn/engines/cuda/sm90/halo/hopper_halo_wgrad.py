@@ -30,6 +30,8 @@ from graphdnn.engines.cuda.sm90.halo.halo_wgrad_tiles import (
     SPLITS,
     TILE,
     TILES,
+    Choice,
+    Shape,
     choose,
     overlapped_registers,
     registers,
@@ -49,56 +51,26 @@ _BYTES = 2  # of an element
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    gemm, shape, sizes = gemm_problem_of(op), shape_of(op), gemm_shape_of(op)
+    gemm, shape = gemm_problem_of(op), shape_of(op)
     roles, choice = gemm.roles, choose(shape, device, knobs)
     assert choice is not None, "a requirement is that some tile fits"
-    tile, is_split = choice.tile, choice.splits > 1
+    tile, is_split, spatial = choice.tile, choice.splits > 1, roles.problem.spatial
     steps = LaunchSequence(op, device)
     image, gradient = (operand.prepared(steps) for operand in operands(roles))
     element = image.spec.data_type
-    parameters = Parameters(steps.workspace_offsets)
-    spatial, pixel_bytes = roles.problem.spatial, tile.channels * _BYTES
+    parameters, pixel_bytes = Parameters(steps.workspace_offsets), tile.channels * _BYTES
     parameters.maps("im2col_map", [(image.spec, halo_tile_map(image, *tile.halo_extents(shape), pixel_bytes, spatial))])
     parameters.maps("dense_map", [(gradient.spec, halo_tile_map(gradient, tile.height, tile.width, spatial=spatial))])
-
     epilogue = epilogue_of(steps, parameters, (result_space,), CHANNELS, _VEC_N, "float")
-    channel_blocks, layout, taps = (
-        -(-shape.channels // SLAB_ROWS),
-        TileGrid.of(sizes, SLAB_ROWS, SLAB_ROWS),
-        Taps.of(gemm),
-    )
-    boxes = [im2col_box_of(gemm, residue) for residue in gemm.residues]
-    describe_work_tiles(
-        parameters,
-        gemm,
-        sizes,
-        layout,
-        boxes,
-        channel_blocks,
-        tap_blocks=shape.depth_taps * shape.tap_count * channel_blocks,
-    )
-    tiles_h, tiles_w = tile.halo_tiles(shape)
-    filter_blocks, fragments = prod(tile.filter_blocks(shape)), shape.tap_count * tile.channels // 32
-    parameters.table({
-        "image_pixels": 1,
-        "filter_blocks": filter_blocks, "unsplit_blocks": choice.unsplit_blocks,
-        "filter_blocks_n": tile.filter_blocks(shape)[1],
-        "halo_tiles": shape.images * tiles_h * tiles_w, "halo_tiles_h": tiles_h, "halo_tiles_w": tiles_w,
-        "first_tap_index": taps.first,
-    })  # fmt: skip
-    parameters.integers("tap_index_stride", taps.index_stride)
-    rows_of_taps, taps_per_row = shape.taps
-    overlapped = overlapped_registers(shape.taps, tile) if is_split and filter_blocks <= MAX_OVERLAPPED_TILES else None
-    overlaps = overlapped is not None
-    reduction = SplitKReduction(
-        (filter_blocks - choice.unsplit_blocks) * fragments * 64 * 32, choice.splits, overlaps=overlaps
-    )
+    _describe_tiles(op, choice, parameters)
+    reduction, overlapped = _reduction_of(choice, shape)
     reduction.describe(parameters, steps, "float")
-    parameters.integer("trigger_early", int(overlaps))
-    stages = tile.stages(shape, device.shared_memory - OVERLAP_BYTES * overlaps)
+    parameters.integer("trigger_early", int(reduction.overlaps))
+    stages = tile.stages(shape, device.shared_memory - OVERLAP_BYTES * reduction.overlaps)
 
-    threads = 128 * (rows_of_taps + 1)
-    consumer_regs, producer_regs, launch_threads = overlapped or (*registers(rows_of_taps), threads)
+    taps_h, taps_w = shape.taps
+    threads = 128 * (taps_h + 1)
+    consumer_regs, producer_regs, launch_threads = overlapped or (*registers(taps_h), threads)
     name = f"conv_wgrad__halo_{tile.name}x{stages}{'_split' if is_split else ''}__{op.name}"
     text = kernel_text(
         name,
@@ -107,13 +79,13 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[
             *epilogue.functions,
-            wgmma_ss_text(element, element, taps_per_row * tile.channels, True, True),
+            wgmma_ss_text(element, element, taps_w * tile.channels, True, True),
         ],
         constants={
             "TILE_M": SLAB_ROWS, "TILE_N": SLAB_ROWS, "CONSUMER_WARPGROUPS": 1,
             "STAGES": stages, "LAUNCH_THREADS": launch_threads,
             "TILE_H": tile.height, "TILE_W": tile.width, "CHANNELS": tile.channels,
-            "TAPS_H": rows_of_taps, "TAPS_W": taps_per_row,
+            "TAPS_H": taps_h, "TAPS_W": taps_w,
             "DILATION_H": shape.dilation[0], "DILATION_W": shape.dilation[1],
             "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
             "WGRAD": True, "SWAP_AB": False, "FILTER_MN_MAJOR": False, "PERMUTE_N": False,
@@ -122,13 +94,43 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "Element": STORAGE[element], "Accum": "float",
         },
     )  # fmt: skip
-    packed = parameters.pack()
-    grid = (min(choice.unsplit_blocks + (filter_blocks - choice.unsplit_blocks) * choice.splits, device.sm_count), 1, 1)
-    shared = stages * (tile.stage_bytes(shape) + 16)
+    packed, shared = parameters.pack(), stages * (tile.stage_bytes(shape) + 16)
+    split_blocks = prod(tile.filter_blocks(shape)) - choice.unsplit_blocks
+    grid = (min(choice.unsplit_blocks + split_blocks * choice.splits, device.sm_count), 1, 1)
     steps.add(Launch(text, "hopper_halo_wgrad", grid, threads, packed, shared, starts_early=True))
     if is_split:
         steps.add(reduction.launch(text, packed))
     return steps.kernel(name)
+
+
+def _describe_tiles(op: FusedOp, choice: Choice, parameters: Parameters) -> None:
+    """Adds the fields of tiles, filter blocks, halo tiles and taps."""
+    gemm, shape, tile = gemm_problem_of(op), shape_of(op), choice.tile
+    gemm_shape, taps = gemm_shape_of(op), Taps.of(gemm)
+    channel_blocks = -(-shape.channels // SLAB_ROWS)
+    grid = TileGrid.of(gemm_shape, SLAB_ROWS, SLAB_ROWS)
+    boxes = [im2col_box_of(gemm, residue) for residue in gemm.residues]
+    tap_blocks = shape.depth_taps * shape.tap_count * channel_blocks
+    describe_work_tiles(parameters, gemm, gemm_shape, grid, boxes, channel_blocks, tap_blocks=tap_blocks)
+    tiles_h, tiles_w = tile.halo_tiles(shape)
+    parameters.table({
+        "image_pixels": 1,
+        "filter_blocks": prod(tile.filter_blocks(shape)), "unsplit_blocks": choice.unsplit_blocks,
+        "filter_blocks_n": tile.filter_blocks(shape)[1],
+        "halo_tiles": shape.images * tiles_h * tiles_w, "halo_tiles_h": tiles_h, "halo_tiles_w": tiles_w,
+        "first_tap_index": taps.first,
+    })  # fmt: skip
+    parameters.integers("tap_index_stride", taps.index_stride)
+
+
+def _reduction_of(choice: Choice, shape: Shape) -> tuple[SplitKReduction, tuple[int, int, int] | None]:
+    """The reduction of splits, and ``overlapped_registers`` of the kernel if the reduction overlaps it."""
+    tile, filter_blocks = choice.tile, prod(choice.tile.filter_blocks(shape))
+    may_overlap = choice.splits > 1 and filter_blocks <= MAX_OVERLAPPED_TILES
+    overlapped = overlapped_registers(shape.taps, tile) if may_overlap else None
+    fragments = shape.tap_count * tile.channels // 32
+    partial_sums = (filter_blocks - choice.unsplit_blocks) * fragments * 64 * 32
+    return SplitKReduction(partial_sums, choice.splits, overlaps=overlapped is not None), overlapped
 
 
 def _cost(task: Task, knobs: Knobs) -> Cost:

@@ -26,7 +26,7 @@ def _has_halo_tiles(task: Task, volumes: bool) -> bool:
 
 
 def _strides(task: Task) -> tuple[int, ...]:
-    """Strides of height and width; of a dgrad also of the depth, where a strided tap reaches only some slices."""
+    """Strides of height and width; of a dgrad also of the depth, because a strided tap reaches some slices only."""
     p = problem_of(task)
     return p.stride if roles_of(task).direction == "dgrad" else p.stride[-2:]
 
@@ -41,19 +41,21 @@ def halo_tile_needs(
     shares_loads: Condition = lambda task: True,
     volumes: bool = False,
 ) -> tuple[Constraint, ...]:
-    """``filters``: the attribute with the extents of the filter. ``stride``, ``groups``: reasons.
+    """Requirements of a halo tile. ``filters``: the attribute with the extents of the filter.
 
-    ``shares_loads``: whether the engine gains only by loads that taps share. ``volumes``: it serves three axes.
+    ``stride``, ``groups``: reasons. ``shares_loads``: whether the engine is faster only by loads that taps share.
+    ``volumes``: the engine serves three spatial axes.
     """
+    axes = problem_need(
+        prefix,
+        "spatial",
+        OneOf(2, 3) if volumes else Equals(2),
+        reason="a halo tile has rows and columns of pixels",
+        fix="nothing to do: another engine serves other images",
+        when=when,
+    )
     return (
-        problem_need(
-            prefix,
-            "spatial",
-            OneOf(2, 3) if volumes else Equals(2),
-            reason="a halo tile has rows and columns of pixels",
-            fix="nothing to do: another engine serves other images",
-            when=when,
-        ),
+        axes,
         window_need(
             f"{prefix}.stride",
             "conv.filter_strides",

@@ -54,7 +54,7 @@ class FilterLimbs:
 
     @property
     def _is_vectorizable(self) -> bool:
-        """Whether 16 channels are contiguous and aligned, so that a thread reads them as vectors."""
+        """Whether 16 channels are contiguous and aligned, so that a thread reads vectors of channels."""
         size = ELEMENTS[self.spec.data_type].bytes
         strides = self._strides
         other_strides = [s * size for s in (*strides[:2], *strides[3:])]

@@ -46,6 +46,7 @@ from graphdnn.engines.cuda.sm90.split_precision.limb_tiles import (
     STAGES,
     TILE,
     TILES,
+    Choice,
     choose,
     promotion_interval,
 )
@@ -55,6 +56,7 @@ from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.engines.sum_error import SumError
 from graphdnn.enums import KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
+from graphdnn.tensors import TensorSpec
 
 _VEC_N = {1: 8, 2: 8, 4: 4, 8: 2}  # contiguous columns that a thread stores, by the bytes of a result
 
@@ -79,37 +81,29 @@ def _sizes(op: FusedOp, gemm: GemmProblem, scheme: LimbScheme) -> GemmShape:
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     gemm, scheme = gemm_problem_of(op), _scheme(op)
-    roles, p = gemm.roles, gemm.roles.problem
-    sizes = _sizes(op, gemm, scheme)
-    choice = choose(scheme, sizes, device, knobs)
-    tile = choice.tile
-    layout = TileGrid.of(sizes, tile.bm, tile.bn)
-    is_split = choice.splits > 1
+    roles, shape = gemm.roles, _sizes(op, gemm, scheme)
+    choice = choose(scheme, shape, device, knobs)
+    tile, is_split = choice.tile, choice.splits > 1
+    grid = TileGrid.of(shape, tile.bm, tile.bn)
     steps = LaunchSequence(op, device)
-    compute = COMPUTE_TYPE[roles.op.compute_type]
+    compute, vec_n = COMPUTE_TYPE[roles.op.compute_type], _VEC_N[min(8, shape.result_bytes)]
     image_operand, filter = operands(roles)
-    image, filter_spec = image_operand.prepared(steps), filter.spec
-
-    vec_n = _VEC_N[min(8, sizes.result_bytes)]
-    limbs = FilterLimbs(roles, filter_spec, scheme)
-    offset = steps.allocate(limbs.bytes)
-    limbs_spec = filter_spec.model_copy(update={"uid": steps.new_uid()})
-    steps.workspace_offsets[limbs_spec.uid] = offset
-    steps.add(_split_filter(op, offset, vec_n))
+    image = image_operand.prepared(steps)
+    limbs = FilterLimbs(roles, filter.spec, scheme)
+    limbs_spec = _add_filter_limbs(op, steps, limbs, filter.spec, vec_n)
 
     parameters = Parameters(steps.workspace_offsets)
     maps = _image_maps(op, image, tile.bm) if image_operand.is_copied else _original_image_maps(op, tile.bm)
-    parameters.maps("im2col_map", [(image.spec, with_images(one, p.n)) for one in maps])
+    parameters.maps("im2col_map", [(image.spec, with_images(one, roles.problem.n)) for one in maps])
     parameters.maps("dense_map", [(limbs_spec, limbs.map(tile.bn))])
     epilogue = epilogue_of(steps, parameters, (result_space,), CHANNELS, vec_n, compute)
-    describe_work_tiles(parameters, gemm, sizes, layout, (), limbs.blocks, tap_fields=tap_fields_of(op))
+    describe_work_tiles(parameters, gemm, shape, grid, (), limbs.blocks, tap_fields=tap_fields_of(op))
     parameters.integer("filter_rows", limbs.padded_rows)
     parameters.integer("image_pixels", 0)
     accum_bytes = ELEMENTS[roles.op.compute_type].bytes
-    split_k = SplitKReduction(layout.tiles * tile.bm * tile.bn, choice.splits, accum_bytes)
+    split_k = SplitKReduction(grid.tiles * tile.bm * tile.bn, choice.splits, accum_bytes)
     split_k.describe(parameters, steps, compute)
 
-    consumer_regs, producer_regs = tile.registers
     types = f"{scheme.a.name.lower()}_{scheme.b.name.lower()}"
     tiling = f"{tile.name}x{choice.stages}{'_split' if is_split else ''}"
     name = f"conv_{roles.direction}__hopper_limbs_{types}_{tiling}__{op.name}"
@@ -123,42 +117,51 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             scheme.text(tile.bn),
         ],
         constants={
-            "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": choice.stages, "CONSUMER_WARPGROUPS": tile.consumers,
-            "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
-            "LIMBS_A": len(scheme.limbs[0]), "LIMBS_B": len(scheme.limbs[1]),
-            "BOXES": scheme.boxes, "CHANNELS": scheme.channels, "MMA_K_STEPS": scheme.mma_k_steps,
-            "FILTER_ROW_BYTES": scheme.filter_row_bytes, "FILTER_SWIZZLE_BYTES": scheme.swizzle_bytes,
+            **_tile_constants(choice, scheme),
             "WGRAD": False, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
             "PERMUTE_N": True, "VEC_N": vec_n,
-            "RESIDUES": len(gemm.residues), "SPATIAL": p.spatial, "SPLIT_K": is_split,
+            "RESIDUES": len(gemm.residues), "SPATIAL": roles.problem.spatial, "SPLIT_K": is_split,
             **split_k.constants,
             "VEC_WIDTH": epilogue.width,
             "Element": STORAGE[scheme.a], "Accum": compute,
-            **(
-                {"PACKED_BIAS": scheme.packed_bias}
-                if scheme.is_packed
-                else {"LIMB_ORDERS": scheme.orders, "PROMOTION_INTERVAL": promotion_interval(scheme),
-                "MmaAccum": "float" if scheme.is_float else "int"}
-            ),
         },
     )  # fmt: skip
-    packed_parameters = parameters.pack()
-    blocks = min(layout.tiles * choice.splits, device.sm_count)
+    packed = parameters.pack()
+    ctas, threads = (min(grid.tiles * choice.splits, device.sm_count), 1, 1), 128 * (tile.consumers + 1)
     shared = choice.stages * (tile.stage_bytes(scheme) + 16)
-    steps.add(
-        Launch(
-            text,
-            "hopper_limbs",
-            (blocks, 1, 1),
-            128 * (tile.consumers + 1),
-            packed_parameters,
-            shared,
-            starts_early=True,
-        )
-    )
+    steps.add(Launch(text, "hopper_limbs", ctas, threads, packed, shared, starts_early=True))
     if is_split:
-        steps.add(split_k.launch(text, packed_parameters))
+        steps.add(split_k.launch(text, packed))
     return steps.kernel(name)
+
+
+def _add_filter_limbs(
+    op: FusedOp, steps: LaunchSequence, limbs: FilterLimbs, filter: TensorSpec, vec_n: int
+) -> TensorSpec:
+    """Adds the launch that splits the filter into limbs in the workspace. Returns the tensor of the limbs."""
+    offset = steps.allocate(limbs.bytes)
+    limbs_spec = filter.model_copy(update={"uid": steps.new_uid()})
+    steps.workspace_offsets[limbs_spec.uid] = offset
+    steps.add(_split_filter(op, offset, vec_n))
+    return limbs_spec
+
+
+def _tile_constants(choice: Choice, scheme: LimbScheme) -> dict[str, int | bool | str]:
+    """The constants of hopper_limbs.cu that depend on the tile and the limbs only."""
+    tile, (consumer_regs, producer_regs) = choice.tile, choice.tile.registers
+    accumulators: dict[str, int | bool | str] = {
+        "LIMB_ORDERS": scheme.orders,
+        "PROMOTION_INTERVAL": promotion_interval(scheme),
+        "MmaAccum": "float" if scheme.is_float else "int",
+    }
+    return {
+        "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": choice.stages, "CONSUMER_WARPGROUPS": tile.consumers,
+        "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
+        "LIMBS_A": len(scheme.limbs[0]), "LIMBS_B": len(scheme.limbs[1]),
+        "BOXES": scheme.boxes, "CHANNELS": scheme.channels, "MMA_K_STEPS": scheme.mma_k_steps,
+        "FILTER_ROW_BYTES": scheme.filter_row_bytes, "FILTER_SWIZZLE_BYTES": scheme.swizzle_bytes,
+        **({"PACKED_BIAS": scheme.packed_bias} if scheme.is_packed else accumulators),
+    }  # fmt: skip
 
 
 def _image_maps(op: FusedOp, image: Operand, pixels: int) -> list[TensorMap]:

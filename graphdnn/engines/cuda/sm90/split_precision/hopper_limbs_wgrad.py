@@ -40,7 +40,7 @@ from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_schemes import (
     Scheme,
     integer_limbs_of,
 )
-from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_tiles import SPLITS, TILE, TILES, choose
+from graphdnn.engines.cuda.sm90.split_precision.limb_wgrad_tiles import SPLITS, TILE, TILES, Choice, choose
 from graphdnn.engines.cuda.sm90.tensor_maps import Im2colBox, im2col_box_of
 from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS
 from graphdnn.engines.cuda.sm90.tma_operands import operands
@@ -58,34 +58,26 @@ SchemeOf = Callable[[FusedOp], Scheme]
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf) -> DeviceKernel:
     gemm, scheme = gemm_problem_of(op), scheme_of(op)
-    limbs, compute = scheme.limbs, COMPUTE_TYPE[scheme.compute]
-    roles, p = gemm.roles, gemm.roles.problem
-    sizes = gemm_shape_of(op)
-    choice = choose(scheme, sizes, device, knobs)
-    tile, layout = choice.tile, TileGrid.of(sizes, choice.tile.bm, choice.tile.bn)
-    ((rows, _),) = sizes.gemms
-    sizes = sizes._replace(gemms=((rows, -(-gemm.pixel_count(gemm.residues[0]) // choice.stage_k)),))
-    is_split = choice.splits > 1
+    compute, spatial = COMPUTE_TYPE[scheme.compute], gemm.roles.problem.spatial
+    choice = choose(scheme, gemm_shape_of(op), device, knobs)
+    tile, is_split = choice.tile, choice.splits > 1
     steps = LaunchSequence(op, device)
-    image, gradient = (ImageLimbs(operand.prepared(steps), limbs) for operand in operands(roles))
+    image, gradient = (ImageLimbs(operand.prepared(steps), scheme.limbs) for operand in operands(gemm.roles))
     image_limbs, gradient_limbs = image.split(steps), gradient.split(steps)
 
     parameters = Parameters(steps.workspace_offsets)
-    (residue,) = gemm.residues
-    box, dense_box = im2col_box_of(gemm, residue), Im2colBox(*((0,) * SPATIAL,) * 4)
+    box, dense_box = im2col_box_of(gemm, gemm.residues[0]), Im2colBox(*((0,) * SPATIAL,) * 4)
     parameters.maps(
         "im2col_map",
-        [(limb, image.map(limb, p.spatial, box, gemm.traversal_stride, choice.stage_k)) for limb in image_limbs],
+        [(limb, image.map(limb, spatial, box, gemm.traversal_stride, choice.stage_k)) for limb in image_limbs],
     )
     parameters.maps(
         "dense_map",
-        [(limb, gradient.map(limb, p.spatial, dense_box, (1,) * SPATIAL, choice.stage_k)) for limb in gradient_limbs],
+        [(limb, gradient.map(limb, spatial, dense_box, (1,) * SPATIAL, choice.stage_k)) for limb in gradient_limbs],
     )
     epilogue = epilogue_of(steps, parameters, (result_space,), CHANNELS, _VEC_N, compute)
-    channel_blocks = -(-gemm.channels // SLAB_ROWS)
-    describe_work_tiles(parameters, gemm, sizes, layout, [box], channel_blocks, 0, prod(residue.taps) * channel_blocks)
-    parameters.integer("image_pixels", result_space(op).sizes[-1])
-    split_k = SplitKReduction(layout.tiles * tile.bm * tile.bn, choice.splits, ELEMENTS[scheme.compute].bytes)
+    grid = _describe_tiles(op, choice, parameters, box)
+    split_k = SplitKReduction(grid.tiles * tile.bm * tile.bn, choice.splits, ELEMENTS[scheme.compute].bytes)
     split_k.describe(parameters, steps, compute)
 
     consumer_regs, producer_regs = tile.registers
@@ -104,23 +96,35 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs, scheme_of: SchemeOf)
         constants={
             "TILE_M": tile.bm, "TILE_N": tile.bn, "STAGES": choice.stages, "CONSUMER_WARPGROUPS": tile.consumers,
             "CONSUMER_REGS": consumer_regs, "PRODUCER_REGS": producer_regs,
-            "LIMBS": limbs, "STAGE_K": choice.stage_k, "PROMOTION_INTERVAL": scheme.promotion_pixels // choice.stage_k,
+            "LIMBS": scheme.limbs, "STAGE_K": choice.stage_k,
+            "PROMOTION_INTERVAL": scheme.promotion_pixels // choice.stage_k,
             **scheme.constants,
             "WGRAD": True, "SWAP_AB": False, "FILTER_MN_MAJOR": False,
-            "RESIDUES": 1, "SPATIAL": p.spatial, "SPLIT_K": is_split,
+            "RESIDUES": 1, "SPATIAL": spatial, "SPLIT_K": is_split,
             **split_k.constants,
             "PERMUTE_N": False, "VEC_N": _VEC_N, "VEC_WIDTH": epilogue.width,
             "Element": "bfloat_t", "Accum": compute,
         },
     )  # fmt: skip
-    packed_parameters = parameters.pack()
-    grid = min(layout.tiles * choice.splits, device.sm_count)
-    shared = choice.stages * (tile.stage_bytes(limbs, choice.stage_k) + 16)
-    threads = 128 * (tile.consumers + 1)
-    steps.add(Launch(text, "hopper_limbs_wgrad", (grid, 1, 1), threads, packed_parameters, shared, starts_early=True))
+    packed = parameters.pack()
+    ctas, threads = (min(grid.tiles * choice.splits, device.sm_count), 1, 1), 128 * (tile.consumers + 1)
+    shared = choice.stages * (tile.stage_bytes(scheme.limbs, choice.stage_k) + 16)
+    steps.add(Launch(text, "hopper_limbs_wgrad", ctas, threads, packed, shared, starts_early=True))
     if is_split:
-        steps.add(split_k.launch(text, packed_parameters))
+        steps.add(split_k.launch(text, packed))
     return steps.kernel(name)
+
+
+def _describe_tiles(op: FusedOp, choice: Choice, parameters: Parameters, box: Im2colBox) -> TileGrid:
+    """Adds the fields of tiles. A K tile has the pixels of a stage."""
+    gemm, shape, tile = gemm_problem_of(op), gemm_shape_of(op), choice.tile
+    (residue,), ((rows, _),) = gemm.residues, shape.gemms
+    grid = TileGrid.of(shape, tile.bm, tile.bn)
+    shape = shape._replace(gemms=((rows, -(-gemm.pixel_count(residue) // choice.stage_k)),))
+    channel_blocks = -(-gemm.channels // SLAB_ROWS)
+    describe_work_tiles(parameters, gemm, shape, grid, [box], channel_blocks, 0, prod(residue.taps) * channel_blocks)
+    parameters.integer("image_pixels", result_space(op).sizes[-1])
+    return grid
 
 
 def _cost(task: Task, knobs: Knobs, scheme_of: SchemeOf) -> Cost:
@@ -178,7 +182,7 @@ ENGINE_TF32 = _engine(
     "cuda_hopper_bf16x2_wgrad",
     lambda op: FloatLimbs(2),
     floats_need("cuda_hopper_bf16x2_wgrad"),
-    "the same in two limbs, more exact than TF32; only where that is allowed",
+    "the same in two limbs, more exact than TF32; only if TF32 is allowed",
     numerical_notes=(NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
     sum_error=SumError(2.0**11, 1, floor=2.0**-133, drift=0.12),
     error_growth=2.0**10,

@@ -222,7 +222,7 @@ class LimbScheme:
 
 @lru_cache(maxsize=64)
 def limb_scheme_of(a: DataType, b: DataType, compute: DataType) -> LimbScheme | None:
-    """None where no scheme computes this product."""
+    """None if no scheme computes this product."""
     if a is DataType.FLOAT and b is DataType.FLOAT:
         return LimbScheme(a, b, DataType.FLOAT) if compute in FLOAT_COMPUTE else None
     if a not in _BYTES or b not in _BYTES:

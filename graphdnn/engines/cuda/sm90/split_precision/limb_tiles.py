@@ -42,7 +42,7 @@ _SPLITTING = {  # cycles of a consumer, to split a K step into limbs
 class Tile(LimbTile):
     @property
     def registers(self) -> tuple[int, int]:
-        """Registers of a consumer and a producer thread; their total is at most what the launch allocated."""
+        """Registers of a consumer and a producer thread. The total is at most the register file of the launch."""
         return {1: (240, 56), 2: (240, 24), 3: (160, 32)}[self.consumers]
 
     def stage_bytes(self, scheme: LimbScheme) -> int:
@@ -71,7 +71,7 @@ STAGES = Knob(
     "stages of the pipeline in shared memory, 2 at least, if they fit; 0: as many as fit",
 )
 SPLITS = Knob(
-    KnobType.SPLIT_K, 0, 128, 1, 0, "splits of the sum, computed side by side, or more where sums would overflow"
+    KnobType.SPLIT_K, 0, 128, 1, 0, "splits of the sum, computed in parallel; more splits if sums would overflow"
 )
 
 
@@ -193,7 +193,7 @@ def _seconds(
     result_bytes: int,
     machine: Machine,
 ) -> float:
-    """``partial_bytes``: of one partial sum, where K is split."""
+    """``partial_bytes``: of one partial sum, if K is split."""
     waves, size = -(-tiles * splits // machine.sms), candidate.tile.bm * candidate.tile.bn
     epilogue = size * (partial_bytes if splits > 1 else result_bytes) / FITTED.epilogue_store_bytes_per_cycle
     mainloop = -(-k_tiles // splits) * candidate.k_tile_clocks + FITTED.tile_overhead_cycles

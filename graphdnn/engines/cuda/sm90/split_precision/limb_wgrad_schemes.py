@@ -115,7 +115,7 @@ Scheme = FloatLimbs | IntegerLimbs
 
 @lru_cache(maxsize=16)
 def integer_limbs_of(x: DataType, dy: DataType, compute: DataType) -> IntegerLimbs | None:
-    """None where another engine multiplies these types."""
+    """None if another engine multiplies these types."""
     sizes = {DataType.INT8: 1, DataType.UINT8: 1, DataType.INT16: 2}
     if compute not in (DataType.INT32, DataType.INT64) or sizes.get(x) is None or sizes.get(x) != sizes.get(dy):
         return None

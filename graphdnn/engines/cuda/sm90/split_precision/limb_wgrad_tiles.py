@@ -45,7 +45,7 @@ class Tile(LimbTile):
         return min(_MAX_STAGES, (shared_memory - _RESERVED) // (self.stage_bytes(limbs, stage_k) + 16))
 
     def stage_k(self, limbs: int, shared_memory: int) -> int:
-        """Pixels of a stage: fewer where only two stages of more pixels would fit."""
+        """Pixels of a stage: fewer if only two stages of more pixels would fit."""
         return SLAB_ROWS if self.stages(limbs, SLAB_ROWS, shared_memory) > 2 else SLAB_ROWS // 2
 
 

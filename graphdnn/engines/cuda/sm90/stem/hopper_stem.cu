@@ -19,6 +19,10 @@
 //   STAGES          tiles of image rows in shared memory, at least 2
 //   LOADS_BY_TMA    TMA loads the image rows; otherwise threads copy them
 //   THREADS         of a CTA; consumers and, without LOADS_BY_TMA, 128 producers
+//   LEADING_ELEMENT 1 if K includes the element before a window, so that pairs of elements are aligned
+//   FILTER_IS_PACKED 1 if filters are contiguous as [r][s][c]
+//   FILTER_COPY_ELEMS elements of a copy of filters, 1 or more
+//   VEC_WIDTH       channels of an epilogue call, 1 to 8
 
 #include "direct_copy.cuh"
 #include "hopper_pipeline.cuh"

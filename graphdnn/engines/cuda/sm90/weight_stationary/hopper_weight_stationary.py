@@ -50,7 +50,7 @@ from graphdnn.engines.cuda.sm90.tile import SLAB_ROWS, SWIZZLE_BYTES
 from graphdnn.engines.cuda.sm90.tma_operands import Operand, copy_seconds_of, has_copies, operands_of_images, prepared
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_requirements import NEEDS
 from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_shape import shape_of
-from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_tiles import TILE, TILES, choose
+from graphdnn.engines.cuda.sm90.weight_stationary.weight_stationary_tiles import TILE, TILES, Tile, choose
 from graphdnn.engines.cuda.sm90.wgmma_text import wgmma_ss_text
 from graphdnn.engines.engine import Cost, Knobs, Task
 from graphdnn.enums import LayoutType
@@ -58,7 +58,7 @@ from graphdnn.fusion.fused_graph import FusedOp
 
 
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
-    gemm, sizes, shape = gemm_problem_of(op), gemm_shape_of(op), shape_of(op)
+    gemm, shape = gemm_problem_of(op), shape_of(op)
     roles, choice = gemm.roles, choose(shape, device, knobs)
     assert choice is not None, "a requirement is that the filters fit"
     tile = choice.tile
@@ -68,25 +68,11 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     compute = COMPUTE_TYPE[roles.op.compute_type]
 
     permuted_n = permuted_vec_n(filter, max([ELEMENTS[t.data_type].bytes for t in op.outputs]))
-    vec_n = permuted_n or MAX_VEC_N
-    map_arguments = tile.bn, permuted_n
-    pixels, columns = _maps(op, image, filter, *map_arguments) if has_copies(op) else _original_maps(op, *map_arguments)
-    parameters.maps("im2col_map", [(image.spec, with_images(pixels, roles.problem.n))])
-    parameters.maps("dense_map", [(filter.spec, columns)])
-
-    epilogue = epilogue_of(steps, parameters, (_result_space,), CHANNELS, vec_n, compute)
-    layout = TileGrid.of(sizes, SLAB_ROWS, tile.bn)
-    channel_blocks = -(-gemm.channels * image.size // SWIZZLE_BYTES)
-    describe_work_tiles(
-        parameters, gemm, sizes, layout, (), channel_blocks, filter.tap_stride, tap_fields=tap_fields_of(op)
-    )
-    parameters.integer("splits", 1)
-    parameters.integer("image_pixels", 1)
-    grid = (min(layout.tiles_m[0], device.sm_count // layout.tiles_n) * layout.tiles_n, 1, 1)
-    parameters.integer("trigger_early", int(layout.tiles < device.sm_count))
-    if sizes.may_swap_ab:
-        parameters.integer("flat_pixels", 1)
-
+    maps = _maps(op, image, filter, tile.bn, permuted_n) if has_copies(op) else _original_maps(op, tile.bn, permuted_n)
+    parameters.maps("im2col_map", [(image.spec, with_images(maps[0], roles.problem.n))])
+    parameters.maps("dense_map", [(filter.spec, maps[1])])
+    epilogue = epilogue_of(steps, parameters, (_result_space,), CHANNELS, permuted_n or MAX_VEC_N, compute)
+    ctas = _describe_tiles(op, tile, parameters, image, filter, device)
     consumer_regs, producer_regs = tile.registers
     name = f"conv_fprop__weight_stationary_{tile.name}x{choice.stages}__{op.name}"
 
@@ -95,7 +81,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             name,
             ["hopper_weight_stationary.cu"],
             variants=work_tile_variants(parameters),
-        parameters=parameters.text,
+            parameters=parameters.text,
             functions=[
                 *epilogue.functions,
                 wgmma_ss_text(image.spec.data_type, filter.spec.data_type, tile.bn, False, False),
@@ -113,11 +99,26 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         )  # fmt: skip
 
     text = batch_invariant_text(op, epilogue, ("weight_stationary", tile, choice.stages), write)
-    shared = tile.shared_bytes(shape.k_tiles, choice.stages)
-    steps.add(
-        Launch(text, "hopper_weight_stationary", grid, tile.threads, parameters.pack(), shared, starts_early=True)
-    )
+    packed, shared = parameters.pack(), tile.shared_bytes(shape.k_tiles, choice.stages)
+    steps.add(Launch(text, "hopper_weight_stationary", (ctas, 1, 1), tile.threads, packed, shared, starts_early=True))
     return steps.kernel(name)
+
+
+def _describe_tiles(
+    op: FusedOp, tile: Tile, parameters: Parameters, image: Operand, filter: Operand, device: DeviceSpec
+) -> int:
+    """Adds the fields of tiles. Returns the CTAs of the launch: equally many for each tile of columns."""
+    gemm, shape = gemm_problem_of(op), gemm_shape_of(op)
+    grid = TileGrid.of(shape, SLAB_ROWS, tile.bn)
+    channel_blocks = -(-gemm.channels * image.size // SWIZZLE_BYTES)
+    fields = tap_fields_of(op)
+    describe_work_tiles(parameters, gemm, shape, grid, (), channel_blocks, filter.tap_stride, tap_fields=fields)
+    parameters.integer("splits", 1)
+    parameters.integer("image_pixels", 1)
+    parameters.integer("trigger_early", int(grid.tiles < device.sm_count))
+    if shape.may_swap_ab:
+        parameters.integer("flat_pixels", 1)
+    return min(grid.tiles_m[0], device.sm_count // grid.tiles_n) * grid.tiles_n
 
 
 def _result_space(op: FusedOp) -> IndexSpace:

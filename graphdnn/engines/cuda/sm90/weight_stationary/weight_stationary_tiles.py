@@ -87,7 +87,7 @@ class Choice:
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
-    """The fastest tile that fits; it replaces a requested tile that does not fit. None if none fits."""
+    """The fastest tile that fits. It replaces a requested tile that does not fit. None if no tile fits."""
     machine = Machine.of(device)
     return _fastest(shape, machine, knobs[TILE.type]) or _fastest(shape, machine, 0)
 
@@ -145,7 +145,7 @@ class _Candidate(NamedTuple):
         bound = max(mma, consumer, memory, loading) + self.outside
         if bound > most * _ROUNDING:
             return bound
-        # The longest phase; longer, if others are nearly as long.
+        # The longest phase; the time is longer if other phases are nearly as long.
         norm = FITTED.overlap_norm
         mainloop: float = sum((mma**norm, consumer**norm, memory**norm, loading**norm)) ** (1 / norm)
         return mainloop + self.outside

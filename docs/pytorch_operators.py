@@ -1,0 +1,95 @@
+"""The page of PyTorch: how a module is compiled, and every operator that is served, from the table."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterable
+from textwrap import dedent
+
+Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
+HAS_PYTORCH = getattr(importlib.util.find_spec("torch"), "origin", None) is not None
+
+
+def needs_pytorch(module: str) -> bool:
+    """Whether a module of the library cannot be imported without PyTorch."""
+    return module.startswith("graphdnn.torch.") and not module.endswith(".rules")
+
+
+def pages(note: str, table: Table) -> dict[str, Callable[[], str]]:
+    """The page, if PyTorch is there to name its operators."""
+    return {"pytorch.md": lambda: _page(note, table)} if HAS_PYTORCH else {}
+
+
+def _page(note: str, table: Table) -> str:
+    from graphdnn.torch import lowerings
+
+    families: dict[str, list[str]] = {}
+    for overload, lower in lowerings.LOWERINGS.items():
+        families.setdefault(lower.__module__.rpartition(".")[2], []).append(str(overload).removeprefix("aten."))
+    rows = [
+        (name.replace("_", " "), _first_line(getattr(lowerings, name)), ", ".join(f"`{o}`" for o in sorted(operators)))
+        for name, operators in sorted(families.items())
+    ]
+    count = sum(map(len, families.values()))
+    return "\n\n".join([
+        "# PyTorch", note, _introduction(),
+        f"## Operators\n\nThese {count} overloads of ATen's operators have a lowering. Each lowering is a function in "
+        "`graphdnn/torch/lowerings/`.",
+        table(("family", "what it has", "overloads"), rows),
+    ]) + "\n"  # fmt: skip
+
+
+def _first_line(module: object) -> str:
+    return (module.__doc__ or "").strip().splitlines()[0]
+
+
+def _introduction() -> str:
+    return dedent(
+        """\
+        ```python
+        import torch
+
+        compiled = torch.compile(model, backend="graphdnn")                              # inference and training
+        compiled = torch.compile(model, backend="graphdnn", options={"capture": True})   # as CUDA graphs
+        ```
+
+        The package `graphdnn` registers the backend; PyTorch finds it by its name. `graphdnn.torch.backend` is the
+        same function. It runs on a GPU, and on the host with the NumPy engines, which are slow and exact.
+
+        ## What becomes of a module
+
+        1. TorchDynamo captures the module, and AOTAutograd makes graphs of ATen's operators: one for inference, or one
+           forward and one backward.
+        2. Each operator is lowered alone. If a lowering or the library refuses the operator, PyTorch executes it, and
+           the reason is kept.
+        3. The largest connected parts of served operators become segments. A segment is one `Graph` with one plan, so
+           the fusion pass sees a whole network.
+        4. Parameters are bound to the plan once. Batch normalization in evaluation becomes a factor and an offset for
+           each channel, and on a GPU half-precision filters are laid out channels last, once. If a parameter is changed
+           in place or gets other memory, the next call follows it.
+        5. If extents are dynamic, a segment has one plan for each set of extents.
+
+        Results have the extents, strides and types that PyTorch gives them. If a call cannot be served, for example
+        because memory runs out, PyTorch executes the segment.
+
+        ## What went where
+
+        ```python
+        import graphdnn.torch
+
+        print(graphdnn.torch.explain(model, image))
+        print(graphdnn.torch.explain(model, image, training=True))
+        print(graphdnn.torch.explain(model, image, options={"device": "h200"}))   # on a machine without a GPU
+        ```
+
+        The text has the share of operators that the library executes, the kernels of each segment with their predicted
+        times, and for each operator that PyTorch executes the reason, with the submodule that calls it. The object has
+        the same as attributes: `coverage`, `segments`, `fallbacks`, `predicted_seconds`.
+        [Example 17](../examples/17_torch_compile.py) shows it.
+
+        ## Tensors in graphs
+
+        A `Graph` takes tensors of PyTorch as it takes arrays. `graph.run` returns tensors if it is given some.
+        `graph.bind({"w": weight})` binds weights once; calls of the result pass the other tensors and take less time.
+        """
+    )
