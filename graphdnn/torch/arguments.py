@@ -13,6 +13,7 @@ from graphdnn.builder.tensor import Tensor
 from graphdnn.dtypes import data_type_of
 from graphdnn.enums import DataType
 from graphdnn.errors import NotSupported
+from graphdnn.torch.folding import Fold
 from graphdnn.torch.rules import ELEMENT_TYPE, EMPTY, LAYOUT
 
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]  # size, strides, offset from the root
@@ -40,11 +41,13 @@ class Arguments:
 
     Args:
         graph: The graph.
-        static: The indices of parameters and buffers, whose values change rarely. Values are prepared from them alone.
+        static: The indices of parameters and buffers.
+        is_frozen: Arrays may be prepared from parameters once.
     """
 
-    def __init__(self, graph: Graph, static: frozenset[int] = frozenset()) -> None:
-        self._graph, self.static = graph, static
+    def __init__(self, graph: Graph, static: frozenset[int] = frozenset(), *, is_frozen: bool = False) -> None:
+        self._graph, self.static, self._is_frozen = graph, static, is_frozen
+        self.folds: list[Fold] = []
         self.inputs: list[Input] = []
         self._of: dict[int, Input] = {}  # by the identity of the tensor
         self._fakes: dict[int, Any] = {}  # of inputs that are arguments as they are
@@ -115,18 +118,43 @@ class Arguments:
             like: A fake tensor with the extents, the strides and the type of the result.
 
         Returns:
-            The input; None if one of the tensors is no parameter.
+            The input; None if one of the tensors is no parameter, or parameters are not frozen.
         """
-        if any(id(t) not in self._fakes for t in tensors):
-            return None
-        arguments = tuple(self._of[id(t)].arguments[0] for t in tensors)
-        if not self.static.issuperset(arguments):
+        arguments = self._parameters(tensors)
+        if arguments is None or not self._is_frozen:
             return None
         key = arguments, function
         if key not in self._known:
             made = fake_input(self._graph, like, f"{tensors[0].get_name()}_prepared")
             self._known[key] = self._enter(made, arguments, function, is_copy=True)
         return self._known[key]
+
+    def _parameters(self, tensors: Sequence[Tensor]) -> tuple[int, ...] | None:
+        """The indices of arguments that are parameters; None if one of the tensors is something else."""
+        if any(id(t) not in self._fakes for t in tensors):
+            return None
+        arguments = tuple(self._of[id(t)].arguments[0] for t in tensors)
+        return arguments if self.static.issuperset(arguments) else None
+
+    def folded(self, tensors: Sequence[Tensor], eps: float, dim: Sequence[int]) -> tuple[Tensor, Tensor] | None:
+        """The inputs for factor and offset of a batch normalization; None if one of the tensors is no parameter.
+
+        Args:
+            tensors: Weight, bias, mean and variance.
+            eps: The number that is added to the variance.
+            dim: The extents of the factor, ``[1, C, 1, ...]``.
+        """
+        arguments = self._parameters(tensors)
+        if arguments is None:
+            return None
+        wide = [torch.promote_types(self._fakes[id(t)].dtype, torch.float32) for t in (tensors[3], tensors[1])]
+        factor, offset = (
+            self._graph.tensor(list(dim), data_type=kind).set_name(f"{tensors[0].get_name()}_{name}")
+            for kind, name in zip(wide, ("factor", "offset"), strict=True)
+        )
+        weight, bias, mean, variance = arguments
+        self.folds.append(Fold((weight, bias, mean, variance), eps, factor, offset))
+        return factor, offset
 
 
 def fake_input(graph: Graph, fake: Any, name: str) -> Tensor:

@@ -14,11 +14,12 @@ from torch.fx import GraphModule, Node
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.errors import BadParam, GraphdnnError, Rejection
 from graphdnn.torch.capture import captured
-from graphdnn.torch.dynamic_segment import DynamicSegment, has_symbols
+from graphdnn.torch.concrete import SYMBOLIC, has_symbols, make_concrete
+from graphdnn.torch.dynamic_segment import DynamicSegment
 from graphdnn.torch.max_pool_gradient import DECOMPOSITIONS
 from graphdnn.torch.partition import Fallback, fallback, partitioned
-from graphdnn.torch.planning import planned
-from graphdnn.torch.rules import OPTION
+from graphdnn.torch.planning import Parameters, planned
+from graphdnn.torch.rules import LOWERING, OPTION
 from graphdnn.torch.segment import Segment
 
 
@@ -52,7 +53,8 @@ def backend(
         module: The graph that TorchDynamo has captured.
         example_inputs: Its inputs.
         options: ``"device"``: the name of a profile to plan for; without it the device of the tensors decides.
-            ``"capture"``: True replays a CUDA graph at each call, on a GPU.
+            ``"capture"``: True replays a CUDA graph at each call, on a GPU. ``"freeze"``: True promises that parameters
+            are not changed through ``Parameter.data`` or ``detach()``; changes in place and other memory are followed.
         mode: None or "default"; "reduce-overhead" is the option ``capture``.
         listener: A function that gets each ``Compilation``.
 
@@ -63,18 +65,19 @@ def backend(
         BadParam: An option or the mode is unknown.
     """
     given = dict(options or {})
-    device, is_captured = given.pop("device", None), given.pop("capture", mode == "reduce-overhead")
+    device, is_frozen = given.pop("device", None), bool(given.pop("freeze", False))
+    is_captured = given.pop("capture", mode == "reduce-overhead")
     if given or mode not in (None, "default", "reduce-overhead"):
         raise BadParam(_unknown(given, mode))
 
     def compiler(kind: str) -> Callable[..., Any]:
         def compile_graph(graph: GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
             made = Compilation(kind)
-            static = _static_inputs() if kind == "inference" else frozenset()
-            compiled = make_boxed_func(compiled_graph(graph, device, static, made))
+            parameters = Parameters(_static_inputs() if kind == "inference" else frozenset(), is_frozen)
+            compiled = make_boxed_func(compiled_graph(graph, device, parameters, made))
             if listener is not None:
                 listener(made)
-            return captured(compiled, graph, inputs, static, kind) if is_captured else compiled
+            return captured(compiled, graph, inputs, parameters.indices, kind) if is_captured else compiled
 
         return compile_graph
 
@@ -86,7 +89,7 @@ def backend(
 
 
 def _unknown(options: Mapping[str, Any], mode: str | None) -> list[Rejection]:
-    found = [OPTION.reject("torch.compile", "options", name, expected="device or capture") for name in options]
+    found = [OPTION.reject("torch.compile", "options", name, expected="capture, device or freeze") for name in options]
     if mode not in (None, "default", "reduce-overhead"):
         found.append(OPTION.reject("torch.compile", "mode", mode, expected="default or reduce-overhead"))
     return found
@@ -100,14 +103,14 @@ def _static_inputs() -> frozenset[int]:
 
 
 def compiled_graph(
-    graph: GraphModule, device: DeviceSpec | str | None, static: frozenset[int], made: Compilation
+    graph: GraphModule, device: DeviceSpec | str | None, parameters: Parameters, made: Compilation
 ) -> Callable[..., Any]:
     """A graph of ATen's operators with segments in place of what the library serves.
 
     Args:
         graph: A functional graph.
         device: A profile, its name, or None for the device of the tensors.
-        static: The indices of inputs that are parameters or buffers.
+        parameters: The inputs that are parameters or buffers.
         made: What was compiled, which is filled in.
 
     Returns:
@@ -116,8 +119,10 @@ def compiled_graph(
     target = device or device_of(graph)
     if target is None:
         return graph
-    weights = {node for i, node in enumerate(graph.graph.find_nodes(op="placeholder")) if i in static}
-    names_of_weights = {node.name for node in weights}
+    if has_symbols(graph):
+        make_concrete(graph)
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    weights = {node.name for i, node in enumerate(placeholders) if i in parameters.indices}
     fused, names, made.fallbacks = partitioned(graph, target)
     for name in names:
         part = fused.get_submodule(name)
@@ -126,17 +131,22 @@ def compiled_graph(
         _set_fakes(part, call)
         indices = frozenset(
             i for i, a in enumerate(call.args)
-            if isinstance(a, Node) and a.op == "placeholder" and a.name in names_of_weights
+            if isinstance(a, Node) and a.op == "placeholder" and a.name in weights
         )  # fmt: skip
+        own = Parameters(indices, parameters.is_frozen)
         operators = [n for n in part.graph.nodes if n.op == "call_function"]
         try:
             segment: Segment | DynamicSegment
             if has_symbols(part):
-                segment = DynamicSegment(part, target, indices)
+                segment = DynamicSegment(part, target, own)
             else:
-                segment = Segment(part, planned(part, target, indices), indices)
+                segment = Segment(part, planned(part, target, own), own)
         except GraphdnnError as error:
             made.fallbacks += [fallback(n, tuple(error.rejections)) for n in operators]
+            continue
+        except Exception as error:  # PyTorch has the right answer, whatever is wrong with a lowering
+            reason = LOWERING.reject(name, "segment", f"{type(error).__name__}: {error}".splitlines()[0])
+            made.fallbacks += [fallback(n, (reason,)) for n in operators]
             continue
         made.segments.append(segment)
         made.served += len(operators)
@@ -161,3 +171,5 @@ def _set_fakes(part: GraphModule, call: Node) -> None:
     placeholders = part.graph.find_nodes(op="placeholder")
     for placeholder, argument in zip(placeholders, call.args, strict=True):
         placeholder.meta.setdefault("val", argument.meta["val"] if isinstance(argument, Node) else argument)
+        if isinstance(argument, Node) and SYMBOLIC in argument.meta:
+            placeholder.meta[SYMBOLIC] = argument.meta[SYMBOLIC]

@@ -18,6 +18,7 @@ from graphdnn.enums import PointwiseMode
 from graphdnn.errors import GraphdnnError, NotSupported, Rejection
 from graphdnn.tensors import packed_strides
 from graphdnn.torch.arguments import Arguments, Geometry, Input, fake_input, strides_of
+from graphdnn.torch.folding import Fold
 from graphdnn.torch.lowering import Lowering, is_read
 from graphdnn.torch.lowerings import ELEMENTWISE, LOWERINGS
 from graphdnn.torch.lowerings.shape import VIEWS
@@ -30,7 +31,8 @@ class Output:
 
     root: int  # index among the written arrays; for an input, ``-1 - index``
     view: Geometry | None  # of the root; None for the root itself
-    expanded: Any = None  # the fake tensor of the result, if the written array broadcasts to it
+    expanded: Any = None  # the fake tensor of the result, if the written array or the number broadcasts to it
+    number: Any = None  # the result, or the element of each place, in place of a written array
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Described:
 
     graph: Graph
     inputs: tuple[Input, ...]
+    folds: tuple[Fold, ...]
     written: tuple[tuple[Any, tuple[int, ...], tuple[int, ...]], ...]
     written_uids: tuple[int, ...]
     outputs: tuple[Output | None, ...]
@@ -56,12 +59,15 @@ class Description:
         module: The segment. Its nodes have fake tensors with concrete extents in ``meta["val"]``.
         device: The device of the graph.
         static: The indices of arguments that are parameters or buffers.
+        is_frozen: Layouts of parameters may be changed once.
     """
 
-    def __init__(self, module: GraphModule, device: DeviceSpec | str | None, static: frozenset[int]) -> None:
+    def __init__(
+        self, module: GraphModule, device: DeviceSpec | str | None, static: frozenset[int], *, is_frozen: bool
+    ) -> None:
         self._module = module
         self.graph = Graph("torch", device=device)
-        self._arguments = Arguments(self.graph, static)
+        self._arguments = Arguments(self.graph, static, is_frozen=is_frozen)
         self._values: dict[Node, Any] = {}
 
     def describe(self) -> Described:
@@ -97,6 +103,8 @@ class Description:
                 raise NotSupported(refused_result(node))
             return found
         found = self._view(node) if node.target in VIEWS else None
+        if isinstance(node.meta["val"], (list, tuple)) and view_root(node).op == "placeholder":
+            return [None] * len(node.meta["val"])  # views of an argument, which become inputs of their own
         return lower(self.graph, node, self._read, self._arguments) if found is None else found
 
     def _read(self, node: Node) -> Any:
@@ -132,6 +140,11 @@ class Description:
             if root.op == "placeholder":
                 outputs.append(Output(-1 - arguments.index(root), view))
                 continue
+            value = self._values[root]
+            if isinstance(value, NUMBERS):
+                fake = root.meta["val"]
+                outputs.append(Output(0, view, fake if isinstance(fake, torch.Tensor) else None, value))
+                continue
             if root not in written:
                 written[root] = tensor = self._own(self._values[root], root, known)
                 known.add(id(tensor))
@@ -144,6 +157,7 @@ class Description:
         return Described(
             self.graph,
             tuple(found for found in self._arguments.inputs if found.tensor.readers),
+            tuple(self._arguments.folds),
             tuple((root.meta["val"], tuple(t.get_dim()), tuple(t.get_stride())) for root, t in written.items()),
             tuple(t.get_uid() for t in written.values()),
             tuple(outputs),
@@ -191,6 +205,9 @@ def lower(graph: Graph, node: Node, read: Callable[[Node], Any], arguments: Argu
         NotSupported: There is no lowering, or it refuses an argument.
         BadParam: The graph refuses the operation.
     """
+    number = node.meta["val"]
+    if isinstance(number, NUMBERS):  # of extents, which are concrete here
+        return number
     function = LOWERINGS.get(node.target)
     if function is None:
         raise NotSupported(OPERATOR.reject(f"{node.target} ({node.name})", "operator", str(node.target)))
@@ -258,8 +275,11 @@ def refused_result(node: Node, index: int | None = None) -> Rejection:
     return UNUSED_RESULT.reject(f"{node.target} ({node.name})", "result", which, served="computed by it", reason=reason)
 
 
+NUMBERS = (bool, int, float)
+
+
 def view_root(node: Node) -> Node:
-    """The node whose memory a chain of views shows."""
+    """The node whose memory a chain of views shows, or a view with several results."""
     while node.op == "call_function":
         if node.target in VIEWS:
             node = node.args[0]

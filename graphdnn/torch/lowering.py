@@ -11,10 +11,9 @@ from torch.fx import Node
 
 from graphdnn.builder import Graph
 from graphdnn.builder.tensor import Tensor
-from graphdnn.dtypes import ELEMENTS, FLOATS
+from graphdnn.dtypes import FLOATS
 from graphdnn.enums import DataType, PointwiseMode, ReshapeMode
 from graphdnn.errors import NotSupported
-from graphdnn.plan.torch_tensors import torch_type
 from graphdnn.tensors import channels_last_strides
 from graphdnn.torch.arguments import Arguments, library_type
 from graphdnn.torch.rules import ARGUMENT
@@ -61,13 +60,6 @@ class Lowering:
     def data_type(self, dtype: torch.dtype) -> DataType:
         """The library's element type, or the error that names this operator."""
         return library_type(dtype, self.where)
-
-    @staticmethod
-    def dtype_of(tensor: Tensor) -> torch.dtype:
-        """PyTorch's element type of a tensor of the graph."""
-        kind = tensor.get_data_type()
-        assert kind is not None
-        return torch_type(ELEMENTS[kind].numpy)
 
     @property
     def prefers_channels_last(self) -> bool:

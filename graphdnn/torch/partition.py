@@ -17,7 +17,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.errors import Rejection
 from graphdnn.torch.broadcasting import expanded_by_pytorch
-from graphdnn.torch.description import refusals, view_root
+from graphdnn.torch.description import NUMBERS, refusals, view_root
 from graphdnn.torch.lowerings import ELEMENTWISE
 from graphdnn.torch.lowerings.shape import VIEWS
 from graphdnn.torch.rules import ONE_OPERATOR, VIEWS_ONLY
@@ -106,7 +106,9 @@ def _is_one_elementwise(part: Partition) -> bool:
 
 
 def _computes(node: Node) -> bool:
-    return node.target not in VIEWS and node.target is not operator.getitem
+    """Whether an operator moves or computes elements. Views and numbers do not."""
+    is_number = isinstance(node.meta["val"], NUMBERS)
+    return not is_number and node.target not in VIEWS and node.target is not operator.getitem
 
 
 def _reasons(node: Node, device: DeviceSpec | str | None) -> tuple[Rejection, ...]:

@@ -13,6 +13,8 @@ from graphdnn.errors import BadParam, GraphdnnError, NotSupported
 from graphdnn.plan import ExecutionPlan
 from graphdnn.torch.arguments import Input
 from graphdnn.torch.description import Described, Output
+from graphdnn.torch.folding import FoldedNorms
+from graphdnn.torch.planning import Parameters
 
 _ALIGNMENT = 16  # bytes, as tensors of a graph promise
 
@@ -20,16 +22,16 @@ _ALIGNMENT = 16  # bytes, as tensors of a graph promise
 class Segment(torch.nn.Module):
     """A part of a module that the library executes.
 
-    Inputs that are made of parameters alone are bound to the plan, until a parameter gets other memory. Values that
-    are prepared from parameters are computed again after a parameter has changed.
+    Inputs that are made of parameters alone are bound to the plan, until a parameter gets other memory. What is
+    computed from parameters is computed at each call, or, if they are frozen, after a parameter was changed in place.
 
     Args:
         module: The part. PyTorch executes it if a call cannot be served.
         described: The part as a graph that is built.
-        static: The indices of arguments that are parameters or buffers.
+        parameters: The arguments that are parameters or buffers.
     """
 
-    def __init__(self, module: GraphModule, described: Described, static: frozenset[int]) -> None:
+    def __init__(self, module: GraphModule, described: Described, parameters: Parameters) -> None:
         super().__init__()
         self.fallback = module
         self.described, self.graph = described, described.graph
@@ -38,13 +40,17 @@ class Segment(torch.nn.Module):
         self._workspace_size = plan.workspace_size
         self._bound: ExecutionPlan | None = None
         self._unbound = plan
-        self._static = [found for found in described.inputs if static.issuperset(found.arguments)]
+        self._static = [found for found in described.inputs if parameters.indices.issuperset(found.arguments)]
         self._dynamic = [
             (found.tensor.get_uid(), found.arguments[0], found.make)
             for found in described.inputs if found not in self._static
         ]  # fmt: skip
-        self._watched = sorted({i for found in self._static for i in found.arguments})
-        self._versioned = sorted({i for found in self._static if found.is_copy for i in found.arguments})
+        self._is_frozen = parameters.is_frozen
+        folded = {i for fold in described.folds for i in fold.arguments}
+        copied = {i for found in self._static if found.is_copy for i in found.arguments}
+        self._watched = sorted(folded.union(*(found.arguments for found in self._static)))
+        self._versioned = sorted(folded | copied) if self._is_frozen else sorted(copied)
+        self._norms: FoldedNorms | None = None
         self._addresses: list[int] = []
         self._versions: list[int] = []
         self._new = [(dim, stride, fake.dtype, fake.device) for fake, dim, stride in described.written]
@@ -88,14 +94,19 @@ class Segment(torch.nn.Module):
 
     def _plan(self, args: Sequence[Any]) -> ExecutionPlan:
         """The plan with the parameters bound as they are now."""
-        if not self._static:
+        if not self._watched:
             return self._unbound
         addresses = [args[i].data_ptr() for i in self._watched]
         versions = [_version(args[i]) for i in self._versioned]
         if self._bound is None or addresses != self._addresses or versions != self._versions:
             arrays = {found.tensor.get_uid(): _aligned(_array(found, args)) for found in self._static}
+            if self.described.folds:
+                self._norms = FoldedNorms(self.described.folds, args)
+                arrays |= self._norms.arrays()
             self._bound = self._unbound.bind(arrays)
             self._addresses, self._versions = addresses, versions
+        elif self._norms is not None and not self._is_frozen:
+            self._norms.update(args)
         return self._bound
 
 
@@ -123,9 +134,14 @@ def _aligned(tensor: Any) -> Any:
 
 
 def _shown(output: Output, made: Sequence[Any], args: Sequence[Any]) -> Any:
-    root = made[output.root] if output.root >= 0 else args[-1 - output.root]
-    if output.expanded is not None:
-        fake = output.expanded
+    fake = output.expanded
+    if output.number is not None and fake is None:
+        return output.number
+    if output.number is not None:
+        root = torch.tensor(output.number)
+    else:
+        root = made[output.root] if output.root >= 0 else args[-1 - output.root]
+    if fake is not None:
         root = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device).copy_(root)
     if output.view is None:
         return root

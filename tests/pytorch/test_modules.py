@@ -28,11 +28,14 @@ TRAINED_ELSEWHERE = {
         "aten.cat.default", "aten.select_backward.default", "aten.slice_backward.default", "aten.stack.default",
     },
     "video": {
-        "aten.max_pool3d_with_indices.default", "aten.max_pool3d_with_indices_backward.default",
+        "aten.max_pool3d_with_indices.default", "aten.max_pool3d_with_indices_backward.default", "aten.div.Scalar",
     },
     "shufflenet": {"aten.cat.default", "aten.slice_backward.default"},
     "densenet": {"aten.slice_backward.default", "aten.slice_scatter.default"},
 }  # fmt: skip
+
+
+EXACT = 1e-8  # of doubles; PyTorch divides by 6 in fp32 in the gradients of hardsigmoid and hardswish
 
 
 def compiled(module: Any, **options: Any) -> tuple[Any, list[Compilation]]:
@@ -78,6 +81,22 @@ def test_evaluation(name: str, dtype: str, tolerance: float) -> None:
     assert sum(len(c.segments) for c in found) == 1
 
 
+def test_frozen_parameters_are_followed_in_place() -> None:
+    """Also if they get other memory; changes through ``data`` are excluded by the promise."""
+    module, x = made("mobilenet")
+    module.eval()
+    torch._dynamo.reset()
+    call = torch.compile(module, backend="graphdnn", options={"freeze": True})
+    with torch.no_grad():
+        close(call(x), module(x), 1e-5)
+        module.expand[1].weight.mul_(1.5)
+        close(call(x), module(x), 1e-5)
+        module.expand[0].weight.data = torch.randn_like(module.expand[0].weight)
+        close(call(x), module(x), 1e-5)
+        module.depthwise[1].running_var.add_(0.5)
+        close(call(x), module(x), 1e-5)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_channels_last(name: str) -> None:
     module, x = made(name)
@@ -100,17 +119,17 @@ def test_training(name: str) -> None:
     for step in range(2):
         a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
         y, wanted = call(a), theirs(b)
-        close(y.detach(), wanted.detach(), 1e-11)
+        close(y.detach(), wanted.detach(), EXACT)
         weight = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(step)).double()
         for module, result in ((mine, y), (theirs, wanted)):
             module.zero_grad()
             (result * weight).sum().backward()
         scale = max(float(p.grad.abs().max()) for p in theirs.parameters())
         for p, q in zip(mine.parameters(), theirs.parameters(), strict=True):
-            assert float((p.grad - q.grad).abs().max()) <= 1e-11 * scale
-        assert float((a.grad - b.grad).abs().max()) <= 1e-11 * float(b.grad.abs().max())
+            assert float((p.grad - q.grad).abs().max()) <= EXACT * scale
+        assert float((a.grad - b.grad).abs().max()) <= EXACT * float(b.grad.abs().max())
         for p, q in zip(mine.buffers(), theirs.buffers(), strict=True):
-            torch.testing.assert_close(p, q, rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(p, q, rtol=EXACT, atol=EXACT)
         with torch.no_grad():
             for p, q in zip(mine.parameters(), theirs.parameters(), strict=True):
                 p -= 0.01 * p.grad

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import torch
 
@@ -24,39 +23,15 @@ def batch_norm_inference(
     """``(x - mean) * rsqrt(variance + eps) * weight + bias``, in the type of the arithmetic."""
     rank = len(x.get_dim())
     dim = [1, x.get_dim()[1], *[1] * (rank - 2)]
-    folded = _folded(low, weight, bias, mean, variance, eps, dim)
+    folded = None
+    if weight is not None and bias is not None:
+        folded = low.arguments.folded((weight, bias, mean, variance), eps, dim)
     if folded is not None:
         return [low.typed(low.float_pointwise(M.ADD, low.float_pointwise(M.MUL, x, folded[0]), folded[1])), None, None]
     centered = low.float_pointwise(M.SUB, x, low.channels(mean, rank))
     deviation = low.float_pointwise(M.ADD, low.channels(variance, rank), eps)
     y = low.float_pointwise(M.MUL, centered, low.float_pointwise(M.RSQRT, deviation))
     return [_affine(low, y, weight, bias, dim), None, None]
-
-
-def _folded(
-    low: Lowering, weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor, eps: float,
-    dim: Sequence[int],
-) -> tuple[Tensor, Tensor] | None:  # fmt: skip
-    """Factor and offset of each channel, prepared from the parameters; None if one of them is computed.
-
-    ``factor = weight / sqrt(variance + eps)``, ``offset = bias - mean * factor``, in fp32 at least.
-    """
-    if weight is None or bias is None:
-        return None
-
-    def factor(weight: Any, variance: Any) -> Any:
-        wide = torch.promote_types(weight.dtype, torch.float32)
-        return (weight.to(wide) * torch.rsqrt(variance.to(wide) + eps)).view(dim)
-
-    def offset(weight: Any, bias: Any, mean: Any, variance: Any) -> Any:
-        scale = factor(weight, variance)
-        return bias.to(scale.dtype).view(dim) - mean.to(scale.dtype).view(dim) * scale
-
-    with torch.no_grad():
-        like = factor(*(torch.empty(dim[1], dtype=low.dtype_of(t), device="meta") for t in (weight, variance)))
-    scale = low.arguments.prepared(factor, (weight, variance), like)
-    shift = low.arguments.prepared(offset, (weight, bias, mean, variance), like)
-    return None if scale is None or shift is None else (scale, shift)
 
 
 def _affine(low: Lowering, y: Tensor, weight: Tensor | None, bias: Tensor | None, dim: Sequence[int]) -> Tensor:
