@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # graphdnn from th
 from graphdnn.device_selection import device_spec
 from graphdnn.engines import Task
 from graphdnn.engines.cuda.codegen.cost import device_cost
-from graphdnn.engines.cuda.direct.direct import DEFAULTS, wishes
-from graphdnn.engines.cuda.direct.direct_operands import Sides
+from graphdnn.engines.cuda.direct.direct import DEFAULTS, requested_tile
+from graphdnn.engines.cuda.direct.direct_operands import Operands
 from graphdnn.engines.cuda.direct.direct_wgrad import shape_of
 from graphdnn.engines.cuda.direct.measured_tiles import FILE
 from graphdnn.engines.cuda.direct.sliding_mma import sliding_mma, sliding_mma_wgrad
@@ -47,18 +47,18 @@ class Pair:
 def _prediction(problem: str) -> Predict:
     device = device_spec("h200")
     task = Task(fuse(parse(problem).build_operation_graph()).operations[0], device)
-    wished = wishes(DEFAULTS)
+    request = requested_tile(DEFAULTS)
     if problem.startswith("wgrad"):
         gradient = shape_of(task.op)
-        tile = sliding_mma_wgrad.choose(gradient, device, wished)
+        tile = sliding_mma_wgrad.choose(gradient, device, request)
         assert tile is not None
         return lambda slots: (
             device_cost(task, sliding_mma_wgrad.seconds(gradient, tile, device, slots), launches=2).microseconds
         )
-    shape = Sides.of(task.op).shape
-    walk = sliding_mma.choose(shape, device, wished)
-    assert walk is not None
-    return lambda slots: device_cost(task, sliding_mma.seconds(shape, walk, device, slots)).microseconds
+    shape = Operands.of(task.op).shape
+    tile = sliding_mma.choose(shape, device, request)
+    assert tile is not None
+    return lambda slots: device_cost(task, sliding_mma.seconds(shape, tile, device, slots)).microseconds
 
 
 def layers(table: str) -> dict[tuple[object, ...], list[Pair]]:

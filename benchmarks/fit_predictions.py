@@ -152,12 +152,34 @@ MODELS = {
     "grouped": Model(
         (grouped_tiles,),
         ("cuda_grouped",),
-        ("_LOAD", "_PRODUCT", "_LEAVE", "_LINE", "_CHUNK", "_JOB", "_EACH", "_COPY_LINE", "_ALONE", "_STRIDED"),
+        (
+            "_LOAD",
+            "_MMA",
+            "_EPILOGUE",
+            "_COPY_ROW",
+            "_COPY_CHUNK",
+            "_WARP_TILE_LATENCY",
+            "_MMA_LATENCY",
+            "_COPY_ROW_LATENCY",
+            "_EXPOSED_LOAD",
+            "_STRIDED",
+        ),
     ),
     "grouped_wgrad": Model(
         (grouped_wgrad_tiles,),
         ("cuda_grouped_wgrad",),
-        ("_LOAD", "_PRODUCT", "_STEP", "_WAIT", "_TURN", "_TILE", "_ROW", "_BROKEN", "_SUM_PACE", "_START"),
+        (
+            "_LOAD",
+            "_MMA",
+            "_K_STEP",
+            "_LOAD_LATENCY",
+            "_MMA_LATENCY",
+            "_TILE_LATENCY",
+            "_TMA_PIXEL",
+            "_ROW_END_CONFLICT",
+            "_REDUCTION_BANDWIDTH",
+            "_LAUNCH_SECONDS",
+        ),
     ),
     "mma": Model(
         (mma_gemm,), ("cuda_mma_gemm", "cuda_mma_gemm_tf32"), ("_RATE_CORRECTION", "_EPILOGUE_SHARE", "_IDLE")

@@ -103,7 +103,7 @@ def _entry(op: FusedOp, kernel: CompiledOperation, rewrite: RewriteStep | None, 
         "rewrite": None if rewrite is None else rewrite.to_json(),
     }
     if isinstance(kernel, DeviceKernel):
-        entry["scratch"] = kernel.scratch
+        entry["scratch"] = kernel.workspace_bytes
         entry["steps"] = [_step(step) for step in kernel.steps]
     if not source:
         return entry

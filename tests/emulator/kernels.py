@@ -28,7 +28,7 @@ def _compiled(text: str, entries: tuple[str, ...]) -> Emulated:
 
 def launch_all(kernel: DeviceKernel, arrays: Mapping[int, Array], scalars: Mapping[int, bytes]) -> None:
     """``arrays``: memory of every bound tensor; ``scalars``: the bytes of by-value ones. Scratch is poisoned."""
-    scratch = np.full(kernel.scratch + 256, POISON, np.uint8)
+    scratch = np.full(kernel.workspace_bytes + 256, POISON, np.uint8)
     base = -(-scratch.ctypes.data // 256) * 256
     for step in kernel.steps:
         if not isinstance(step, Launch):

@@ -74,7 +74,13 @@ def said(graph: OperationGraph) -> dict[tuple[int, str], tuple[Any, ...]]:
                 assert isinstance(kernel, DeviceKernel)
                 steps = [launched(step) if isinstance(step, Launch) else step.name for step in kernel.steps]
                 cost = engine.cost(task, engine.defaults())
-                found[op.index, engine.name] = kernel.name, kernel.scratch, steps, cost.seconds, dict(cost.parts)
+                found[op.index, engine.name] = (
+                    kernel.name,
+                    kernel.workspace_bytes,
+                    steps,
+                    cost.seconds,
+                    dict(cost.parts),
+                )
     return found
 
 
@@ -159,8 +165,8 @@ def test_lines_and_pixels_have_one_number(text: str) -> None:
 
 
 def test_a_forgotten_dependency_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of 129 and of 130 elements have other packs: were that no part of what texts are kept by, they would differ."""
-    monkeypatch.setattr(epilogue, "_lie", lambda space, axis, tensors: [])
+    """Rows of 129 and of 130 elements have other vectors. If the key of the cache lacked them, texts would differ."""
+    monkeypatch.setattr(epilogue, "_layout_key", lambda space, axis, tensors: [])
     texts = [f"matmul a=f16[4,16,64] b=f16[1,64,{n}] + bias" for n in (129, 130, 136)]
     graphs = [parse(text).build_operation_graph() for text in texts]
     with pytest.raises(AssertionError):

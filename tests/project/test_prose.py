@@ -14,6 +14,12 @@ UNCLEAR = re.compile(r"\bof which\b|\bwhat is left of\b|\bthose (?:that|which)\b
 NOT_READ = ("docs/performance-log.md",)
 # Files with prose: Python and kernels.
 SUFFIXES = (".py", ".cu", ".cuh")
+# Words that once named a tile, a split, an operand or a stride. The terms of CUTLASS, PTX and cuDNN replace them.
+COINED = re.compile(
+    r"\b(?:[Ww]ish(?:es|ed)?|[Ww]alks?|[Ss]ides|apart|[Tt]urns|[Ss]hares|[Ss]trips?|[Pp]aces?|doubt|[Ll]ooks)\b(?!\()"
+)
+# Packages whose names are the field's terms; their subfolders are read as well.
+OF_STANDARD_TERMS = ("graphdnn/engines/cuda/codegen", "graphdnn/engines/cuda/direct")
 
 
 def sentences(text: str) -> str:
@@ -37,6 +43,21 @@ def _texts() -> list[Path]:
 @pytest.mark.parametrize("path", _texts(), ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_no_pronoun_without_its_noun(path: Path) -> None:
     assert not unclear(path.read_text(encoding="utf-8"))
+
+
+def _code_of_standard_terms() -> list[Path]:
+    files = [path for folder in OF_STANDARD_TERMS for path in (ROOT / folder).rglob("*")]
+    return sorted(path for path in files if path.suffix in SUFFIXES)
+
+
+@pytest.mark.parametrize("path", _code_of_standard_terms(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_standard_terms(path: Path) -> None:
+    assert not COINED.findall(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("text", ["requests: Wishes", "the walk of a warp", "strips of columns", "pace = stride"])
+def test_a_coined_term_is_rejected(text: str) -> None:
+    assert COINED.search(text)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ NAMED: tuple[Named, ...] = (
     Named("conv x=f16[2,48,9,11]nhwc w=f16[48,1,3,3] pad=1 + bias + relu(0,6)", "cuda_direct", _TENSOR_CORES),
     Named("dgrad dy=f16[2,40,5,6]nhwc w=f16[40,1,3,3] dx=[2,40,10,12] pad=1 stride=2", "cuda_direct", _TENSOR_CORES),
     Named("wgrad x=f16[2,48,9,11]nhwc dy=f16[2,48,9,11]nhwc dw=[48,1,3,3] pad=1", "cuda_direct_wgrad", _TENSOR_CORES),
-    # Depthwise strips whose rows pass through registers; sums of a filter gradient in a cluster, and in parts.
+    # Depthwise sliding windows in registers; splits of a filter gradient in a cluster, and in the workspace.
     Named("conv x=f16[2,48,19,16]nhwc w=f16[48,1,5,5] pad=2 + bias + relu(0,6)", "cuda_direct", {"KERNEL_CFG": 4}),
     Named("dgrad dy=f16[2,40,19,11]nhwc w=f16[40,1,5,5] dx=[2,40,19,11] pad=2", "cuda_direct", {"KERNEL_CFG": 4}),
     Named(

@@ -60,7 +60,7 @@ def launches_of(engine: Engine, task: Task, knobs: Knobs) -> object:
         else step.name
         for step in kernel.steps
     )
-    return steps, kernel.scratch
+    return steps, kernel.workspace_bytes
 
 
 def task_of(problem: Named, device: DeviceSpec) -> Task | None:

@@ -16,7 +16,7 @@ from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.included_files import file_text
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.codegen.parameters import Packed
+from graphdnn.engines.cuda.codegen.parameters import PackedParams
 from graphdnn.plan.cuda_runtime import Prepared, Runtime
 
 _PARAMS = struct.Struct("<QqQ")  # address, bytes, address of the sum
@@ -26,7 +26,7 @@ _WORD = 8
 
 def launch(device: DeviceSpec) -> Launch:
     text = KernelText("fingerprint", file_text("array_digest.cu"))
-    return Launch(text, "array_digest", (_BLOCKS * device.sm_count, 1, 1), 256, Packed(bytes(_PARAMS.size), ()))
+    return Launch(text, "array_digest", (_BLOCKS * device.sm_count, 1, 1), 256, PackedParams(bytes(_PARAMS.size), ()))
 
 
 class Fingerprints:

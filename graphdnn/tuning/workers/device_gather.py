@@ -18,7 +18,7 @@ from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import Array
 from graphdnn.engines.cuda.codegen.included_files import file_text
 from graphdnn.engines.cuda.codegen.launch import Launch
-from graphdnn.engines.cuda.codegen.parameters import Packed
+from graphdnn.engines.cuda.codegen.parameters import PackedParams
 from graphdnn.engines.host.memory import axes_of
 from graphdnn.plan.cuda_runtime import Prepared, Runtime
 
@@ -28,7 +28,7 @@ _BLOCKS = 8  # of a multiprocessor
 
 def launch(device: DeviceSpec) -> Launch:
     text = KernelText("picked", file_text("array_gather.cu"))
-    return Launch(text, "array_gather", (_BLOCKS * device.sm_count, 1, 1), 256, Packed(bytes(_PARAMS.size), ()))
+    return Launch(text, "array_gather", (_BLOCKS * device.sm_count, 1, 1), 256, PackedParams(bytes(_PARAMS.size), ()))
 
 
 def lying(array: Any, axis: int) -> tuple[int, int, int]:

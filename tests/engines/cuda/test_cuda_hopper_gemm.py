@@ -146,7 +146,7 @@ def test_clusters_need_no_second_launch() -> None:
         asked = {KnobType.TILE_SIZE: SMALL, KnobType.SPLIT_K: parts, KnobType.CTA_SPLIT_K_MODE: mode}
         kernel = device_kernel(what, ENGINE, asked)
         assert len(kernel.steps) == launches
-        assert (kernel.scratch == 0) == (launches == 1)
+        assert (kernel.workspace_bytes == 0) == (launches == 1)
 
 
 FP8 = [
@@ -440,6 +440,6 @@ def test_instructions(text: str) -> None:
 
 
 def test_workspace_only_where_the_sum_is_in_parts() -> None:
-    assert device_kernel(operations(LARGE[0]), ENGINE).scratch == 0
-    assert device_kernel(operations(LARGE[4]), ENGINE).scratch > 0
-    assert device_kernel(operations(LARGE[4]), ENGINE, {KnobType.SPLIT_K: 1}).scratch == 0
+    assert device_kernel(operations(LARGE[0]), ENGINE).workspace_bytes == 0
+    assert device_kernel(operations(LARGE[4]), ENGINE).workspace_bytes > 0
+    assert device_kernel(operations(LARGE[4]), ENGINE, {KnobType.SPLIT_K: 1}).workspace_bytes == 0

@@ -80,8 +80,8 @@ def test_what_is_long_is_a_function_that_is_called(monkeypatch: pytest.MonkeyPat
     gelu = operations(TEXTS[0].removesuffix("relu") + "gelu")
     for name, is_called in (("64x64", False), ("128x256", True)):
         kernel = device_kernel(gelu, ENGINE, {KnobType.TILE_SIZE: _NUMBER[name], KnobType.SPLIT_K: 1})
-        assert ("t_apart0(" in kernel.source) == is_called, name
-    monkeypatch.setattr(pointwise_program, "_LONG", 0)
+        assert ("t_outlined0(" in kernel.source) == is_called, name
+    monkeypatch.setattr(pointwise_program, "_MAX_INLINE_FLOPS", 0)
     check(TEXTS[6] + " + residual + relu", SPLIT_K=1)
 
 

@@ -120,7 +120,7 @@ def test_copied_operands(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mma_operands, "copying_seconds", lambda size, device: 0.0)
     assert len(device_kernel(operations(text), ENGINE, {KnobType.SPLIT_K: 2}).steps) > 2
     check(text, TILE_SIZE=12, SPLIT_K=2)
-    assert device_kernel(operations(text), ENGINE, {KnobType.SPLIT_K: 1}).scratch == 0
+    assert device_kernel(operations(text), ENGINE, {KnobType.SPLIT_K: 1}).workspace_bytes == 0
 
 
 STAYING = [
@@ -206,9 +206,9 @@ def test_products_run_on_tensor_cores(arch: str) -> None:
 
 
 def test_workspace_only_where_the_sum_is_in_parts() -> None:
-    assert device_kernel(operations(LARGE[0]), ENGINE).scratch == 0
-    assert device_kernel(operations(LARGE[4]), ENGINE).scratch > 0
-    assert device_kernel(operations(LARGE[4]), ENGINE, {KnobType.SPLIT_K: 1}).scratch == 0
+    assert device_kernel(operations(LARGE[0]), ENGINE).workspace_bytes == 0
+    assert device_kernel(operations(LARGE[4]), ENGINE).workspace_bytes > 0
+    assert device_kernel(operations(LARGE[4]), ENGINE, {KnobType.SPLIT_K: 1}).workspace_bytes == 0
 
 
 _REFUSED = {

@@ -280,7 +280,7 @@ def test_large_shapes_fill_the_device_with_little_scratch(name: str) -> None:
     kernel = device_kernel(op, ENGINE)
     first = kernel.steps[0]
     assert prod(first.grid) >= 2 * 132
-    assert kernel.scratch <= 1 << 20
+    assert kernel.workspace_bytes <= 1 << 20
     assert "using Count = unsigned int;" in first.text.text
     width = 16 // ELEMENTS[data_type_of(kind)].bytes
     assert f"constexpr int VEC_WIDTH = {width};" in first.text.text

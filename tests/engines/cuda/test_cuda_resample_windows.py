@@ -165,7 +165,7 @@ def test_one_launch_reads_each_operand_once() -> None:
         operations = gradient(dims, "f16", layout)
         kernel = device_kernel(operations, ENGINE)
         assert len(kernel.steps) == 1
-        assert kernel.scratch == 0
+        assert kernel.workspace_bytes == 0
 
 
 @compiler

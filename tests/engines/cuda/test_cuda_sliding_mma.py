@@ -71,7 +71,7 @@ PROBLEMS: list[tuple[str, Engine, dict[str, Any]]] = [
 @emulated
 @pytest.mark.parametrize(("text", "engine", "knobs"), PROBLEMS, ids=[text for text, *_ in PROBLEMS])
 def test_agrees_with_numpy(text: str, engine: Engine, knobs: dict[str, int]) -> None:
-    assert "__walk_" in kernel(text, engine, **ON_TENSOR_CORES, **knobs).name
+    assert "__sliding_mma_" in kernel(text, engine, **ON_TENSOR_CORES, **knobs).name
     check(text, engine, **ON_TENSOR_CORES, **knobs)
 
 
@@ -130,7 +130,7 @@ def test_measured_classes_have_tensor_cores(engine: Engine) -> None:
             "dgrad": f"dgrad dy=f16[64,96,{out},{out}]nhwc w={w} dx=[64,96,56,56] pad={r // 2} stride={stride}",
             "wgrad": f"wgrad x=f16[64,96,56,56]nhwc dy=f16[64,96,{out},{out}]nhwc dw={w[3:]} pad={r // 2} stride={stride}",
         }[direction]
-        assert "__walk_" in kernel(text, engine, KERNEL_CFG=2).name
+        assert "__sliding_mma_" in kernel(text, engine, KERNEL_CFG=2).name
         assert "__direct_" in kernel(text, engine, KERNEL_CFG=1).name
 
 

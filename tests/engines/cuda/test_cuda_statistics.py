@@ -271,7 +271,7 @@ def test_large_shapes_fill_the_device_with_little_scratch(kind: str, layout: str
     for op, engine in ((stats, GENSTATS), (weights(dims, kind, layout, "f32"), BN_WEIGHTS)):
         kernel = device_kernel(op, engine)
         assert prod(kernel.steps[0].grid) >= 2 * 132
-        assert kernel.scratch <= 1 << 20
+        assert kernel.workspace_bytes <= 1 << 20
         assert f"constexpr int VEC_WIDTH = {8 if kind == 'f16' else 4};" in kernel.steps[0].text.text
 
 

@@ -214,8 +214,8 @@ def test_workspace(engine: Engine, knobs: dict[KnobType, int], images: float, fi
     ops = operations("conv x=f32[64,128,56,56]nhwc w=f32[128,128,3,3]nhwc pad=1")
     image, filter = prod((64, 128, 56, 56)) * 4, 128 * 128 * 4
     kernel = device_kernel(ops, engine, knobs)
-    assert kernel.scratch == pytest.approx(images * image + filters * filter, rel=0.01)
-    assert engine.workspace(Task(fused(ops), H200), engine.settings(knobs)) == kernel.scratch
+    assert kernel.workspace_bytes == pytest.approx(images * image + filters * filter, rel=0.01)
+    assert engine.workspace(Task(fused(ops), H200), engine.settings(knobs)) == kernel.workspace_bytes
 
 
 def test_the_model_prefers_fewer_products_on_large_problems() -> None:

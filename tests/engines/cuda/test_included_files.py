@@ -11,11 +11,11 @@ import pytest
 from graphdnn.engines.cuda.codegen import included_files, source
 from graphdnn.engines.cuda.codegen.included_files import (
     IncludeError,
-    Joined,
+    IncludeExpander,
     file_names,
     file_text,
     kernel_file,
-    parsed,
+    parse,
 )
 
 _KERNELS = Path(source.__file__).parents[1]
@@ -51,7 +51,7 @@ def _closure(name: str) -> set[str]:
     left = [name]
     while left:
         file = kernel_file(left.pop())
-        new = {*file.needs, *file.variants} - found
+        new = {*file.includes, *file.variants} - found
         found |= new
         left += new
     return found
@@ -59,7 +59,7 @@ def _closure(name: str) -> set[str]:
 
 def test_every_file_joins() -> None:
     for name in file_names():
-        text = "\n".join(Joined().of_file(name))
+        text = "\n".join(IncludeExpander().expand_file(name))
         assert "#include" not in text, name
 
 
@@ -72,7 +72,7 @@ def test_every_header_is_reached() -> None:
 def test_every_entry_file_is_named_in_python() -> None:
     text = "".join(file.read_text(encoding="utf-8") for file in _KERNELS.rglob("*.py"))
     entries = {name for name in file_names() if name.endswith(".cu")} - _OF_TUNING
-    built = {"depthwise_rows.cu", "depthwise_strips.cu", "direct_stem.cu", "hopper_stem.cu", "pool_disjoint.cu"}
+    built = {"depthwise_rows.cu", "depthwise_sliding.cu", "direct_stem.cu", "hopper_stem.cu", "pool_disjoint.cu"}
     built |= {"pool_disjoint_backward.cu"}  # names that Python puts together
     assert {name for name in entries - built if f'"{name}"' not in text} == set()
 
@@ -119,27 +119,27 @@ def test_a_missing_include_is_seen() -> None:
 
 def test_an_unknown_file_is_refused_with_its_line() -> None:
     with pytest.raises(IncludeError, match=r'one\.cu:2: #include "two\.cuh": there is no such kernel file'):
-        parsed("one.cu", '// One.\n#include "two.cuh"\n', {"one.cu"})
+        parse("one.cu", '// One.\n#include "two.cuh"\n', {"one.cu"})
 
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Kernel files of the test's own."""
     files: dict[str, str] = {}
-    monkeypatch.setattr(included_files, "kernel_file", lambda name: parsed(name, files[name], files))
+    monkeypatch.setattr(included_files, "kernel_file", lambda name: parse(name, files[name], files))
     return files
 
 
 def test_a_cycle_is_refused(written: dict[str, str]) -> None:
     written |= {"a.cuh": '#include "b.cuh"', "b.cuh": '#include "a.cuh"'}
     with pytest.raises(IncludeError, match=r"a\.cuh includes b\.cuh includes a\.cuh"):
-        list(Joined().of_file("a.cuh"))
+        list(IncludeExpander().expand_file("a.cuh"))
 
 
 def test_each_file_is_joined_once_and_before_its_users(written: dict[str, str]) -> None:
     written |= {"a.cu": '#include "b.cuh"\n#include "c.cuh"\nA', "b.cuh": '#include "c.cuh"\nB', "c.cuh": "C"}
-    joined = Joined()
-    assert [*joined.of_file("a.cu"), *joined.of_file("b.cuh")] == ["C", "B", "A"]
+    joined = IncludeExpander()
+    assert [*joined.expand_file("a.cu"), *joined.expand_file("b.cuh")] == ["C", "B", "A"]
 
 
 def test_variants_stay_at_their_place(written: dict[str, str]) -> None:
@@ -147,21 +147,21 @@ def test_variants_stay_at_their_place(written: dict[str, str]) -> None:
         "a.cu": '#include "d.cuh"\n#if X\n#include "b.cuh"\n#else\n#include "c.cuh"\n#endif\nA',
         "b.cuh": '#include "d.cuh"\n#include "e.cuh"\nB', "c.cuh": "C", "d.cuh": "D", "e.cuh": "E",
     }  # fmt: skip
-    assert list(Joined().of_file("a.cu")) == ["D", "#if X\nE\nB\n#else\nC\n#endif\nA"]
+    assert list(IncludeExpander().expand_file("a.cu")) == ["D", "#if X\nE\nB\n#else\nC\n#endif\nA"]
 
 
 def test_a_file_is_not_both_a_variant_and_always_there(written: dict[str, str]) -> None:
     written |= {"a.cu": '#if X\n#include "b.cuh"\n#endif\nA', "b.cuh": "B", "c.cu": '#include "b.cuh"\nC'}
-    joined = Joined()
-    list(joined.of_file("a.cu"))
+    joined = IncludeExpander()
+    list(joined.expand_file("a.cu"))
     with pytest.raises(IncludeError, match="another file under a condition"):
-        list(joined.of_file("c.cu"))
-    joined = Joined()
-    list(joined.of_file("c.cu"))
+        list(joined.expand_file("c.cu"))
+    joined = IncludeExpander()
+    list(joined.expand_file("c.cu"))
     with pytest.raises(IncludeError, match="another file always"):
-        list(joined.of_file("a.cu"))
+        list(joined.expand_file("a.cu"))
 
 
 def test_a_generated_include_of_an_unknown_file_is_refused() -> None:
     with pytest.raises(IncludeError, match="generated text"):
-        list(Joined().of_text('#include "no such.cuh"\n'))
+        list(IncludeExpander().expand_lines('#include "no such.cuh"\n'))

@@ -51,7 +51,7 @@ def test_entries_are_read_from_text() -> None:
         "hopper_halo (hopper_halo.cu)",
         "hopper_halo_swap_ab (hopper_halo_swap_ab.cu)",
     } <= known
-    assert {"depthwise_strips (depthwise_strips.cu)", "hopper_stem (hopper_stem.cu)"} <= known
+    assert {"depthwise_sliding (depthwise_sliding.cu)", "hopper_stem (hopper_stem.cu)"} <= known
     assert len(known) >= 90
 
 

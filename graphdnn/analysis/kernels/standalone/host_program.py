@@ -77,7 +77,7 @@ def main_text(op: FusedOp, choice: Choice, kernel: DeviceKernel, numbers: dict[s
     parts = [
         *_structs(launches),
         "int main() {",
-        *_memory(op, tensors, kernel.scratch),
+        *_memory(op, tensors, kernel.workspace_bytes),
         *(line for i, launch in enumerate(launches) for line in _filled_in(i, launch, tensors, op)),
         "",
         "    // The launches of one execution.",

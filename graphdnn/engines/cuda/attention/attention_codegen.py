@@ -108,16 +108,16 @@ def generate_functions(
     text = []
     for is_unmasked, prefix in ((False, "s"), (True, "w")):
         program = Program(op, parameters, space, prefix, width=width)
-        program.anchor(attention.first, attention.first.c, "acc", _IN_FLOAT)
+        program.define_anchor(attention.first, attention.first.c, "acc", _IN_FLOAT)
         for step in attention.steps:
             if step is without or (is_unmasked and id(step) in fused.mask_bounds.masks):
                 (result,) = step.outputs().values()
-                program.note(step)
+                program.comment(step)
                 unscaled = program.value(step.inputs()["x"])
-                program.set(result, f"widen<float>({unscaled}[e])")
+                program.define(result, f"widen<float>({unscaled}[e])")
             elif not is_unmasked or id(step) not in _mask_only_steps(fused):
                 program.apply([step])
-        program.result("value", attention.scores, _IN_FLOAT)
+        program.copy_widened_to("value", attention.scores, _IN_FLOAT)
         arguments = f"const float (&acc)[{width}], float (&value)[{width}]"
         text.append(program.function("score_mod_unmasked" if is_unmasked else "score_mod_masked", arguments))
     text.append(
@@ -145,7 +145,7 @@ def generate_functions(
     body = Program(op, parameters, out, "t", width=out_vec_width)
     if any(t.uid in _row_uids(attention) for step in fused.epilogue for t in step.inputs().values()):
         _add_row_stats(body, attention)
-    body.anchor(attention.last, results, "acc", _IN_FLOAT)
+    body.define_anchor(attention.last, results, "acc", _IN_FLOAT)
     body.apply(fused.epilogue)
     body.store_outputs((attention.last, *fused.epilogue))
     text.append(body.function("epilogue", f"const float (&acc)[{out_vec_width}], float row_max, float row_sum"))
@@ -192,7 +192,7 @@ def _mask_only_steps(fused: FusedAttention) -> set[int]:
 def _add_row_stats(program: Program, attention: Attention) -> None:
     """Adds a row's maximum and sum, and the operations on them, to a program."""
     for spec, name in ((attention.maximum.y, "row_max"), (attention.total.y, "row_sum")):
-        program.set(spec, name)
+        program.define(spec, name)
     program.apply(attention.of_rows)
 
 

@@ -45,7 +45,7 @@ __device__ __forceinline__ void load_rows_async(unsigned char* to, const void* f
         if (ROWS * VECS % THREADS && i >= ROWS * VECS) break;
         const bool is_inside = row < rows_left && (DIM == DIM_PADDED || vec * 8 < DIM);
         const unsigned char* const source = (const unsigned char*)from + (is_inside ? row * row_stride * 2 + vec * 16 : 0);
-        copy_async<16>(to + row * (DIM_PADDED * 2 + 16) + vec * 16, source, is_inside);
+        cp_async_zfill<16>(to + row * (DIM_PADDED * 2 + 16) + vec * 16, source, is_inside);
     }
 }
 
@@ -134,15 +134,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_attention
         load_rows_async<TILE_N, HEAD_DIM, HEAD_DIM_PADDED>(
             k_smem, head_k + key_begin * p.k_row_stride, p.k_row_stride, keys - key_begin
         );
-    commit_copies();
+    cp_async_commit();
 
     unsigned int q_fragments[Q_IN_REGISTERS ? MMA_TILES_M : 1][Q_IN_REGISTERS ? HEAD_DIM_PADDED / 16 : 1][4];
     #pragma unroll 1
     for (int key0 = key_begin; key0 < key_end; key0 += TILE_N) {
-        await_copies<0>();
+        cp_async_wait<0>();
         __syncthreads();  // the keys have arrived, and all warps have read the previous values
         load_rows_async<TILE_N, VALUE_DIM, VALUE_DIM_PADDED>(v_smem, head_v + key0 * p.v_row_stride, p.v_row_stride, keys - key0);
-        commit_copies();
+        cp_async_commit();
         if (Q_IN_REGISTERS && key0 == key_begin) {
             #pragma unroll
             for (int i = 0; i < MMA_TILES_M; ++i)
@@ -179,13 +179,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_attention
                 }
             }
         }
-        await_copies<0>();
+        cp_async_wait<0>();
         __syncthreads();  // the values have arrived, and all warps have read the keys
         if (key0 + TILE_N < key_end)
             load_rows_async<TILE_N, HEAD_DIM, HEAD_DIM_PADDED>(
                 k_smem, head_k + (key0 + TILE_N) * p.k_row_stride, p.k_row_stride, keys - key0 - TILE_N
             );
-        commit_copies();
+        cp_async_commit();
 
         const bool is_unmasked = key0 + TILE_N <= keys && (!HAS_LAST_KEY || key0 + TILE_N - 1 <= row0 + p.last_key) &&
                               (!HAS_FIRST_KEY || key0 >= last_row + p.first_key);
@@ -247,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_attention
             }
         }
     }
-    await_copies<0>();
+    cp_async_wait<0>();
     pdl_trigger();
 
     #pragma unroll

@@ -1,1 +1,1 @@
-"""What every engine is generated with: parameters, coordinates, the pointwise program, text, launches, needs, costs."""
+"""Code generation for all CUDA engines: parameters, index spaces, pointwise programs, texts, launches, requirements."""

@@ -1,4 +1,4 @@
-"""Make an ``Engine`` of a function that generates a device kernel."""
+"""CUDA engines: an ``Engine`` from a function that generates a device kernel."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from graphdnn.errors import NotSupported
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.rules import Constraint
 
-# (fused operation, device, knob values) -> kernel; the text and the launches, nothing is compiled here
+# (fused operation, device, knob values) -> kernel texts and launches; nothing is compiled
 Generate = Callable[[FusedOp, DeviceSpec, Knobs], DeviceKernel]
-_KEPT = 64
+_MAX_CACHED = 64
 
 
 def cuda_engine(
@@ -31,43 +31,53 @@ def cuda_engine(
     generate: Generate,
     behavior_notes: tuple[BehaviorNote, ...] = (BehaviorNote.RUNTIME_COMPILATION,),  # by NVRTC, when a plan is loaded
     copies_one_tensor: bool = False,
-    **rest: Any,
+    **options: Any,
 ) -> Engine:
-    """An engine whose workspace is what its generated kernel says; generating once serves both questions.
+    """An engine from its requirements, its cost model and its generator. A cache has the generated kernels.
 
-    ``copies_one_tensor``: it serves convolutions whose filter is the tensor that is convolved.
+    Args:
+        id: The engine's id, which files contain.
+        name: The engine's name.
+        summary: What the engine computes, for the documentation.
+        needs: The requirements; the requirements of all CUDA engines are added.
+        cost: The cost model; the cost of the final reduction is added.
+        generate: Generates the launches.
+        behavior_notes: Notes of the v8 API.
+        copies_one_tensor: Whether the engine serves convolutions that read one tensor as image and as filter.
+        options: Further fields of ``Engine``.
     """
-    kept = BoundedCache[tuple[object, ...], tuple[Task, DeviceKernel]](_KEPT)
+    cache = BoundedCache[tuple[object, ...], tuple[Task, DeviceKernel]](_MAX_CACHED)
 
     def kernel(task: Task, knobs: Knobs) -> DeviceKernel:
         key = (identity(task.op), identity(task.device), *knobs.items())
-        found = kept.get(key)
-        if found is None:
-            found = kept.remember(key, (task, generate(task.op, task.device, knobs)))  # the task keeps identities alive
-            grid = _largest(found[1])
-            if not is_launched(grid):  # with knobs that were asked for
+        entry = cache.get(key)
+        if entry is None:
+            # The entry has the task, so that the identities of its key stay alive.
+            entry = cache.remember(key, (task, generate(task.op, task.device, knobs)))
+            grid = _largest(entry[1])
+            if not is_launched(grid):  # the requirement covers default knobs only
                 raise NotSupported(GRID.reject(f"engine {id} {name}, {task.where}", "launch.grid", grid))
-        return found[1]
+        return entry[1]
 
     common = CUDA_NEEDS if copies_one_tensor else (*CUDA_NEEDS, ONE_TENSOR)
-    asked = (*needs, *common)  # most engines decline another kind of operation: that comes first
-    defaults = {knob.type: knob.default for knob in rest.get("knobs", ())}
-    launched = grid_need(lambda task: _largest(generate(task.op, task.device, defaults)), asked)
+    all_needs = (*needs, *common)  # most tasks fail the first requirement, the kind of operation
+    defaults = {knob.type: knob.default for knob in options.get("knobs", ())}
+    launched = grid_need(lambda task: _largest(generate(task.op, task.device, defaults)), all_needs)
     return Engine(
         id=id,
         name=name,
         summary=summary,
-        needs=(*asked, launched),
+        needs=(*all_needs, launched),
         cost=lambda task, knobs: with_exit(cost(task, knobs), task),
         compile=kernel,
-        workspace=lambda task, knobs: kernel(task, knobs).scratch,
+        workspace=lambda task, knobs: kernel(task, knobs).workspace_bytes,
         behavior_notes=behavior_notes,
         places=("cuda",),
-        **rest,
+        **options,
     )
 
 
 def _largest(kernel: DeviceKernel) -> Grid:
-    """Of the first launch that is beyond what is launched, or of the first one."""
+    """The first grid that the driver cannot launch, or the first grid."""
     grids = [step.grid for step in kernel.steps if isinstance(step, Launch)]
     return next((grid for grid in grids if not is_launched(grid)), grids[0] if grids else (1, 1, 1))

@@ -1,9 +1,8 @@
-"""Epilogue: the generated functions ``load_column_operands`` and ``epilogue``, which take accumulators to memory.
+"""Epilogue: the generated functions ``load_column_operands`` and ``epilogue``, which store accumulators.
 
-Operations of a class differ in extents and strides. The functions depend only on the facts that ``_lie`` collects:
-contiguous axes, vector widths that rows allow, and operands that are as large as the result. These facts are the key
-of a cache. Operations that differ only in their batch size share an entry of a second cache, which skips the facts as
-well.
+Fused operations with equal structure keys differ in extents and strides only. Their functions depend only on the layout
+key: contiguous axes, vector widths that rows allow, and operands that are as large as the result. The layout key is the
+key of a cache. A second cache has an entry for operations that differ only in their batch size, without a layout key.
 """
 
 from __future__ import annotations
@@ -24,56 +23,69 @@ from graphdnn.engines.cuda.codegen.vectors import MAX_WIDTH, width_for
 from graphdnn.fusion.fused_graph import FusedOp, KernelStructure
 from graphdnn.tensors import TensorSpec
 
-SUMS = "const {accumulator} (&acc)[{width}]"  # the accumulators of a vector as an argument
-_MOST = 512  # cached epilogues
+ACCUMULATORS_ARGUMENT = "const {accumulator} (&acc)[{width}]"  # the accumulators of a vector
+_MAX_CACHED = 512  # entries of a cache
 
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """``functions``: ``keep`` with its struct, and ``epilogue(p, at, kept, acc, is_there)`` of ``width`` sums.
-    ``fetching``: ``fetch``, which asks for ``fetched`` elements of the operands as large as the result, ahead of use.
+    """Generated functions.
+
+    Args:
+        width: Accumulators of a call of ``epilogue``.
+        functions: The text of ``load_column_operands`` with its struct, and of
+            ``epilogue(p, coord, column_operands, acc, is_there)``.
+        prefetch_function: The text of ``prefetch``, which prefetches operands as large as the result into L2.
+        prefetch_elements: Elements of an operand that a call of ``prefetch`` prefetches; 0 without such operands.
     """
 
     width: int
     functions: tuple[str, str]
-    fetching: str
-    fetched: int
+    prefetch_function: str
+    prefetch_elements: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """``fields``: that its functions read, with the tensors whose addresses and strides they hold, by their places."""
+class _CachedEpilogue:
+    """An epilogue with the fields that it reads, and with the indices of the tensors that the fields describe."""
 
-    ending: Epilogue
+    epilogue: Epilogue
     fields: tuple[Field, ...]
-    places: tuple[int, ...]
+    tensor_indices: tuple[int, ...]
+
+    def select(self, tensors: Sequence[TensorSpec]) -> list[TensorSpec]:
+        """The tensors that the fields describe, in order."""
+        return [tensors[index] for index in self.tensor_indices]
 
 
-_texts = BoundedCache[tuple[object, ...], KernelText](_MOST)  # by images
+_texts_by_image_count = BoundedCache[tuple[object, ...], KernelText](_MAX_CACHED)
 
 
-def text_of_images(
-    op: FusedOp, ending: Epilogue, about: tuple[object, ...], write: Callable[[], KernelText]
+def batch_invariant_text(
+    op: FusedOp, epilogue: Epilogue, about: tuple[object, ...], write: Callable[[], KernelText]
 ) -> KernelText:
-    """The text around an ending, written once for any number of images. ``about``: the kernel, and all that its text
-    depends on beside the operation.
+    """The kernel text with an epilogue, cached for all batch sizes.
+
+    Args:
+        op: The fused operation.
+        epilogue: Its epilogue.
+        about: The kernel, and everything that its text depends on except the operation and the epilogue.
+        write: Generates the text.
     """
-    number = images_of(op)
-    if number is None:
+    image_key = images_of(op)
+    if image_key is None:
         return write()
-    key = (number, ending.functions, *about)
-    found = _texts.get(key)
-    if found is None:
-        found = _texts.remember(key, write())
-    return found
+    key = (image_key, epilogue.functions, *about)
+    entry = _texts_by_image_count.get(key)
+    if entry is None:
+        entry = _texts_by_image_count.remember(key, write())
+    return entry
 
 
 _Strides = tuple[tuple[int, ...], ...]
-_known = BoundedCache[tuple[object, ...], _Known](_MOST)
-_of_images = BoundedCache[tuple[object, ...], tuple[_Known, _Strides]](_MOST)
-_places = BoundedCache[KernelStructure, tuple[int, ...] | None](
-    _MOST
-)  # of what the end of a class's kernels reads and writes
+_by_layout = BoundedCache[tuple[object, ...], _CachedEpilogue](_MAX_CACHED)
+_by_image_count = BoundedCache[tuple[object, ...], tuple[_CachedEpilogue, _Strides]](_MAX_CACHED)
+_memory_operands_by_structure = BoundedCache[KernelStructure, tuple[int, ...] | None](_MAX_CACHED)
 
 
 def epilogue_of(
@@ -81,113 +93,127 @@ def epilogue_of(
     parameters: Parameters,
     space: IndexSpace | tuple[Any, ...],
     axis: int,
-    most: int,
+    max_width: int,
     accumulator: str,
     *,
-    taken: str = SUMS,
+    argument: str = ACCUMULATORS_ARGUMENT,
     residual: TensorSpec | None = None,
-    sums: int = 0,
+    accumulators: int = 0,
 ) -> Epilogue:
-    """The epilogue of the operation of ``steps``; ``parameters`` get its fields.
+    """The epilogue of a fused operation.
 
-    ``space``: the coordinates that ``epilogue`` is called with. It may be a function of the operation with its further
-    arguments, if the strides do not depend on the number of images.
-    ``axis``: the vectorized axis; a call of ``epilogue`` takes at most ``most`` contiguous elements of it.
-    ``accumulator``: the type of the accumulators, which are passed as ``taken``.
-    ``residual``: the operand that TMA has loaded into ``kept``.
-    ``sums``: accumulators of a thread, where the kernel calls ``epilogue`` for each vector of them.
+    Args:
+        steps: The launches of the operation.
+        parameters: The kernel's parameters, to which the fields of the epilogue are added.
+        space: The index space of ``coord``; or a function of the operation, with its further arguments, if the strides
+            do not depend on the number of images.
+        axis: The vectorized axis.
+        max_width: The most contiguous elements of a call of ``epilogue``.
+        accumulator: The type of the accumulators.
+        argument: The accumulators as an argument of ``epilogue``.
+        residual: The operand that TMA has loaded into ``column_operands.residual``.
+        accumulators: Accumulators of a thread, if the kernel calls ``epilogue`` for each vector of them.
     """
-    op, asked = steps.op, (axis, most, accumulator, taken, None if residual is None else residual.uid, sums)
+    op, options = steps.op, _Options(axis, max_width, accumulator, argument, residual, accumulators)
     tensors = (*op.inputs, *op.outputs, *op.internal)
-    places = _places_of(steps, tensors)
-    if places is None:
-        made = _made(op, space)
-        return _written(steps, parameters, made, axis, most, accumulator, taken, residual, sums)[0]
-    stored = [tensors[place] for place in places]
+    indices = _memory_operands(steps, tensors)
+    if indices is None:
+        return _generate(steps, parameters, _resolved_space(op, space), options)[0]
+    stored = [tensors[index] for index in indices]
     largest = max([t.elements for t in stored])
     sizes = tuple([(t.span <= INT_MAX, 2 * t.elements >= largest) for t in stored])
-    number = None if isinstance(space, IndexSpace) else images_of(op)
-    if number is not None:
-        found = _of_images.get((number, space, asked, sizes))
-        if found is not None:
-            known, strides = found
-            parameters.again(known.fields, zip([tensors[place] for place in known.places], strides, strict=True))
-            return known.ending
-    made = _made(op, space)
-    key = op.structure, asked, sizes, *_lie(made, axis, stored)
-    kept = _known.get(key)
-    if kept is None:
+    image_key = None if isinstance(space, IndexSpace) else images_of(op)
+    if image_key is not None:
+        entry = _by_image_count.get((image_key, space, options.key, sizes))
+        if entry is not None:
+            cached, strides = entry
+            parameters.add_cached(cached.fields, zip(cached.select(tensors), strides, strict=True))
+            return cached.epilogue
+    resolved = _resolved_space(op, space)
+    key = op.structure, options.key, sizes, *_layout_key(resolved, axis, stored)
+    generated = _by_layout.get(key)
+    if generated is None:
         before = len(parameters.fields)
-        ending, read = _written(steps, parameters, made, axis, most, accumulator, taken, residual, sums)
-        place_of = {t.uid: place for place, t in enumerate(tensors)}
-        kept = _Known(ending, parameters.fields[before:], tuple([place_of[uid] for uid in read]))
-        _known.remember(key, kept)
-        strides = _strides(made, kept, tensors)
+        epilogue, read = _generate(steps, parameters, resolved, options)
+        index_of = {t.uid: index for index, t in enumerate(tensors)}
+        generated = _CachedEpilogue(epilogue, parameters.fields[before:], tuple([index_of[uid] for uid in read]))
+        _by_layout.remember(key, generated)
+        strides = _strides(resolved, generated, tensors)
     else:
-        strides = _strides(made, kept, tensors)
-        parameters.again(kept.fields, zip([tensors[place] for place in kept.places], strides, strict=True))
-    if number is not None:
-        _of_images.remember((number, space, asked, sizes), (kept, strides))
-    return kept.ending
+        strides = _strides(resolved, generated, tensors)
+        parameters.add_cached(generated.fields, zip(generated.select(tensors), strides, strict=True))
+    if image_key is not None:
+        _by_image_count.remember((image_key, space, options.key, sizes), (generated, strides))
+    return generated.epilogue
 
 
-def _made(op: FusedOp, space: IndexSpace | tuple[Any, ...]) -> IndexSpace:
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """Arguments of ``epilogue_of`` that generated functions depend on."""
+
+    axis: int
+    max_width: int
+    accumulator: str
+    argument: str
+    residual: TensorSpec | None
+    accumulators: int
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """The options as a part of the key of a cache."""
+        residual = None if self.residual is None else self.residual.uid
+        return self.axis, self.max_width, self.accumulator, self.argument, residual, self.accumulators
+
+
+def _resolved_space(op: FusedOp, space: IndexSpace | tuple[Any, ...]) -> IndexSpace:
     return space if isinstance(space, IndexSpace) else space[0](op, *space[1:])
 
 
-def _strides(space: IndexSpace, known: _Known, tensors: Sequence[TensorSpec]) -> _Strides:
+def _strides(space: IndexSpace, cached: _CachedEpilogue, tensors: Sequence[TensorSpec]) -> _Strides:
     """The strides of the tensors that the fields describe; by-value tensors have none."""
-    return tuple([() if (t := tensors[place]).is_by_value else space.strides(t) for place in known.places])
+    return tuple([() if t.is_by_value else space.strides(t) for t in cached.select(tensors)])
 
 
-def _written(
-    steps: LaunchSequence,
-    parameters: Parameters,
-    space: IndexSpace,
-    axis: int,
-    most: int,
-    accumulator: str,
-    taken: str,
-    residual: TensorSpec | None,
-    sums: int,
+def _generate(
+    steps: LaunchSequence, parameters: Parameters, space: IndexSpace, options: _Options
 ) -> tuple[Epilogue, tuple[int, ...]]:
-    """The epilogue, and the uids of the tensors that its fields describe."""
-    width = min(width_for(space, steps.epilogue_tensors(), axis), most)
+    """The epilogue, and the uids of the tensors that its fields describe, in order."""
+    width = min(width_for(space, steps.epilogue_tensors(), options.axis), options.max_width)
     body = Program(
-        steps.op, parameters, space, "t", width=width, vector_axis=axis, keeps=True, condition="is_there", sums=sums
-    )
-    brought = {}
-    if residual is not None:
-        body.given(residual, "kept.residual[e]")
-        brought["residual"] = STORAGE[residual.data_type]
-    steps.finish(body, "acc", accumulator)
-    argument = taken.format(accumulator=accumulator, width=width)
-    functions = (
-        body.keeping(brought),
-        body.function("epilogue", f"const ColumnOperands& kept, {argument}, bool is_there"),
-    )
-    return Epilogue(width, functions, body.fetching("fetch"), body.fetched), body.operands
+        steps.op, parameters, space, "t", width=width, vector_axis=options.axis,
+        has_column_operands=True, predicate="is_there", accumulators=options.accumulators,
+    )  # fmt: skip
+    loaded_arrays = {}
+    if options.residual is not None:
+        body.bind(options.residual, "column_operands.residual[e]")
+        loaded_arrays["residual"] = STORAGE[options.residual.data_type]
+    steps.write_epilogue(body, "acc", options.accumulator)
+    argument = options.argument.format(accumulator=options.accumulator, width=width)
+    arguments = f"const ColumnOperands& column_operands, {argument}, bool is_there"
+    functions = body.column_operands_text(loaded_arrays), body.function("epilogue", arguments)
+    return Epilogue(width, functions, body.prefetch_text("prefetch"), body.prefetch_elements), body.operands
 
 
-def _places_of(steps: LaunchSequence, tensors: Sequence[TensorSpec]) -> tuple[int, ...] | None:
-    """What the end of a class's kernels reads and writes in memory; None where texts depend on indices."""
+def _memory_operands(steps: LaunchSequence, tensors: Sequence[TensorSpec]) -> tuple[int, ...] | None:
+    """Indices of the tensors that the epilogue reads or writes in memory; None if an epilogue cannot be cached."""
     op, structure = steps.op, steps.op.structure
     if structure is None:
         return None
-    if structure in _places:
-        return _places.get(structure)
-    place_of = {t.uid: place for place, t in enumerate(tensors)}
-    stored = dict.fromkeys([place_of[t.uid] for t in steps.epilogue_tensors() if not t.is_by_value])
-    return _places.remember(structure, None if gen_index_axes(op.epilogue) else tuple(stored))
+    if structure in _memory_operands_by_structure:
+        return _memory_operands_by_structure.get(structure)
+    index_of = {t.uid: index for index, t in enumerate(tensors)}
+    stored = dict.fromkeys([index_of[t.uid] for t in steps.epilogue_tensors() if not t.is_by_value])
+    return _memory_operands_by_structure.remember(structure, None if gen_index_axes(op.epilogue) else tuple(stored))
 
 
-def _lie(space: IndexSpace, axis: int, tensors: Sequence[TensorSpec]) -> list[object]:
-    """How tensors lie, as far as functions depend on it. Packs have at most ``MAX_WIDTH`` elements, so of a stride and
-    of the extent along ``axis`` it is what is left beyond a multiple of that.
+def _layout_key(space: IndexSpace, axis: int, tensors: Sequence[TensorSpec]) -> list[object]:
+    """The properties of layouts that generated functions depend on.
+
+    A vector has at most ``MAX_WIDTH`` elements, so strides and the extent along ``axis`` count modulo ``MAX_WIDTH``.
     """
-    sizes, strides, whole = space.sizes, space.strides, prod(space.sizes)
-    found: list[object] = [sizes[axis] % MAX_WIDTH, tuple([size > 1 for size in sizes])]
+    sizes, strides, count = space.sizes, space.strides, prod(space.sizes)
+    key: list[object] = [sizes[axis] % MAX_WIDTH, tuple([size > 1 for size in sizes])]
     for t in tensors:
-        lying = tuple([s if s < 2 else 2 + s % MAX_WIDTH for s in strides(t)])
-        found.append((lying, t.elements >= whole))
-    return found
+        steps = tuple([s if s < 2 else 2 + s % MAX_WIDTH for s in strides(t)])
+        key.append((steps, t.elements >= count))
+    return key

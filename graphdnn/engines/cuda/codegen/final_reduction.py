@@ -1,4 +1,4 @@
-"""Exits: the reduction that ends a fused operation, as a kernel over the finished values."""
+"""The final reduction of a fused operation, as a kernel over the finished values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphdnn.operations import BnBackwardWeights, GenStats, Reduction
 
 
 def generate_exit(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
-    """``op`` consists of the exit alone."""
+    """The launches of a fused operation that consists of the final reduction."""
     match op.anchor:
         case Reduction():
             return generate_reduction(op, device)
@@ -19,4 +19,4 @@ def generate_exit(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
             return generate_genstats(op, device)
         case BnBackwardWeights():
             return generate_bn_weights(op, device)
-    raise AssertionError(f"{op.main.tag} is not an exit")
+    raise AssertionError(f"{op.main.tag} is not a final reduction")

@@ -1,8 +1,9 @@
-"""Kernel files, and the ``#include`` lines by which they name each other.
+"""Kernel files, and the expansion of their ``#include`` lines.
 
-A kernel lies beside the engine that launches it, and file names are unique, so a line names a file without its folder.
-Each file is part of a text once, before the first file that includes it. Lines between ``#if`` and ``#endif`` choose
-among variants: the included files stay at their place, with what only they need, and the compiler reads one of them.
+A kernel file is beside the engine that launches it. File names are unique, so a line names a file without its folder.
+A text has each file once, before the first file that includes it. Lines between ``#if`` and ``#endif`` choose among
+variants: a file that is included there is expanded at its line, after the files that only this file includes, and the
+preprocessor selects one variant.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _IF, _ENDIF = re.compile(r"#\s*if"), re.compile(r"#\s*endif")
 
 
 class IncludeError(ValueError):
-    """A line includes a file that does not exist, that includes itself, or that is included in two ways."""
+    """A line includes a file that does not exist or that includes itself, or lines include a file always and under a
+    condition.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +32,18 @@ class KernelFile:
     """A kernel file.
 
     Args:
-        text: The text without the lines of ``needs``.
-        needs: The files that the file includes, in the order of their lines.
-        variants: The files that it includes under a condition.
+        text: The text without the lines of ``includes``.
+        includes: The files that the file includes without a condition, in the order of their lines.
+        variants: The files that the file includes under a condition.
     """
 
     text: str
-    needs: tuple[str, ...]
+    includes: tuple[str, ...]
     variants: tuple[str, ...]
 
 
 @cache
-def _places() -> dict[str, str]:
+def _paths() -> dict[str, str]:
     return {
         name: os.path.join(folder, name)
         for folder, _, names in os.walk(_KERNELS)
@@ -51,106 +54,113 @@ def _places() -> dict[str, str]:
 
 def file_names() -> Collection[str]:
     """The names of all kernel files."""
-    return _places().keys()
+    return _paths().keys()
 
 
 @cache
 def file_text(name: str) -> str:
-    """A kernel file as it is written."""
-    with open(_places()[name], encoding="utf-8") as file:
+    """The contents of a kernel file."""
+    with open(_paths()[name], encoding="utf-8") as file:
         return file.read()
 
 
-def parsed(name: str, text: str, known: Collection[str]) -> KernelFile:
-    """A kernel file by its lines.
+def parse(name: str, text: str, known: Collection[str]) -> KernelFile:
+    """Parse the ``#include`` lines of a kernel file.
 
     Args:
         name: The name, for errors.
-        text: The file as it is written.
+        text: The contents of the file.
         known: The names of all files.
 
     Raises:
-        IncludeError: A line names no known file.
+        IncludeError: A line includes a file that does not exist.
     """
-    kept: list[str] = []
-    needs: list[str] = []
+    lines: list[str] = []
+    includes: list[str] = []
     variants: list[str] = []
     depth = 0
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.startswith("#"):  # nearly all lines: three patterns for each would be most of the time
-            kept.append(line)
+        if not line.startswith("#"):  # nearly all lines, so the patterns below are matched rarely
+            lines.append(line)
             continue
         included = _LINE.match(line)
         depth += bool(_IF.match(line)) - bool(_ENDIF.match(line))
         if included and included[1] not in known:
             raise IncludeError(f"{name}:{number}: {line}: there is no such kernel file")
         if included and not depth:
-            needs.append(included[1])
+            includes.append(included[1])
             continue
         if included:
             variants.append(included[1])
-        kept.append(line)
-    return KernelFile("\n".join(kept), tuple(needs), tuple(variants))
+        lines.append(line)
+    return KernelFile("\n".join(lines), tuple(includes), tuple(variants))
 
 
 @cache
 def kernel_file(name: str) -> KernelFile:
-    """The kernel file of a name."""
-    return parsed(name, file_text(name), _places())
+    """The parsed kernel file of a name."""
+    return parse(name, file_text(name), _paths())
 
 
-class Joined:
-    """Files that are part of a text so far.
+class IncludeExpander:
+    """Expands ``#include`` lines of one text, each file once.
 
     Args:
-        known: Files that the text has already.
+        known: The files that the text has already.
     """
 
     def __init__(self, known: Collection[str] = ()) -> None:
-        self._seen = set(known)
+        self._included = set(known)
         self._variants: set[str] = set()
 
-    def of_text(self, text: str) -> Iterator[str]:
-        """The files that a piece of generated text includes, without files that the text already includes."""
+    def expand_lines(self, text: str) -> Iterator[str]:
+        """The contents of the files that lines of generated text include, without files that the text has already."""
         for line in text.splitlines():
             included = _LINE.match(line)
-            if included is None or included[1] not in _places():
+            if included is None or included[1] not in _paths():
                 raise IncludeError(f"generated text: {line}: there is no such kernel file")
-            yield from self.of_file(included[1])
+            yield from self.expand_file(included[1])
 
-    def of_file(self, name: str, within: tuple[str, ...] = ()) -> Iterator[str]:
-        """A file after the files that it includes; nothing if the text has the file already."""
-        if name in within:
-            raise IncludeError(" includes ".join((*within, name)))
+    def expand_file(self, name: str, includers: tuple[str, ...] = ()) -> Iterator[str]:
+        """The contents of a file, after the files that it includes; nothing if the text has the file already.
+
+        ``includers``: the chain of files that include the file.
+        """
+        if name in includers:
+            raise IncludeError(" includes ".join((*includers, name)))
         if name in self._variants:
-            raise IncludeError(f"{name}: {within[-1] if within else name} needs it, and another file under a condition")
-        if name in self._seen:
+            includer = includers[-1] if includers else name
+            raise IncludeError(f"{name}: {includer} includes it, and another file under a condition")
+        if name in self._included:
             return
-        self._seen.add(name)
+        self._included.add(name)
         file = kernel_file(name)
-        for need in file.needs:
-            yield from self.of_file(need, (*within, name))
-        yield from self._shared_needs(file, (*within, name))
+        for include in file.includes:
+            yield from self.expand_file(include, (*includers, name))
+        yield from self._common_includes(file, (*includers, name))
         if not file.variants:
             yield file.text
             return
-        yield _LINE.sub(lambda line: "\n".join(self._variant(line[1], (*within, name), set())), file.text)
+        yield _LINE.sub(lambda line: "\n".join(self._variant(line[1], (*includers, name), set())), file.text)
 
-    def _shared_needs(self, file: KernelFile, within: tuple[str, ...]) -> Iterator[str]:
-        """What several variants of a file need: it precedes the file, where no condition hides it."""
-        counts = Counter(need for variant in set(file.variants) for need in kernel_file(variant).needs)
-        for need, count in counts.items():
+    def _common_includes(self, file: KernelFile, includers: tuple[str, ...]) -> Iterator[str]:
+        """The files that several variants of a file include. They precede the file, outside the conditions."""
+        counts = Counter(include for variant in set(file.variants) for include in kernel_file(variant).includes)
+        for include, count in counts.items():
             if count > 1:
-                yield from self.of_file(need, within)
+                yield from self.expand_file(include, includers)
 
-    def _variant(self, name: str, within: tuple[str, ...], branch: set[str]) -> Iterator[str]:
-        """A file that is included under a condition, after what only this file needs."""
-        if name in self._seen:
-            raise IncludeError(f"{name}: {within[-1]} needs it under a condition, and another file always")
+    def _variant(self, name: str, includers: tuple[str, ...], branch: set[str]) -> Iterator[str]:
+        """The contents of a file that is included under a condition, after the files that only this file includes.
+
+        ``branch``: the files that the branch of the condition has already.
+        """
+        if name in self._included:
+            raise IncludeError(f"{name}: {includers[-1]} includes it under a condition, and another file always")
         file = kernel_file(name)
-        for need in file.needs:
-            if need not in self._seen and need not in branch:
-                yield from self._variant(need, (*within, name), branch)
+        for include in file.includes:
+            if include not in self._included and include not in branch:
+                yield from self._variant(include, (*includers, name), branch)
         self._variants.add(name)
         branch.add(name)
         yield file.text

@@ -1,6 +1,6 @@
 """IndexSpace: the coordinates that a kernel iterates over, and the strides of each tensor along them.
 
-A kernel addresses every operand as ``pointer + sum(at[j] * stride[j])`` over one list of axes. These axes may differ
+A kernel addresses every operand as ``pointer + sum(coord[j] * stride[j])`` over one list of axes. These axes may differ
 from the axes of the tensors: a convolution separates groups and channels even where a tensor has both in one axis, and
 a pointwise graph merges axes that are contiguous in every operand.
 """
@@ -15,32 +15,37 @@ from graphdnn.bounded_cache import BoundedCache
 from graphdnn.enums import DataType
 from graphdnn.tensors import TensorSpec, stride_order
 
-_KEPT = 64  # cached tensors of one space
-LONGEST = 2**30  # steps of an axis: kernels count them in 32 bits
-INT_MAX = 2**31 - 1  # the largest coordinate, and the largest offset of 32 bits
+_MAX_CACHED = 64  # tensors of one space
+LONGEST = 2**30  # the largest size of a merged axis, as kernels have 32-bit coordinates
+INT_MAX = 2**31 - 1  # the largest coordinate, and the largest 32-bit offset
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """``size`` steps; each moves ``multiplier`` elements along a tensor's axis ``logical``."""
+    """An axis of ``size`` coordinates. A step moves ``multiplier`` elements along the tensors' axis ``logical``."""
 
     size: int
     logical: int
     multiplier: int = 1
 
 
-axis_of = lru_cache(maxsize=4096)(Axis)  # one object for equal ones: most are those of shapes before
+axis_of = lru_cache(maxsize=4096)(Axis)  # one object for equal axes, which most shapes have in common
 
 
 @dataclass(frozen=True)
 class IndexSpace:
-    """Axes, outermost first. ``extents`` are those of the tensors, whose shorter axes (extent 1) are broadcast."""
+    """The coordinates of a kernel.
+
+    Args:
+        extents: The extents of the tensors; a tensor's axis of extent 1 is broadcast.
+        axes: The axes, outermost first.
+    """
 
     extents: tuple[int, ...]
     axes: tuple[Axis, ...]
-    _known: BoundedCache[int, tuple[TensorSpec, tuple[int, ...]]] = field(
-        default_factory=lambda: BoundedCache(_KEPT), init=False, compare=False, repr=False
-    )  # by identity, which the tensor in it keeps
+    _strides: BoundedCache[int, tuple[TensorSpec, tuple[int, ...]]] = field(
+        default_factory=lambda: BoundedCache(_MAX_CACHED), init=False, compare=False, repr=False
+    )  # by identity of the tensor, which the entry keeps alive
 
     @property
     def rank(self) -> int:
@@ -48,14 +53,15 @@ class IndexSpace:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
+        """The sizes of the axes."""
         return tuple([axis.size for axis in self.axes])
 
     def strides(self, spec: TensorSpec) -> tuple[int, ...]:
         """Strides in elements along each axis; 0 where the tensor is broadcast."""
-        known = self._known.get(id(spec))
-        if known is None:
-            known = self._known.remember(id(spec), (spec, strides_along(self.axes, spec)))
-        return known[1]
+        cached = self._strides.get(id(spec))
+        if cached is None:
+            cached = self._strides.remember(id(spec), (spec, strides_along(self.axes, spec)))
+        return cached[1]
 
 
 def strides_along(axes: Sequence[Axis], spec: TensorSpec) -> tuple[int, ...]:
@@ -67,7 +73,7 @@ def strides_along(axes: Sequence[Axis], spec: TensorSpec) -> tuple[int, ...]:
 
 
 def is_addressable(spec: TensorSpec) -> bool:
-    """Whether an address is a sum over axes, which it is not for vectorized channels and packed booleans."""
+    """Whether an address is a sum over axes. Vectorized channels and packed booleans have no such addresses."""
     return spec.vector_count == 1 and spec.data_type is not DataType.BOOLEAN
 
 
@@ -82,25 +88,30 @@ def _whole(extents: tuple[int, ...]) -> IndexSpace:
 
 
 def collapsed(
-    space: IndexSpace, main: TensorSpec, tensors: Sequence[TensorSpec], kept: frozenset[int] = frozenset()
+    space: IndexSpace, main: TensorSpec, tensors: Sequence[TensorSpec], separate: frozenset[int] = frozenset()
 ) -> IndexSpace:
-    """The same elements in fewer axes, ordered as ``main`` lies in memory.
+    """The same elements in fewer axes, in the order of ``main`` in memory.
 
-    Neighbouring axes are merged where every tensor steps through both with one stride. ``kept``: logical axes that are
-    not merged, because an operation reads their index.
+    Adjacent axes are merged if one stride leads through both axes in every tensor.
+
+    Args:
+        space: The space.
+        main: The tensor whose strides determine the order.
+        tensors: All tensors in memory.
+        separate: Logical axes that are not merged, because an operation reads their index.
     """
     order = stride_order(main.dims, main.strides)
-    kept = kept | {t.vectorized_dimension for t in tensors if t.vector_count != 1}
+    separate = separate | {t.vectorized_dimension for t in tensors if t.vector_count != 1}
     axes = [a for a in sorted(space.axes, key=lambda a: order.index(a.logical)) if a.size != 1]
     steps = [strides_along(axes, t) for t in tensors]
     merged: list[Axis] = []
     last: tuple[int, ...] = ()
-    for axis, here in zip(axes, zip(*steps, strict=True) if steps else [()] * len(axes), strict=True):
-        joined = {axis.logical, merged[-1].logical} if merged else set()
+    for axis, strides in zip(axes, zip(*steps, strict=True) if steps else [()] * len(axes), strict=True):
+        logical = {axis.logical, merged[-1].logical} if merged else set()
         fits = bool(merged) and axis.size * merged[-1].size <= LONGEST
-        if merged and fits and not joined & kept and last == tuple(s * axis.size for s in here):
+        if merged and fits and not logical & separate and last == tuple(s * axis.size for s in strides):
             merged[-1] = Axis(axis.size * merged[-1].size, axis.logical, axis.multiplier)
         else:
             merged.append(axis)
-        last = here
+        last = strides
     return IndexSpace(space.extents, tuple(merged) or (Axis(1, 0),))

@@ -1,7 +1,7 @@
 """The result of a CUDA engine: kernel launches and library calls in stream order.
 
-Nothing here touches a device. A ``DeviceKernel`` can be made, looked at and compiled
-anywhere; the plan loads it when there is a device to run on.
+This module uses no device. A ``DeviceKernel`` can be generated, inspected and compiled without a GPU; a plan loads it
+onto a device.
 """
 
 from __future__ import annotations
@@ -11,37 +11,49 @@ from dataclasses import dataclass, replace
 
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.parameters import Packed
+from graphdnn.engines.cuda.codegen.parameters import PackedParams
 from graphdnn.operations import Operation
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel launch with its struct argument."""
+    """One kernel launch.
+
+    Args:
+        text: The kernel text.
+        entry: The name of the kernel in the text.
+        grid: CTAs along x, y and z.
+        block: Threads of a CTA.
+        params: The struct argument.
+        shared: Bytes of dynamic shared memory.
+        is_cooperative: Whether CTAs synchronize with each other, so that all CTAs must be resident.
+        starts_early: Whether it is a programmatic dependent launch; its kernel calls ``pdl_wait``.
+        operations: The operations whose numbers the text has, if they are not the list of the fused operation.
+    """
 
     text: KernelText
     entry: str
     grid: tuple[int, int, int]
-    block: int  # threads of a CTA
-    params: Packed
-    shared: int = 0  # bytes of dynamic shared memory
-    is_cooperative: bool = False  # CTAs synchronize with each other, so all of them must be resident
-    starts_early: bool = False  # programmatic dependent launch; the kernel calls pdl_wait
-    operations: tuple[Operation, ...] = ()  # what its text numbers, where not the list of the fused operation
+    block: int
+    params: PackedParams
+    shared: int = 0
+    is_cooperative: bool = False
+    starts_early: bool = False
+    operations: tuple[Operation, ...] = ()
 
 
 def early(launch: Launch, device: DeviceSpec) -> Launch:
-    """A launch whose kernel calls pdl_wait: it starts while the previous one finishes, on devices that support it."""
+    """The launch as a programmatic dependent launch, if the device supports it. The kernel must call ``pdl_wait``."""
     return replace(launch, starts_early=device.compute_capability >= (9, 0))
 
 
-# (uid -> address, address of the scratch memory, stream) -> None; asynchronous and without allocation
+# (addresses by uid, address of the workspace, stream) -> None; asynchronous, and without allocation
 Function = Callable[[Mapping[int, int], int, int], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LibraryCall:
-    """A library call on the stream; ``prepare()`` runs when the plan is loaded and returns the call."""
+    """A library call on the stream. ``prepare()`` returns the call when a plan is loaded."""
 
     name: str
     prepare: Callable[[], Function]
@@ -53,10 +65,10 @@ class DeviceKernel:
 
     name: str
     steps: tuple[Launch | LibraryCall, ...]
-    scratch: int = 0  # bytes of workspace
+    workspace_bytes: int = 0  # bytes of workspace
 
     @property
     def source(self) -> str:
-        """The texts of all kernels that it launches, each once."""
+        """The texts of all launched kernels, each once."""
         texts = dict.fromkeys(step.text.text for step in self.steps if isinstance(step, Launch))
         return "\n".join(texts)

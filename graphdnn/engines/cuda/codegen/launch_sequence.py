@@ -1,8 +1,8 @@
-"""LaunchSequence: the launches of one fused operation and the workspace that they share.
+"""LaunchSequence: the launches of one fused operation, and their workspace.
 
-Most fused operations are one launch. This module adds further launches in the same way for every engine: it copies
-operands whose layout kernels cannot address, and it runs the reduction at the exit on the finished values, which stay
-in the workspace when the graph does not store them.
+Most fused operations are one launch. This module adds further launches in the same way for every engine: copies of
+operands whose layout kernels cannot address, and the final reduction over the finished values. Finished values that the
+graph does not store are kept in the workspace.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from graphdnn.fusion.templates import RULE_OF
 from graphdnn.operations import Operation, PointwiseOperation, PointwiseSpec, Transpose
 from graphdnn.tensors import TensorSpec, packed_strides
 
-ALIGNMENT = 256
+ALIGNMENT = 256  # bytes, of tensors in the workspace
 Step = Launch | LibraryCall
 
 
@@ -32,14 +32,14 @@ class LaunchSequence:
 
     def __init__(self, op: FusedOp, device: DeviceSpec) -> None:
         self.op, self.device = op, device
-        self.workspace_offsets: dict[int, int] = {}  # uid -> offset of tensors in scratch memory
+        self.workspace_offsets: dict[int, int] = {}  # bytes, by uid
         self._steps: list[Step] = []
         self._bytes = 0
-        self._kept: list[TensorSpec] = []
+        self._final_reduction_inputs: list[TensorSpec] = []
         if op.exit is not None:
-            read = {t.uid for t in op.exit.inputs().values()}  # by two ports, maybe
-            self._kept = [t for t in op.internal if t.uid in read]
-        for spec in self._kept:
+            read = {t.uid for t in op.exit.inputs().values()}  # two ports may read one tensor
+            self._final_reduction_inputs = [t for t in op.internal if t.uid in read]
+        for spec in self._final_reduction_inputs:
             self.workspace_offsets[spec.uid] = self.allocate(spec.bytes)
 
     def allocate(self, size: int) -> int:
@@ -50,37 +50,38 @@ class LaunchSequence:
 
     def new_uid(self) -> int:
         """A uid that no tensor of this operation has."""
-        return (
-            min((*self.workspace_offsets, *(t.uid for t in (*self.op.inputs, *self.op.outputs, *self.op.internal)))) - 1
-        )
+        tensors = (*self.op.inputs, *self.op.outputs, *self.op.internal)
+        return min((*self.workspace_offsets, *(t.uid for t in tensors))) - 1
 
     def add(self, step: Step) -> None:
+        """Append a launch or a library call."""
         self._steps.append(step)
 
     def add_early(self, launch: Launch) -> None:
+        """Append a programmatic dependent launch, whose kernel calls ``pdl_wait``."""
         self.add(early(launch, self.device))
 
     def include(self, kernel: DeviceKernel, of: FusedOp | None = None) -> None:
-        """Append the launches of another kernel, whose workspace and tensors in it move into this workspace.
+        """Append the launches of another kernel, and relocate its workspace into this workspace.
 
-        ``of``: what it was made for, where its text numbers other operations than the list of this fused operation.
+        ``of``: the fused operation of the kernel, if its text has other operation numbers than this fused operation.
         """
-        base = self.allocate(kernel.scratch)
-        moved = (_moved(step, self.workspace_offsets, base) for step in kernel.steps)
-        self._steps.extend(moved if of is None else (_numbering(step, of) for step in moved))
+        base = self.allocate(kernel.workspace_bytes)
+        relocated = (_relocated(step, self.workspace_offsets, base) for step in kernel.steps)
+        self._steps.extend(relocated if of is None else (_with_operations(step, of) for step in relocated))
 
     def relayout(self, spec: TensorSpec, strides: tuple[int, ...] | None = None) -> TensorSpec:
         """Add a launch that copies an operand to the workspace, packed, with at least a byte for each element.
 
-        ``strides``: of the copy, without gaps; row-major unless given.
+        ``strides``: the strides of the copy, which has no gaps; row-major unless given.
         """
-        plain = DataType.BYTE_BOOLEAN if spec.data_type is DataType.BOOLEAN else spec.data_type
+        data_type = DataType.BYTE_BOOLEAN if spec.data_type is DataType.BOOLEAN else spec.data_type
         copy = spec.model_copy(
             update={
                 "uid": self.new_uid(),
                 "dims": spec.extents,
                 "strides": strides or packed_strides(spec.extents),
-                "data_type": plain,
+                "data_type": data_type,
                 "vector_count": 1,
                 "vectorized_dimension": -1,
                 "byte_alignment": 16,
@@ -91,58 +92,63 @@ class LaunchSequence:
         return copy
 
     def add_copy(self, spec: TensorSpec, copy: TensorSpec) -> None:
-        """Add a launch that copies ``spec`` to ``copy`` in the workspace, in another layout or type."""
+        """Allocate ``copy`` in the workspace, and add a launch that copies ``spec`` to it in its layout and type."""
         self.workspace_offsets[copy.uid] = self.allocate(copy.bytes)
-        self.moved(spec, copy)
+        self.copy_into(spec, copy)
 
-    def moved(self, spec: TensorSpec, to: TensorSpec) -> None:
-        """Add a launch that copies ``spec`` to ``to``, whose memory exists already."""
-        alone = _copy(spec, to)
-        self.include(_copied(alone, self.device), alone)
+    def copy_into(self, spec: TensorSpec, to: TensorSpec) -> None:
+        """Add a launch that copies ``spec`` to ``to``, which has memory already."""
+        copy_op = _copy_operation(spec, to)
+        self.include(_copy_kernel(copy_op, self.device), copy_op)
 
-    # The end of a kernel's text.
+    # The epilogue of a kernel.
 
     def epilogue_tensors(self) -> list[TensorSpec]:
         """Every tensor that the epilogue reads or writes in memory."""
-        op, leaving = self.op, {t.uid for t in self.op.outputs}
-        made = op.uses.made
-        read = [t for step in op.epilogue for t in step.inputs().values() if t.uid not in made]
-        written = [t for step in self._tail for t in step.outputs().values() if t.uid in leaving]
-        return [*read, *written, *self._kept]
+        op, outputs = self.op, {t.uid for t in self.op.outputs}
+        computed = op.uses.made
+        read = [t for step in op.epilogue for t in step.inputs().values() if t.uid not in computed]
+        written = [t for step in self._tail for t in step.outputs().values() if t.uid in outputs]
+        return [*read, *written, *self._final_reduction_inputs]
 
     @property
     def _tail(self) -> tuple[Operation, ...]:
         anchor = () if self.op.anchor is None else (self.op.anchor,)
         return (*anchor, *self.op.epilogue)
 
-    def finish(self, program: Program, accumulator: str, ctype: str) -> None:
-        """Generate the epilogue: the operations after the anchor's first result, and the stores."""
+    def write_epilogue(self, program: Program, accumulator: str, ctype: str) -> None:
+        """Generate the epilogue: alpha and beta, the operations after the anchor, and the stores.
+
+        ``accumulator``: the name of the array of accumulators. ``ctype``: its element type.
+        """
         anchor = self.op.anchor
         assert anchor is not None
-        program.anchor(anchor, next(iter(anchor.outputs().values())), accumulator, ctype)
+        program.define_anchor(anchor, next(iter(anchor.outputs().values())), accumulator, ctype)
         program.apply(self.op.epilogue)
         program.store_outputs(self._tail)
-        for kept in self._kept:
-            program.store(kept)
+        for spec in self._final_reduction_inputs:
+            program.store(spec)
 
     def kernel(self, name: str) -> DeviceKernel:
-        """The kernel with all launches so far, and the launches of the exit."""
+        """The kernel with all launches so far, and the launches of the final reduction."""
         op = self.op
         if op.exit is not None:
-            from graphdnn.engines.cuda.codegen.final_reduction import generate_exit  # exits are kernels themselves
+            from graphdnn.engines.cuda.codegen.final_reduction import generate_exit  # which imports this module
 
-            alone = _alone(op, op.exit)
-            self.include(generate_exit(alone, self.device), alone)
+            reduction_op = _reduction_operation(op, op.exit)
+            self.include(generate_exit(reduction_op, self.device), reduction_op)
         return DeviceKernel(name, tuple(self._steps), self._bytes)
 
 
-def _copied(alone: FusedOp, device: DeviceSpec) -> DeviceKernel:
-    generate = generate_pointwise if alone.anchor is None else generate_movement
-    return generate(alone, device)
+def _copy_kernel(copy_op: FusedOp, device: DeviceSpec) -> DeviceKernel:
+    generate = generate_pointwise if copy_op.anchor is None else generate_movement
+    return generate(copy_op, device)
 
 
-def _copy(source: TensorSpec, target: TensorSpec) -> FusedOp:
-    """Bits move as they are, turned in shared memory where both run along different axes; booleans become bytes."""
+def _copy_operation(source: TensorSpec, target: TensorSpec) -> FusedOp:
+    """The fused operation that copies ``source`` to ``target``. Equal types are a transposition, which keeps all bits;
+    other types are a pointwise IDENTITY, as for booleans that become bytes.
+    """
     kind = source.data_type
     if kind is target.data_type:
         move = Transpose(x=source, y=target, permutation=tuple(range(len(target.dims))))
@@ -157,44 +163,46 @@ def _copy(source: TensorSpec, target: TensorSpec) -> FusedOp:
     return FusedOp(0, "pointwise", None, (), (step,), None, (source,), (target,), ())
 
 
-def _alone(op: FusedOp, step: Operation) -> FusedOp:
-    """A fused operation of the exit only."""
+def _reduction_operation(op: FusedOp, step: Operation) -> FusedOp:
+    """A fused operation that consists of the final reduction."""
     inputs, outputs = tuple(step.inputs().values()), tuple(step.outputs().values())
     return FusedOp(op.index, RULE_OF[type(step)].id, step, (), (), None, inputs, outputs, ())
 
 
-def _numbering(step: Step, of: FusedOp) -> Step:
+def _with_operations(step: Step, of: FusedOp) -> Step:
+    """The launch with the operations of ``of``, whose numbers its text has."""
     if not isinstance(step, Launch) or step.operations:
         return step
     return replace(step, operations=of.operations)
 
 
-def _moved(step: Step, places: Mapping[int, int], base: int) -> Step:
+def _relocated(step: Step, workspace_offsets: Mapping[int, int], base: int) -> Step:
+    """The step with its workspace at offset ``base``, and with tensors at ``workspace_offsets``."""
     if isinstance(step, Launch):
-        slots = tuple(_moved_slot(slot, places, base) for slot in step.params.slots)
+        slots = tuple(_relocated_slot(slot, workspace_offsets, base) for slot in step.params.slots)
         return replace(step, params=replace(step.params, slots=slots))
     prepare = step.prepare
 
-    def prepare_moved() -> Function:
+    def prepare_relocated() -> Function:
         function = prepare()
 
         def call(addresses: Mapping[int, int], scratch: int, stream: int) -> None:
-            here = {uid: scratch + offset for uid, offset in places.items()}
-            function({**addresses, **here}, scratch + base, stream)
+            in_workspace = {uid: scratch + offset for uid, offset in workspace_offsets.items()}
+            function({**addresses, **in_workspace}, scratch + base, stream)
 
         return call
 
-    return LibraryCall(step.name, prepare_moved)
+    return LibraryCall(step.name, prepare_relocated)
 
 
-def _moved_slot(slot: Slot, places: Mapping[int, int], base: int) -> Slot:
+def _relocated_slot(slot: Slot, workspace_offsets: Mapping[int, int], base: int) -> Slot:
     if slot.uid is None:
         return replace(slot, offset=slot.offset + base)
-    place = places.get(slot.uid)
-    return slot if place is None else replace(slot, uid=None, offset=place)
+    offset = workspace_offsets.get(slot.uid)
+    return slot if offset is None else replace(slot, uid=None, offset=offset)
 
 
 def fused_inputs(steps: Sequence[Operation]) -> list[TensorSpec]:
-    """The tensors that a chain of operations reads from memory."""
-    made = {t.uid for step in steps for t in step.outputs().values()}
-    return list({t.uid: t for step in steps for t in step.inputs().values() if t.uid not in made}.values())
+    """The tensors that a chain of operations reads and does not compute."""
+    computed = {t.uid for step in steps for t in step.outputs().values()}
+    return list({t.uid: t for step in steps for t in step.inputs().values() if t.uid not in computed}.values())

@@ -9,8 +9,8 @@ import numpy as np
 
 
 def literal(value: float, ctype: str) -> str:
-    """A number as a literal of an arithmetic type."""
-    return _literal(value, copysign(1.0, value), ctype)  # zeros are equal, and have two signs
+    """A number as a literal of an arithmetic type; integers saturate."""
+    return _literal(value, copysign(1.0, value), ctype)  # the sign distinguishes 0.0 and -0.0 in the cache
 
 
 @lru_cache(maxsize=512)
@@ -19,9 +19,11 @@ def _literal(value: float, sign: float, ctype: str) -> str:
         return "true" if value else "false"
     if ctype in ("int", "long long"):
         low, high = (-(2**31), 2**31 - 1) if ctype == "int" else (-(2**63), 2**63 - 1)
-        whole = high if value >= high else low if value <= low else int(value)
+        integer = high if value >= high else low if value <= low else int(value)
         suffix = "" if ctype == "int" else "LL"
-        return f"(-{high}{suffix} - 1)" if whole == low else f"({whole}{suffix})" if whole < 0 else f"{whole}{suffix}"
+        if integer == low:
+            return f"(-{high}{suffix} - 1)"  # C++ has no literal of the lowest integer
+        return f"({integer}{suffix})" if integer < 0 else f"{integer}{suffix}"
     if isnan(value):
         return f"({ctype})NAN"
     if value in (inf, -inf):
@@ -37,7 +39,7 @@ _ROUNDED = {"float": "__fmul_rn", "double": "__dmul_rn"}
 
 
 def scaled(value: str, factor: float, ctype: str) -> str:
-    """``value`` times a factor. Of floats it is rounded: a sum that follows does not take it for a multiply-add."""
+    """``value`` times a factor. A product of floats is rounded: the compiler cannot contract it with a sum."""
     if factor == 1.0:
         return value
     number = literal(factor, ctype)

@@ -26,23 +26,23 @@ GRID = Rule(
 
 
 @memoize
-def _longest(task: Task) -> int:
+def _largest_extent(task: Task) -> int:
     return max(max(t.extents) for t in (*task.op.inputs, *task.op.outputs))
 
 
 @memoize
-def _most_elements(task: Task) -> int:
+def _largest_tensor(task: Task) -> int:
     return max([t.elements for t in (*task.op.inputs, *task.op.outputs)])
 
 
-# Of engines whose smallest tiles take up to what every device has; a limit on shared memory can leave them less.
-ROOM = kind_need(
+# For engines whose smallest tiles need the shared memory that every device has, unless the caller limits it.
+SHARED_MEMORY = kind_need(
     "cuda.shared_memory",
     "device.shared_memory",
     lambda task: task.device.shared_memory,
     AtLeast(100 * 1024),
-    reason="its tiles take up to what every device of compute capability 8.0 and later has",
-    fix="leave the engine more shared memory; the engines without tensor cores take less",
+    reason="its tiles need up to 100 KiB, which every device of compute capability 8.0 or later has",
+    fix="raise the limit of shared memory; the engines without tensor cores need less",
     when=lambda task: task.device.kind == "cuda",
 )
 
@@ -59,17 +59,17 @@ CUDA_NEEDS: tuple[Constraint, ...] = (
     need(
         "cuda.extent",
         "dims",
-        _longest,
+        _largest_extent,
         Equals(f"extents up to {INT_MAX}"),
         reason="coordinates are 32-bit numbers in kernels; addresses are 64-bit",
         fix="divide the longest axis among several graphs",
-        when=lambda task: _most_elements(task) > INT_MAX and _longest(task) > INT_MAX,
+        when=lambda task: _largest_tensor(task) > INT_MAX and _largest_extent(task) > INT_MAX,
     ),
 )
 
 
 def is_of_one_tensor(op: FusedOp) -> bool:
-    """Whether the operation is a convolution whose filter and image are one tensor."""
+    """Whether the operation is a convolution that reads one tensor as image and as filter."""
     return isinstance(op.anchor, (ConvForward, ConvBackwardData)) and bool(op.uses.doubled)
 
 
@@ -78,35 +78,40 @@ ONE_TENSOR = need(
     "w",
     lambda task: "the tensor that is convolved",
     Equals("a tensor of its own"),
-    reason="kernels know the tensors of a convolution by their uids",
-    fix="nothing to do: cuda_implicit_gemm copies the filter first; or hand in a view of it, by a RESHAPE operation",
+    reason="kernels identify the tensors of a convolution by their uids",
+    fix="nothing to do: cuda_implicit_gemm copies the filter first; or pass a view of it, by a RESHAPE operation",
     when=lambda task: is_of_one_tensor(task.op),
 )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _OfEngine(Constraint):
-    """``GRID`` asked of one engine's launches; the row is there already."""
+class _GridNeed(Constraint):
+    """The rule ``GRID`` as a requirement of one engine. The class registers no rule, as ``GRID`` is registered."""
 
     def __post_init__(self) -> None: ...
 
 
 def is_launched(grid: Grid) -> bool:
-    (x, y, z), (most_x, most_y, most_z) = grid, LARGEST_GRID
-    return x <= most_x and y <= most_y and z <= most_z
+    """Whether the driver can launch a grid."""
+    return all(size <= limit for size, limit in zip(grid, LARGEST_GRID, strict=True))
 
 
 def grid_need(largest: Callable[[Task], Grid], others: tuple[Constraint, ...]) -> Constraint:
-    """``largest``: of an engine's launches with its own knobs; asked only where what it serves is so large."""
+    """The requirement that the driver can launch an engine's grids.
+
+    Args:
+        largest: The largest grid of the engine's launches with default knobs.
+        others: The other requirements of the engine. The grid is computed only for large tensors that meet them.
+    """
 
     def is_large(task: Task) -> bool:
-        return _most_elements(task) > INT_MAX and all(other.holds(task) for other in others)
+        return _largest_tensor(task) > INT_MAX and all(other.holds(task) for other in others)
 
-    return _OfEngine(
+    return _GridNeed(
         id=GRID.id,
         attribute="launch.grid",
         look=largest,
-        check=_Launched(),
+        check=_GridLimit(),
         reason=GRID.reason,
         fix=GRID.fix,
         status=GRID.status,
@@ -114,7 +119,7 @@ def grid_need(largest: Callable[[Task], Grid], others: tuple[Constraint, ...]) -
     )
 
 
-class _Launched(Check):
+class _GridLimit(Check):
     def __call__(self, value: Grid) -> bool:
         return is_launched(value)
 

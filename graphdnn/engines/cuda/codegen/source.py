@@ -1,7 +1,7 @@
-"""Kernel text: headers, generated struct, constants and functions, and kernel files as one text for the compiler.
+"""Kernel text: common headers, the struct ``Params``, constants, generated functions and kernel files, in this order.
 
-Kernel files name what they need by ``#include`` lines; ``included_files.py`` resolves the lines. The text includes no
-file by name, so it identifies the kernel completely.
+Kernel files include each other by ``#include`` lines, which included_files.py expands. The final text includes no file,
+so the text alone identifies the kernel.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 from graphdnn.bounded_cache import BoundedCache
 from graphdnn.cuda.nvrtc import KernelText
-from graphdnn.engines.cuda.codegen.included_files import Joined, file_names, file_text, kernel_file
+from graphdnn.engines.cuda.codegen.included_files import IncludeExpander, file_names, file_text, kernel_file
 
 _HEADERS = ("types.cuh", "values.cuh", "arithmetic.cuh", "power.cuh", "activations.cuh")
-_KEPT = 512  # texts
+_MAX_CACHED = 512  # texts
 
 
 def include(name: str) -> str:
@@ -26,18 +26,18 @@ def include(name: str) -> str:
 
 @cache
 def _headers() -> tuple[str, Any]:
-    """The start of every text, and a digest that has read it: to hash it each time would be half a plan's time."""
+    """The beginning of every text, and its digest so far: hashing it for each text would take half a plan's time."""
     text = "\n".join(map(file_text, _HEADERS))
     return text, hashlib.sha256(text.encode())
 
 
 def common_headers() -> str:
-    """The text that every kernel begins with: element types and arithmetic."""
+    """The beginning of every kernel text: element types and arithmetic."""
     return _headers()[0]
 
 
 def prepare() -> None:
-    """Read all texts, a megabyte: one by one they would be a part of the first plans."""
+    """Read all kernel files, about a megabyte, which otherwise lengthens the first plans."""
     _headers()
     for name in file_names():
         kernel_file(name)
@@ -54,50 +54,48 @@ def kernel_text(
 ) -> KernelText:
     """The text of a kernel.
 
-    The name ends with a digest of the text, so that it is one text's and stays the same from run to run.
+    The name ends with a digest of the text, so that different texts have different names in every run.
 
     Args:
         name: The name without the digest.
-        files: The files with the entries, after the generated functions. Their ``#include`` lines are resolved.
+        files: The files with the kernels. Their ``#include`` lines are expanded.
         parameters: The text of ``struct Params``.
-        functions: Generated functions, and ``include`` lines of headers that the functions need.
+        functions: Generated functions, and ``include`` lines of headers that the functions use.
         constants: Numbers become ``constexpr``, strings name types.
-        variants: Macros that choose among the headers of a file.
+        variants: Macros by which a file chooses among its headers.
     """
-    # With the types of constants: a number and a truth value are equal, and are not the same constant.
+    # The key has the types of constants, because 1 and True are equal and are different constants.
     values = tuple(constants.values())
     types = tuple(map(type, values))
-    chosen = tuple(variants.items()) if variants else ()
-    key = name, tuple(files), parameters, tuple(functions), tuple(constants), values, types, chosen
-    found = _texts.get(key)
-    if found is None:
-        macros = "".join(f"#define {macro} {value:d}\n" for macro, value in chosen)
+    variant_macros = tuple(variants.items()) if variants else ()
+    key = name, tuple(files), parameters, tuple(functions), tuple(constants), values, types, variant_macros
+    cached = _texts.get(key)
+    if cached is None:
+        macros = "".join(f"#define {macro} {value:d}\n" for macro, value in variant_macros)
         preamble = macros + "".join(_constant(key, value) for key, value in constants.items())
-        made = _joined(name, files, (parameters, preamble, *functions))
-        found = _texts.remember(key, made)  # one object, whichever thread made it
-    return found
+        made = _assemble(name, files, (parameters, preamble, *functions))
+        cached = _texts.remember(key, made)  # one object for all threads
+    return cached
 
 
-_texts = BoundedCache[tuple[object, ...], KernelText](
-    _KEPT
-)  # another shape's is the same object: nothing of it is made again
+_texts = BoundedCache[tuple[object, ...], KernelText](_MAX_CACHED)  # kernels of other shapes get the same object
 
 
-def _joined(name: str, files: Sequence[str], generated: Sequence[str]) -> KernelText:
-    headers, known = _headers()
-    own = "\n".join(("", *_pieces(files, generated)))
-    digest = known.copy()
-    digest.update(own.encode())
-    return KernelText(f"{name}__{digest.hexdigest()[:8]}", headers + own)
+def _assemble(name: str, files: Sequence[str], generated: Sequence[str]) -> KernelText:
+    headers, header_digest = _headers()
+    body = "\n".join(("", *_expand(files, generated)))
+    digest = header_digest.copy()
+    digest.update(body.encode())
+    return KernelText(f"{name}__{digest.hexdigest()[:8]}", headers + body)
 
 
-def _pieces(files: Sequence[str], generated: Sequence[str]) -> Iterator[str]:
-    """Generated text and files in order, each file once."""
-    joined = Joined(_HEADERS)
+def _expand(files: Sequence[str], generated: Sequence[str]) -> Iterator[str]:
+    """Generated text and files in order, with each included file once."""
+    expander = IncludeExpander(_HEADERS)
     for text in generated:
-        yield from joined.of_text(text) if text.startswith("#include") else (text,)
+        yield from expander.expand_lines(text) if text.startswith("#include") else (text,)
     for file in files:
-        yield from joined.of_file(file)
+        yield from expander.expand_file(file)
 
 
 def _constant(name: str, value: int | bool | str) -> str:

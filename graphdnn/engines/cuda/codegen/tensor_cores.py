@@ -15,22 +15,23 @@ EXACT_PAIRS: Pairs = (*FLOAT_PAIRS, *((a, b) for a in INTEGERS for b in INTEGERS
 TF32_PAIRS: Pairs = ((DataType.FLOAT, DataType.FLOAT),)
 FP8_PAIRS: Pairs = tuple((a, b) for a in NARROW for b in NARROW)
 
-# Arguments of ``cuda_engine``.
-OF_EXACT: dict[str, Any] = {"numerical_notes": (NumericalNote.TENSOR_CORE,), "sum_error": CUT}
-# TF32 is offered only where its note is allowed: operands are rounded from 24 to 11 significant bits.
-OF_TF32: dict[str, Any] = {
+# Arguments of ``cuda_engine``, by operand types.
+EXACT_OPTIONS: dict[str, Any] = {"numerical_notes": (NumericalNote.TENSOR_CORE,), "sum_error": CUT}
+# Operands are rounded from 24 to 11 significant bits, so the engine is offered only if its note is allowed.
+TF32_OPTIONS: dict[str, Any] = {
     "numerical_notes": (NumericalNote.TENSOR_CORE, NumericalNote.DOWN_CONVERT_INPUTS),
     "sum_error": TF32,
     "error_growth": 2.0**13,
 }
-# Where the compute type, FAST_FLOAT_FOR_FP8, allows what is lost in sums.
-OF_FP8_FAST: dict[str, Any] = {
+# For the compute type FAST_FLOAT_FOR_FP8, which allows the rounding errors of tensor cores' fp8 sums.
+FP8_FAST_OPTIONS: dict[str, Any] = {
     "numerical_notes": (NumericalNote.TENSOR_CORE,),
     "sum_error": FP8,
     "error_growth": 2.0**10,
 }
-# That is little beside what the operands lack, but more than fp32 sums lose: not unasked.
-OF_FP8: dict[str, Any] = {
-    **OF_FP8_FAST,
+# For other compute types: the errors are small compared with the rounding of operands, but larger than in fp32 sums, so
+# the engine is offered only if its note is allowed.
+FP8_OPTIONS: dict[str, Any] = {
+    **FP8_FAST_OPTIONS,
     "numerical_notes": (NumericalNote.TENSOR_CORE, NumericalNote.REDUCED_PRECISION_REDUCTION),
 }

@@ -19,13 +19,13 @@ from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.codegen.cost import least_seconds, least_seconds_in_sequence, overlapping, phased_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import (
-    add_finish,
-    finish_phase,
-    in_memory,
-    is_written_as_it_is,
+    add_epilogue_launch,
+    can_library_store,
+    dense_tensor,
+    epilogue_phase,
+    materialize,
     result_type,
-    staged,
-    with_staging,
+    with_prologue_launches,
 )
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
@@ -114,7 +114,7 @@ def _orders(roles: Roles, role: str, spec: TensorSpec, channels_last: bool) -> t
 def _read(steps: LaunchSequence, roles: Roles, role: str, spec: TensorSpec, channels_last: bool) -> list[_Option]:
     """The options for w or y: unchanged, or copied."""
     strides = ordered_strides(spec.extents, _orders(roles, role, spec, channels_last))
-    copy = in_memory(spec, strides)
+    copy = dense_tensor(spec, strides)
 
     def make_copy() -> Place:
         return Place.of(steps, steps.relayout(spec, strides))
@@ -171,7 +171,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     arithmetic = ARITHMETIC[anchor.compute_type]
     channels_last = _is_channels_last(roles)
     result = roles.output
-    inputs = [staged(steps, spec) for spec in (x, w, y) if spec.uid != result.uid]
+    inputs = [materialize(steps, spec) for spec in (x, w, y) if spec.uid != result.uid]
     operand = inputs[0].data_type
     kind = result_type(result, op, RESULTS[operand, arithmetic])
     name = f"conv_{roles.direction}__explicit_gemm__{op.name}"
@@ -198,7 +198,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     at_a, at_b, at_c = a.make(), b.make(), c.make()
     add_product(steps, product, [(at_a, operand), (at_b, operand), (at_c, kind)])
     if written.apart is not None:
-        add_finish(steps, written.apart, result, arithmetic)
+        add_epilogue_launch(steps, written.apart, result, arithmetic)
     return steps.kernel(name)
 
 
@@ -215,7 +215,7 @@ class _Written:
     def options(self) -> list[_Option]:
         roles, spec = self.roles, self.roles.output
         found = []
-        if self.kind is spec.data_type and is_written_as_it_is(self.steps, spec):
+        if self.kind is spec.data_type and can_library_store(self.steps, spec):
             found.append(_Option(named(roles, self.role, spec), 0, lambda: Place.of(self.steps, spec)))
         like = next((t for t in self.steps.op.outputs if t.extents == spec.extents), spec)
         moved = 2 * spec.elements * ELEMENTS[self.kind].bytes
@@ -225,7 +225,7 @@ class _Written:
              _orders(roles, role, spec, not self.channels_last))
         ):  # fmt: skip
             strides = ordered_strides(spec.extents, order)
-            apart = in_memory(spec, strides, data_type=self.kind)
+            apart = dense_tensor(spec, strides, data_type=self.kind)
             found.append(_Option(named(roles, self.role, apart), moved + i, self._maker(apart)))
         return found
 
@@ -302,13 +302,13 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     phases["start"] = (start_seconds(device), 0.0)
     blends = op.alpha != 1.0 or op.beta != 0.0
     if (columns and roles.direction == "dgrad") or task.op.epilogue or blends or kind is not result.data_type:
-        phases["finish"] = finish_phase(task.op, device, written)
+        phases["finish"] = epilogue_phase(task.op, device, written)
         launches += 1
     if is_plain:  # products as the library's are elsewhere
         idle = launches * idle_seconds(device, gemm_blocks(shape, operand))
         added = {"idle": -idle, "model_error": _MODEL_ERROR * product}
-        return with_staging(phased_cost(task, phases, launches).plus(added), task)
-    return with_staging(overlapping(phased_cost(task, phases, launches), device, launches - 1), task)
+        return with_prologue_launches(phased_cost(task, phases, launches).plus(added), task)
+    return with_prologue_launches(overlapping(phased_cost(task, phases, launches), device, launches - 1), task)
 
 
 def _least(task: Task) -> float:

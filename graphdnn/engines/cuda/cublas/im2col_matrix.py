@@ -97,7 +97,7 @@ def add_im2col(steps: LaunchSequence, roles: Roles, image: TensorSpec, channels_
     counts = [*(sizes[name] for name in axes[:-1]), sizes[last] // width]
     parameters = Parameters(steps.workspace_offsets)
     parameters.tensor("image", image)
-    parameters.scratch("columns", STORAGE[image.data_type], place)
+    parameters.workspace_pointer("columns", STORAGE[image.data_type], place)
     parameters.integer("count", count)
     parameters.integers("size", counts)
     parameters.integers("magic", [magic(size) for size in counts])
@@ -139,9 +139,9 @@ def add_col2im(steps: LaunchSequence, roles: Roles, columns: Strides, place: int
         order = (*(axis for axis in order if axis != 2), 2)
     parameters = Parameters(steps.workspace_offsets)
     program = Program(steps.op, parameters, space, "t", width=width, vector_axis=2)
-    steps.finish(program, "acc", compute)
+    steps.write_epilogue(program, "acc", compute)
     counts = [space.sizes[axis] // (width if axis == 2 else 1) for axis in order]
-    parameters.scratch("columns", compute, place)
+    parameters.workspace_pointer("columns", compute, place)
     parameters.integer("count", prod(counts))
     parameters.integers("size", counts)
     parameters.integers("magic", [magic(size) for size in counts])

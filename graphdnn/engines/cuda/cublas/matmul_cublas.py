@@ -16,12 +16,12 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.cost import least_seconds_in_sequence, phased_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.dense_operands import (
-    add_finish,
-    finish_phase,
-    in_memory,
-    is_written_as_it_is,
+    add_epilogue_launch,
+    can_library_store,
+    dense_tensor,
+    epilogue_phase,
+    materialize,
     result_type,
-    staged,
 )
 from graphdnn.engines.cuda.codegen.index_space import is_addressable, whole
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
@@ -108,7 +108,7 @@ def _plain(a: TensorSpec, b: TensorSpec, c: TensorSpec) -> tuple[tuple[int, ...]
 def _choose(op: Matmul, a: TensorSpec, b: TensorSpec, c: TensorSpec, direct: bool) -> _Choice:
     """The choice with the fewest copies. ``direct``: cuBLAS writes to the output itself."""
     arithmetic = ARITHMETIC[op.compute_type]
-    packed = [in_memory(t, strides) for t, strides in zip((a, b, c), _plain(a, b, c), strict=True)]
+    packed = [dense_tensor(t, strides) for t, strides in zip((a, b, c), _plain(a, b, c), strict=True)]
     choices = sorted(cartesian_product((False, True), (False, True), (False, True) if direct else (False,)), key=sum)
     for copied in choices:
         chosen = [p if is_copied else t for t, p, is_copied in zip((a, b, c), packed, copied, strict=True)]
@@ -125,10 +125,10 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     anchor = _anchor(op)
     steps = LaunchSequence(op, device)
     arithmetic = ARITHMETIC[anchor.compute_type]
-    a, b = staged(steps, anchor.a), staged(steps, anchor.b)
+    a, b = materialize(steps, anchor.a), materialize(steps, anchor.b)
     kind = result_type(anchor.c, op, RESULTS[a.data_type, arithmetic])
-    direct = kind is anchor.c.data_type and is_written_as_it_is(steps, anchor.c)
-    apart = in_memory(anchor.c, uid=steps.new_uid(), data_type=kind)
+    direct = kind is anchor.c.data_type and can_library_store(steps, anchor.c)
+    apart = dense_tensor(anchor.c, uid=steps.new_uid(), data_type=kind)
     choice = _choose(anchor, a, b, anchor.c if direct else apart, direct)
     a, b = (
         steps.relayout(t, strides) if is_copied else t
@@ -142,7 +142,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         steps.workspace_offsets[c.uid] = steps.allocate(c.bytes)
     add_product(steps, choice.product, [(Place.of(steps, t), t.data_type) for t in (a, b, c)])
     if not direct:
-        add_finish(steps, c, anchor.c, arithmetic)
+        add_epilogue_launch(steps, c, anchor.c, arithmetic)
     return steps.kernel(f"matmul__cublas__{op.name}")
 
 
@@ -178,7 +178,7 @@ def _plain_calls(op: Matmul) -> int:
     """The number of calls for operands in dense layouts."""
     if op.a.extents[:-2] == op.b.extents[:-2]:
         return 1  # the batch is one axis
-    a, b, c = (in_memory(t) for t in (op.a, op.b, op.c))
+    a, b, c = (dense_tensor(t) for t in (op.a, op.b, op.c))
     # Extents decide, so that int8's alignment is not asked here.
     found = best_product(_contraction(op, a, b, c), (DataType.FLOAT, DataType.FLOAT), DataType.FLOAT, 2**31)
     assert found is not None, "sizes are asked first"
@@ -258,7 +258,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     }
     launches = _calls(task) + len(copies)
     if not is_direct:
-        phases["finish"] = finish_phase(task.op, device, result)
+        phases["finish"] = epilogue_phase(task.op, device, result)
         launches += 1
     idle = launches * idle_seconds(device, gemm_blocks(sizes, op.a.data_type))
     return phased_cost(task, phases, launches).plus({"idle": -idle})

@@ -1,4 +1,4 @@
-"""Memory access of the direct convolutions: layouts, and the vector width of copies."""
+"""Memory access of the direct convolutions: index spaces, strides and widths of vector copies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from graphdnn.tensors import TensorSpec
 
 
 def image_space(roles: Roles, spec: TensorSpec) -> IndexSpace:
-    """``(n, channel, h, w)`` of x or y, or ``(n, channel, d, h, w)``; groups and their channels are one axis."""
+    """The index space ``(n, channel, h, w)`` or ``(n, channel, d, h, w)`` of x or y, whose axis ``channel`` counts the
+    channels of all groups.
+    """
     p, is_x = roles.problem, spec.uid == roles.op.roles[0].uid
     sizes = p.x_extents if is_x else p.y_extents
     first = len(spec.extents) - p.spatial
@@ -24,19 +26,20 @@ def image_space(roles: Roles, spec: TensorSpec) -> IndexSpace:
 
 
 def slices_of(problem: ConvProblem) -> tuple[ConvProblem, int]:
-    """A 3-D convolution as a 2-D one, where each depth slice of the result is an image; and the number of depth slices
-    of the image that a result reads. A 2-D convolution is returned unchanged.
+    """The 2-D convolution that computes one depth slice of a 3-D result as one image, and the number of depth slices of
+    the image that a result reads. A 2-D convolution is returned unchanged.
     """
     if problem.spatial < 3:
         return problem, 1
-    pairs = ("input", "filter", "output", "pre_padding", "post_padding", "stride", "dilation")
-    planes = {name: getattr(problem, name)[1:] for name in pairs}
-    return replace(problem, n=problem.n * problem.output[0], **planes), problem.filter[0]
+    fields = ("input", "filter", "output", "pre_padding", "post_padding", "stride", "dilation")
+    plane = {name: getattr(problem, name)[1:] for name in fields}
+    return replace(problem, n=problem.n * problem.output[0], **plane), problem.filter[0]
 
 
 def slice_fields(problem: ConvProblem, image: tuple[int, ...], filter: tuple[int, ...]) -> dict[str, int]:
-    """Parameters of direct_stem_rows.cuh for depth slices, from the strides of the image and of the filter. A 2-D image
-    has one slice.
+    """Parameters of direct_stem_rows.cuh for the depth axis, where a 2-D image has one depth slice.
+
+    ``image``: strides of ``(n, channel, [d,] h, w)``. ``filter``: strides of ``(g, k, c, f0, f1, f2)``.
     """
     size, outputs, stride, pad = (
         padded(values, fill)[0]
@@ -50,38 +53,37 @@ def slice_fields(problem: ConvProblem, image: tuple[int, ...], filter: tuple[int
     }  # fmt: skip
 
 
-def apart(p: ConvProblem) -> tuple[int, ...]:
+def effective_dilation(p: ConvProblem) -> tuple[int, ...]:
     """The effective dilation of each axis: 1 where the filter has one tap."""
     return tuple(d if taps > 1 else 1 for d, taps in zip(p.dilation, p.filter, strict=True))
 
 
 def undilated(p: ConvProblem) -> ConvProblem:
-    """The problem as kernels compute it: without dilation, by dilation phases.
+    """The problem of one dilation phase, with all phases as images: its dilation is 1.
 
     A dilated filter reads every ``dilation``-th row and column only. Pixels whose coordinates are equal modulo the
-    dilation form an image of their own, in which the taps are adjacent (dilation_phase.cuh).
+    dilation are a phase. The taps are adjacent within a phase, so a phase is an image (dilation_phase.cuh).
     """
-    distances = apart(p)
-    if set(distances) == {1}:
+    dilation = effective_dilation(p)
+    if set(dilation) == {1}:
         return p
 
-    def parts(sizes: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(-(-size // d) for size, d in zip(sizes, distances, strict=True))
+    def phase(sizes: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(-(-size // d) for size, d in zip(sizes, dilation, strict=True))
 
     return replace(
         p,
-        n=p.n * prod(distances),
-        input=parts(p.input),
-        output=parts(p.output),
-        pre_padding=parts(p.pre_padding),
-        post_padding=parts(p.post_padding),
+        n=p.n * prod(dilation),
+        input=phase(p.input),
+        output=phase(p.output),
+        pre_padding=phase(p.pre_padding),
+        post_padding=phase(p.post_padding),
         dilation=(1,) * p.spatial,
     )
 
 
 def has_packed_filter(problem: ConvProblem, strides: tuple[int, ...]) -> bool:
-    """Whether the elements of each filter k are contiguous, in any order, and the filters follow each other without
-    gaps.
+    """Whether the elements of each filter k are contiguous, in any order, and no gaps separate the filters.
 
     ``strides``: the strides of ``(g, k, c, f0, f1, f2)``.
     """
@@ -100,49 +102,51 @@ def has_packed_filter(problem: ConvProblem, strides: tuple[int, ...]) -> bool:
     return True
 
 
-def piece_bytes(roles: Roles, spec: TensorSpec) -> int:
+def copy_bytes(roles: Roles, spec: TensorSpec) -> int:
     """Bytes of the widest aligned vector of channels that every pixel allows."""
     return width_for(image_space(roles, spec), [spec], 1) * element_bytes(spec) if is_addressable(spec) else 1
 
 
-def chunk_for(space: IndexSpace, spec: TensorSpec, channels: int) -> int:
+def copy_elements(space: IndexSpace, spec: TensorSpec, channels: int) -> int:
     """Channels of one cp.async copy: at most 16 bytes, and a divisor of ``channels``."""
-    chunk = width_for(space, [spec], 1)
-    while channels % chunk:
-        chunk //= 2
-    return chunk
+    width = width_for(space, [spec], 1)
+    while channels % width:
+        width //= 2
+    return width
 
 
 def power_of_two_in(*numbers: int) -> int:
-    """The largest power of two that divides all of them."""
+    """The largest power of two that divides all numbers."""
     return min(number & -number for number in numbers)
 
 
 def element_bytes(spec: TensorSpec) -> int:
+    """Bytes of an element."""
     return ELEMENTS[spec.data_type].bytes
 
 
-def aligned(spec: TensorSpec, chunk: int) -> int:
-    """The widest vector, of at most ``chunk`` elements, that the tensor's declared alignment allows."""
-    while chunk > 1 and max(1, spec.byte_alignment) % (chunk * element_bytes(spec)):
-        chunk //= 2
-    return chunk
+def aligned_width(spec: TensorSpec, width: int) -> int:
+    """The widest vector, of at most ``width`` elements, that the tensor's declared alignment allows."""
+    while width > 1 and max(1, spec.byte_alignment) % (width * element_bytes(spec)):
+        width //= 2
+    return width
 
 
-def copied_at_once(spec: TensorSpec, most: int, *places: int) -> int:
-    """The widest vector, of at most ``most`` elements, that divides all of ``places``."""
-    return aligned(spec, power_of_two_in(most, *(place for place in places if place)))
+def row_copy_elements(spec: TensorSpec, limit: int, *offsets: int) -> int:
+    """The widest vector, of at most ``limit`` elements, that divides all nonzero ``offsets``."""
+    return aligned_width(spec, power_of_two_in(limit, *(offset for offset in offsets if offset)))
 
 
 def packed_filter(
     steps: LaunchSequence, roles: Roles, w: TensorSpec, *, any_order: bool = False
 ) -> tuple[TensorSpec, tuple[int, ...]]:
-    """A filter that is packed in the sense of ``has_packed_filter``, and its strides; another filter is copied first.
+    """A filter that is packed in the sense of ``has_packed_filter``, and its strides along ``(g, k, c, f0, f1, f2)``. A
+    launch copies a filter that is not packed.
 
-    ``any_order``: any filter whose elements have addresses of their own is accepted without a copy.
+    ``any_order``: a filter that is addressable by strides needs no copy.
     """
     p = roles.problem
     if is_addressable(w) and (any_order or has_packed_filter(p, roles.space(w).strides(w))):
         return w, roles.space(w).strides(w)
-    _, lines, pixels = padded(p.filter, 1)
-    return steps.relayout(w), (0, p.c * p.taps, p.taps, lines * pixels, pixels, 1)
+    _, rows, columns = padded(p.filter, 1)
+    return steps.relayout(w), (0, p.c * p.taps, p.taps, rows * columns, columns, 1)

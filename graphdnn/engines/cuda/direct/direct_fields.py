@@ -1,4 +1,4 @@
-"""Kernel parameters that the direct convolutions share."""
+"""Kernel parameters that several direct convolutions have."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from graphdnn.operations.conv_problem import ConvProblem
 
 
 def image_fields(name: str, strides: tuple[int, ...]) -> dict[str, int]:
-    """The strides of images, rows and columns. ``strides``: the strides of (n, channel, h, w)."""
+    """The strides of images, rows and columns, in elements. ``strides``: the strides of (n, channel, h, w)."""
     n, _, h, w = strides
     return {f"{name}_n": n, f"{name}_h": h, f"{name}_w": w}
 
@@ -25,7 +25,7 @@ def filter_fields(strides: tuple[int, ...]) -> dict[str, int]:
 
 
 def first_fields(p: ConvProblem, *, is_dgrad: bool) -> dict[str, int]:
-    """The first row and column of the sliding window, in the image and in the result."""
+    """The first row and column of the sliding window, in the image and in the output."""
     (stride_h, stride_w), (pad_h, pad_w) = p.stride, p.pre_padding
     if not is_dgrad:
         return {"in_row": -pad_h, "in_column": -pad_w, "out_row": 0, "out_column": 0}

@@ -1,4 +1,4 @@
-"""Requirements of the direct convolutions: few channels in a group, channels last."""
+"""Requirements of direct convolutions with few channels in a group, channels last."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     prologue_need,
 )
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
-from graphdnn.engines.cuda.direct.direct_access import apart, image_space
-from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import LONG, Choice
+from graphdnn.engines.cuda.direct.direct_access import effective_dilation, image_space
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import LONG_FILTER, Choice
 from graphdnn.engines.engine import Task, kind_need, need, needs_rule, window_need
 from graphdnn.enums import DataType
 from graphdnn.operations import ConvBackwardFilter
@@ -52,11 +52,11 @@ def _has_contiguous_channels(task: Task, spec: TensorSpec) -> bool:
     return space.sizes[1] == 1 or space.strides(spec)[1] == 1
 
 
-def _reach(task: Task) -> int:
+def _largest_coordinate(task: Task) -> int:
     """The largest coordinate or offset within a row that a kernel computes."""
     p = problem_of(task)
     axes = zip(p.input, p.output, p.filter, p.dilation, p.stride, p.pre_padding, p.post_padding, strict=True)
-    # One tile is added on every side, as threads compute coordinates beyond the image before they discard them.
+    # Threads compute coordinates up to a tile beyond the image before they discard the results.
     coordinate = max(int(i + (o + 64 * d) * s + f * d + pre + post) for i, o, f, d, s, pre, post in axes)
     spans = (
         MAX_STRIDE
@@ -67,7 +67,10 @@ def _reach(task: Task) -> int:
 
 
 def row_needs(prefix: str, when: Condition, reason: str, *, volumes: bool = False) -> tuple[Constraint, ...]:
-    """Requirements of kernels that copy image rows unchanged. ``volumes``: 3-D images are served as well."""
+    """Requirements of kernels that copy image rows unchanged: spatial axes, and no prologue.
+
+    ``reason``: why the engine requires two spatial axes. ``volumes``: 3-D images are served as well.
+    """
     spatial = problem_need(
         prefix,
         "spatial",
@@ -83,7 +86,10 @@ def row_needs(prefix: str, when: Condition, reason: str, *, volumes: bool = Fals
 def window_needs(
     prefix: str, when: Condition, most: int | Callable[[Task], int], *, dilation: str, filter: str
 ) -> tuple[Constraint, ...]:
-    """Requirements on the filter; ``dilation`` and ``filter`` are the reasons to state."""
+    """Requirements on dilation and extents of the filter, with the reasons ``dilation`` and ``filter``.
+
+    ``most``: the most taps along an axis.
+    """
     fix = "nothing to do: another engine serves dilated filters"
     return (
         problem_need(prefix, "dilation", Each(Equals(1)), dilation, fix, when),
@@ -92,6 +98,7 @@ def window_needs(
 
 
 def filter_need(prefix: str, when: Condition, most: int | Callable[[Task], int], reason: str) -> Constraint:
+    """The requirement of at most ``most`` taps along each axis."""
     return window_need(
         f"{prefix}.filter",
         "w.dims",
@@ -103,42 +110,45 @@ def filter_need(prefix: str, when: Condition, most: int | Callable[[Task], int],
     )
 
 
-def _strided(task: Task) -> tuple[int, ...]:
+def _strided_dilations(task: Task) -> tuple[int, ...]:
     """The dilations of the axes that also have a stride."""
     p = problem_of(task)
-    return tuple(d for d, stride in zip(apart(p), p.stride, strict=True) if stride > 1)
+    return tuple(d for d, stride in zip(effective_dilation(p), p.stride, strict=True) if stride > 1)
 
 
 def dilation_need(prefix: str, when: Condition) -> Constraint:
+    """The requirement that no axis has both a dilation and a stride."""
     return window_need(
         f"{prefix}.dilation",
         "conv.dilations",
-        _strided,
+        _strided_dilations,
         Each(Equals(1)),
-        reason="pixels a dilation apart are walked through as an image of their own, which strides would leave",
+        reason="a dilation phase is computed as an image of its own, and a strided filter reads several phases",
         fix="nothing to do: another engine serves filters that are strided and dilated along an axis",
         when=when,
     )
 
 
-def _longest(task: Task) -> int:
+def _max_taps(task: Task) -> int:
     """The most taps along an axis."""
     p = problem_of(task)
-    return MAX_DEPTHWISE_FILTER if p.c == p.k == 1 else LONG
+    return MAX_DEPTHWISE_FILTER if p.c == p.k == 1 else LONG_FILTER
 
 
 def stride_need(prefix: str, when: Condition, most: int, reason: str) -> Constraint:
+    """The requirement of a stride of at most ``most``."""
     fix = "nothing to do: another engine serves larger strides"
     return problem_need(prefix, "stride", Each(InRange(1, most)), reason, fix, when)
 
 
 def reach_need(prefix: str, when: Condition) -> Constraint:
+    """The requirement that coordinates and offsets within a row are 32-bit numbers."""
     return need(
         f"{prefix}.coordinates",
         "conv.pre_paddings",
-        _reach,
+        _largest_coordinate,
         AtMost(INT_MAX),
-        reason="coordinates, padding included, and places in a row are 32-bit numbers in the kernel",
+        reason="coordinates, padding included, and offsets within a row are 32-bit numbers in the kernel",
         fix="pad less, or divide the image",
         when=when,
     )
@@ -149,25 +159,26 @@ def kernel_need(prefix: str, is_ours: Condition, *, filter_gradient: bool) -> Co
     return direction_need(
         prefix,
         "conv_wgrad" if filter_gradient else "conv_fprop or conv_dgrad",
-        reason="the filter gradient sums over pixels, the other directions over taps: they are two kernels",
+        reason="the filter gradient sums over pixels, the other directions over taps: the kernels differ",
         when=lambda task: is_convolution(task) and not is_ours(task),
     )
 
 
 def compute_need(prefix: str, is_ours: Condition) -> Constraint:
+    """The requirement of a 32-bit compute type."""
     return kind_need(
         f"{prefix}.compute_type",
         "conv.compute_type",
         lambda task: task.op.main.compute_type,
         OneOf(*COMPUTE),
-        reason="sums are kept in 32-bit registers",
+        reason="accumulators are 32-bit registers",
         fix="accumulate in FLOAT or INT32",
         when=is_ours,
     )
 
 
 def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...]:
-    """The requirements of a direct convolution; rule ids begin with ``prefix``."""
+    """The requirements of ``cuda_direct`` or ``cuda_direct_wgrad``; rule ids begin with ``prefix``."""
 
     def is_ours(task: Task) -> bool:
         return is_convolution(task) and isinstance(task.op.anchor, ConvBackwardFilter) == filter_gradient
@@ -178,17 +189,17 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
     return (
         needs_rule(f"{prefix}.operation", "conv"),
         kernel_need(prefix, is_ours, filter_gradient=filter_gradient),
-        *row_needs(prefix, is_ours, "the kernel walks down the rows of an image"),
+        *row_needs(prefix, is_ours, "the kernel slides down the rows of an image"),
         compute_need(prefix, is_ours),
         dilation_need(prefix, is_image),
-        filter_need(prefix, is_image, _longest, "the window of sums is kept in registers"),
-        stride_need(prefix, is_image, MAX_STRIDE, "a thread's columns reach over the stride times their number"),
+        filter_need(prefix, is_image, _max_taps, "the accumulators of the sliding window are kept in registers"),
+        stride_need(prefix, is_image, MAX_STRIDE, "a thread's image columns grow with the stride"),
         window_need(
             f"{prefix}.channels_per_group",
             "w.dims[1]",
             lambda task: (problem_of(task).c, problem_of(task).k),
             Each(AtMost(MAX_CHANNELS)),
-            reason="all channels of a group meet in one thread",
+            reason="one thread multiplies all channels of a group",
             fix="nothing to do: more channels per group are a matrix product, which another engine serves",
             when=is_image,
         ),
@@ -197,7 +208,7 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
             "x.dims",
             lambda task: "an axis of groups beside the channels",
             Equals("groups and channels in one axis"),
-            reason="a thread counts the channels of neighbouring groups as one axis",
+            reason="a thread counts the channels of adjacent groups as one axis",
             fix="write x as [N, G*C, H, W] and w as [G*K, C, R, S]",
             when=lambda task: (
                 is_image(task)
@@ -211,8 +222,8 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
             lambda task: ", ".join(
                 f"{name} {t.strides}" for name, t in _images(task).items() if not _has_contiguous_channels(task, t)
             ),
-            Empty("channels next to each other"),
-            reason="neighbouring threads read neighbouring channels: they have to lie next to each other",
+            Empty("contiguous channels"),
+            reason="adjacent threads read adjacent channels by one memory transaction",
             fix="use the channels-last layout (NHWC)",
             when=is_image,
         ),
@@ -221,19 +232,22 @@ def direct_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...
 
 
 def shared_memory_need(prefix: str, choice: Callable[[Task], Choice], *, filter_gradient: bool) -> Constraint:
-    """The requirement that some tile fits into shared memory; it applies where all other requirements are met."""
+    """The requirement that some tile fits into shared memory, where all other requirements are met.
+
+    ``choice``: the tile that the cost model chooses; its time is infinite if no tile fits.
+    """
 
     def is_ours(task: Task) -> bool:
         if not is_plane(task) or isinstance(task.op.anchor, ConvBackwardFilter) != filter_gradient:
             return False
         p = problem_of(task)
-        return max(p.c, p.k) <= MAX_CHANNELS and max(p.filter) <= _longest(task) and max(p.stride) <= MAX_STRIDE
+        return max(p.c, p.k) <= MAX_CHANNELS and max(p.filter) <= _max_taps(task) and max(p.stride) <= MAX_STRIDE
 
     return need(
         f"{prefix}.shared_memory",
         "device.shared_memory",
         lambda task: task.device.shared_memory,
-        Equals("room for the rows of the smallest tile"),
+        Equals("enough for the rows of the smallest tile"),
         reason="the rows that a filter covers are kept in shared memory",
         fix="nothing to do: another engine serves it",
         when=lambda task: is_ours(task) and not isfinite(choice(task).seconds),

@@ -1,7 +1,7 @@
-"""What was measured of direct convolutions: measured_h200.json beside this file.
+"""Measured tiles and times of direct convolutions: measured_h200.json beside this file.
 
-The file has tiles, which take precedence over the tiles that the model would choose, and times, which the constants of
-the model are fitted to. The kernel is always the one with the least predicted time.
+A measured tile takes precedence over the tile that the cost model would choose. The model's constants are fitted to the
+measured times. The choice among kernels always follows the predicted times.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Any
 from graphdnn.engines.cuda.direct.direct_shape import Shape
 
 FILE = Path(__file__).with_name("measured_h200.json")
-HALF = 2  # bytes of an element: the type that tiles were measured with
+HALF_BYTES = 2  # bytes of an element of the measured problems
 
 Pair = tuple[int, int]
-Class = tuple[str, tuple[int, ...], tuple[int, ...], int]
+Class = tuple[str, tuple[int, ...], tuple[int, ...], int]  # direction, filter, stride, channels of a group
 
 
 @dataclass(frozen=True, slots=True)
 class RingTile:
-    """A tile of the row ring. 0 leaves a number to the model."""
+    """A tile of the row ring; the cost model chooses values that are 0."""
 
     v: int  # channels of a thread
     tw: int  # columns of a thread
-    lanes: int  # threads along the channels; for small images the most
-    threads: int  # of a block at most
-    rows: int  # of a block
+    channel_threads: int  # threads along the channels; of SmallRingTile, the most
+    threads: int  # the most threads of a CTA
+    rows: int  # rows of a CTA's segment
     stages: int
-    share: float  # of the model's time that the tile takes
+    time_ratio: float  # measured time over the model's
 
 
 @dataclass(frozen=True, slots=True)
 class SmallRingTile:
-    """A tile of the row ring for images of ``columns`` columns, and of down to half as many."""
+    """A tile of the row ring for images with more than ``columns / 2`` and at most ``columns`` columns."""
 
     directions: tuple[str, ...]
     filter: Pair
@@ -50,16 +50,20 @@ class MeasuredTiles:
 
     ring: Mapping[tuple[str, tuple[int, ...], tuple[int, ...]], RingTile]
     small_ring: tuple[SmallRingTile, ...]
-    ring_shares: Mapping[Class, float]  # measured time over the model's, of tiles that the model chooses
-    tensor_cores: Mapping[Class, tuple[int, int, int, int]]  # pairs, warps, lines, blocks
-    tensor_core_wgrad: Mapping[Class, tuple[int, int, int, int]]  # warps, across, lines, blocks
-    register_wgrad: Mapping[tuple[int, ...], tuple[Pair, ...]]  # columns and rows; the first that divides is taken
-    tensor_core_slots: Mapping[str, float]  # issue slots of fprop and dgrad on tensor cores, by what takes them
+    ring_time_ratios: Mapping[Class, float]  # measured time over the model's, of tiles that the model chooses
+    tensor_cores: Mapping[Class, tuple[int, int, int, int]]  # channel pairs, warps, steps of a stage, CTAs of an SM
+    tensor_core_wgrad: Mapping[Class, tuple[int, int, int, int]]  # warps, column warps, steps, CTAs of an SM
+    register_wgrad: Mapping[tuple[int, ...], tuple[Pair, ...]]  # columns and rows
+    tensor_core_slots: Mapping[str, float]  # issue slots of fprop and dgrad on tensor cores
     tensor_core_wgrad_slots: Mapping[str, float]  # the same of filter gradients
 
     @classmethod
     def read(cls, file: Path = FILE) -> MeasuredTiles:
-        """Raises ValueError where a table does not have as many rows as its header says."""
+        """The contents of ``file``.
+
+        Raises:
+            ValueError: A table has more or fewer rows than its header says.
+        """
         tables = json.loads(file.read_text(encoding="utf-8"))
         for name, table in tables.items():
             if table["pairs"] != len(table["rows"]):
@@ -76,10 +80,11 @@ class MeasuredTiles:
             for row in rows("small_ring_tiles")
         )
         forward = {
-            _class(row): (row["pairs"], row["warps"], row["lines"], row["blocks"]) for row in rows("tensor_core_tiles")
+            _class(row): (row["channel_pairs"], row["warps"], row["steps_per_stage"], row["ctas_per_sm"])
+            for row in rows("tensor_core_tiles")
         }
         gradient = {
-            _class(row): (row["warps"], row["across"], row["lines"], row["blocks"])
+            _class(row): (row["warps"], row["column_warps"], row["steps_per_stage"], row["ctas_per_sm"])
             for row in rows("tensor_core_wgrad_tiles")
         }
         registers: dict[tuple[int, ...], tuple[Pair, ...]] = {
@@ -88,7 +93,7 @@ class MeasuredTiles:
         return cls(
             ring,
             small,
-            {_class(row): row["share"] for row in rows("ring_shares")},
+            {_class(row): row["time_ratio"] for row in rows("ring_time_ratios")},
             forward,
             gradient,
             registers,
@@ -107,10 +112,11 @@ def _class(row: Mapping[str, Any]) -> Class:
 
 
 def _ring(row: Mapping[str, Any]) -> RingTile:
-    return RingTile(*(row[name] for name in ("v", "tw", "lanes", "threads", "rows", "stages", "share")))
+    return RingTile(*(row[name] for name in ("v", "tw", "channel_threads", "threads", "rows", "stages", "time_ratio")))
 
 
 def class_of(shape: Shape) -> Class:
+    """The key of the measured tables: direction, filter, stride, and channels of a group."""
     return shape.direction, shape.problem.filter, shape.problem.stride, shape.group_in
 
 

@@ -37,7 +37,7 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     for name in _PORTS:
         spec = getattr(anchor, name)
         if spec is None:
-            parameters.nothing(name, STORAGE[DataType.FLOAT])
+            parameters.null_pointer(name, STORAGE[DataType.FLOAT])
         else:
             parameters.tensor(name, spec, is_output=name in ("costs", "gradients"))
         parameters.integers(f"{name}_stride", (0, 0, 0) if spec is None else spec.strides)
@@ -46,13 +46,13 @@ def generate(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         ("row_bytes", row_bytes),
     ):  # fmt: skip
         parameters.integer(field, value)
-    parameters.scratch("read", compute, steps.allocate(length * batch * places * size))
-    parameters.scratch("totals", compute, steps.allocate(batch * size))
+    parameters.workspace_pointer("read", compute, steps.allocate(length * batch * places * size))
+    parameters.workspace_pointer("totals", compute, steps.allocate(batch * size))
     shared = row_bytes if row_bytes <= _SHARED else 0
     if shared:
-        parameters.nothing("rows", "unsigned char")
+        parameters.null_pointer("rows", "unsigned char")
     else:
-        parameters.scratch("rows", "unsigned char", steps.allocate(batch * row_bytes))
+        parameters.workspace_pointer("rows", "unsigned char", steps.allocate(batch * row_bytes))
     threads = min(_MOST_THREADS, max(_LEAST_THREADS, -(-places // 32) * 32))
     text = kernel_text(
         "ctc",

@@ -132,7 +132,7 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     dx = x.model_copy(update={"uid": steps.new_uid(), "data_type": anchor.dx.data_type})
     steps.workspace_offsets[dx.uid] = steps.allocate(dx.bytes)
     steps.include(_gathered(anchor.model_copy(update={"x": x, "dy": dy, "dx": dx}), device))
-    steps.moved(dx, anchor.dx)
+    steps.copy_into(dx, anchor.dx)
     return steps.kernel("grid_sample_bwd__turned")
 
 
@@ -168,7 +168,7 @@ def _add_pieces(parameters: Parameters, op: GridSampleBackward) -> None:
     down, across = _pieces(op)
     parameters.integer("pieces", down * across)
     parameters.integer("pieces_across", across)
-    parameters.scratch("boxes", "void", 0)
+    parameters.workspace_pointer("boxes", "void", 0)
 
 
 def _boxes(op: GridSampleBackward) -> Launch:

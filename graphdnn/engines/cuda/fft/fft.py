@@ -16,7 +16,7 @@ from graphdnn.cuda.cufft import Transform
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.engines.cuda.codegen.cost import copy_seconds, least_seconds_in_sequence, memory_seconds, phased_cost
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.dense_operands import finish_phase, staged, with_staging
+from graphdnn.engines.cuda.codegen.dense_operands import epilogue_phase, materialize, with_prologue_launches
 from graphdnn.engines.cuda.codegen.fast_division import count_type, magic
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Function, Launch, LibraryCall
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
@@ -69,7 +69,7 @@ def _add_pad(steps: LaunchSequence, tiles: Tiles, role: str, spec: TensorSpec, p
     sizes = (outer, *counts, inner, *tiles.size)
     parameters = Parameters(steps.workspace_offsets)
     parameters.tensor("source", spec)
-    parameters.scratch("target", "float", place)
+    parameters.workspace_pointer("target", "float", place)
     parameters.integer("count", prod(sizes))
     parameters.integers("size", sizes)
     parameters.integers("magic", [magic(size) for size in sizes])
@@ -119,14 +119,14 @@ def _add_crop(steps: LaunchSequence, tiles: Tiles, role: str, place: int) -> Non
     order = (*(j for j in order if j != axis), axis)
     parameters = Parameters(steps.workspace_offsets)
     program = Program(steps.op, parameters, space, "t", width=width, vector_axis=axis)
-    steps.finish(program, "acc", "float")
+    steps.write_epilogue(program, "acc", "float")
     counts = [space.sizes[j] // (width if j == axis else 1) for j in order]
     outer, tile_counts, inner = tiles.planes(role)
     planes, step = [0] * 6, 1
     for j, size in reversed(list(enumerate((outer, *tile_counts, inner, *tiles.size)))):
         planes[j] = step
         step *= size
-    parameters.scratch("planes", "float", place)
+    parameters.workspace_pointer("planes", "float", place)
     parameters.integer("count", prod(counts))
     parameters.integers("size", counts)
     parameters.integers("magic", [magic(size) for size in counts])
@@ -185,7 +185,7 @@ def _generate(op: FusedOp, device: DeviceSpec, limit: int | None) -> DeviceKerne
     tiles = Tiles.of(roles, limit)
     a, b, c = _ROLES[roles.direction]
     original = dict(zip("xwy", anchor.roles, strict=True))
-    operands = {role: staged(steps, original[role]) for role in (a, b)}
+    operands = {role: materialize(steps, original[role]) for role in (a, b)}
     back = tiles.transform(c, is_inverse=True)
     transforms = {role: tiles.transform(role) for role in (a, b)}
     everything = (*transforms.values(), back)
@@ -292,9 +292,9 @@ def _cost(task: Task, limit: int | None) -> Cost:
         "planes": (0.0, float(real - result + read)),
         "transforms": (butterflies / pace, float(real + spectra)),
         "products": (product, float(spectra)),
-        "finish": finish_phase(task.op, device, result),
+        "finish": epilogue_phase(task.op, device, result),
     }
-    return with_staging(phased_cost(task, phases, _LAUNCHES), task)
+    return with_prologue_launches(phased_cost(task, phases, _LAUNCHES), task)
 
 
 def _least(task: Task) -> float:

@@ -98,7 +98,7 @@ class Planes:
             parameters.integer("parts", self.parts)
             pair = f"Vec<{constants['Compute']}, 2>"
             for field, count in (("partial", self.parts), ("combined", 1)):
-                parameters.scratch(field, pair, steps.allocate(count * images * self.planes * _PAIR))
+                parameters.workspace_pointer(field, pair, steps.allocate(count * images * self.planes * _PAIR))
         text = kernel_text(
             name,
             ["norm_channel_planes_split.cu" if self.is_divided else "norm_channel_planes.cu"],

@@ -121,12 +121,12 @@ class _Backward(Functions):
         kept = self.sums if of_rows else []
 
         def finish(steps: LaunchSequence, program: Program) -> None:
-            program.note(anchor)
+            program.comment(anchor)
             for uid, part in written.items():
-                program.set(self.gradient(uid), f"acc[{part}][e]")
+                program.define(self.gradient(uid), f"acc[{part}][e]")
             program.store_outputs((anchor,))
             for part, spec in enumerate(kept):
-                program.set(spec, f"acc[{part}][e]")
+                program.define(spec, f"acc[{part}][e]")
                 program.store(spec)
 
         beside = [t for t in (self.inverse, self.mean, anchor.scale if is_scaled else None) if t is not None]
@@ -150,9 +150,9 @@ class _Backward(Functions):
         op, anchor, written = self.steps.op, self.anchor, self.parameter_gradients()
 
         def finish(steps: LaunchSequence, program: Program) -> None:
-            program.note(anchor)
+            program.comment(anchor)
             for uid, part in written.items():
-                program.set(self.gradient(uid), f"acc[{part}][e]")
+                program.define(self.gradient(uid), f"acc[{part}][e]")
             program.store_outputs((anchor,))
 
         sums = tuple(self.sums)
@@ -192,7 +192,7 @@ class _Backward(Functions):
             self.operands.compute,
         )
         scale = Program(self.steps.op, parameters, rows.space, "w", width=rows.width, vector_axis=rows.vector_axis)
-        scale.result("scale", anchor.scale, compute)
+        scale.copy_widened_to("scale", anchor.scale, compute)
         functions = [
             *rows_text(),
             include("norm_backward.cuh"),
@@ -231,7 +231,7 @@ class _Backward(Functions):
         known = Program(self.steps.op, parameters, channels.space, "r")
         for field, spec in (("mean", self.mean), ("inverse", self.inverse), ("scale", self.anchor.scale)):
             assert spec is not None
-            known.result(f"channel.{field}", spec, compute)
+            known.copy_widened_to(f"channel.{field}", spec, compute)
         functions = [
             include("channel_planes_elements.cuh"),
             include("norm_backward.cuh"),

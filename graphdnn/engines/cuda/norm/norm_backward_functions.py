@@ -72,14 +72,14 @@ class Functions:
         program = Program(op, parameters, rows.space, "x", width=rows.width, vector_axis=rows.vector_axis)
         program.apply(op.prologue)
         if is_stored:
-            program.hand("vec.x.data", anchor.x)
-            program.hand("vec.g.data", anchor.dy)
+            program.copy_to("vec.x.data", anchor.x)
+            program.copy_to("vec.g.data", anchor.dy)
             kept = stored_text({"x": anchor.x, "g": anchor.dy}, rows.width)
             return [include("packed_words.cuh"), kept, take_text(program, ["x", "g"], is_fetched=is_fetched)]
-        program.result("vec.x", anchor.x, compute)
-        program.result("vec.g", anchor.dy, compute)
+        program.copy_widened_to("vec.x", anchor.x, compute)
+        program.copy_widened_to("vec.g", anchor.dy, compute)
         if self.is_scaled_along:
-            program.each(f"vec.g[e] *= widen<{compute}>({program.value(anchor.scale)}[e]);")
+            program.for_each_element(f"vec.g[e] *= widen<{compute}>({program.value(anchor.scale)}[e]);")
         return [program.function("load_elements", "Elements& vec")]
 
     def finish(self, parameters: Parameters) -> str:
@@ -98,12 +98,12 @@ class Functions:
         arguments = f"{compute} sum, {compute} dot"
         program = Program(self.steps.op, parameters, rows.space, "s")
         if written:
-            program.note(self.anchor)
+            program.comment(self.anchor)
             for uid, part in written.items():
-                program.set(self.gradient(uid), ("sum", "dot")[part])
+                program.define(self.gradient(uid), ("sum", "dot")[part])
             program.store_outputs((self.anchor,))
         for spec, value in zip(kept, ("sum", "dot"), strict=False):
-            program.set(spec, value)
+            program.define(spec, value)
             program.store(spec)
         return program.function("finish_row", arguments), arguments
 
@@ -115,12 +115,12 @@ class Functions:
         known = {"mean": self.mean, "inverse": self.inverse}
         known |= dict(zip(("sum", "dot"), sums, strict=False))
         if self.is_scaled_along:
-            fixed.each("row.scale[e] = (Compute)1;")
+            fixed.for_each_element("row.scale[e] = (Compute)1;")
         else:
             known["scale"] = anchor.scale
         for field, spec in known.items():
             if spec is not None:
-                fixed.result(f"row.{field}", spec, compute)
+                fixed.copy_widened_to(f"row.{field}", spec, compute)
         load = fixed.function("load_row" if sums else "of_row", "Row& row")
         if sums:
             load += (
@@ -139,10 +139,10 @@ class Functions:
             "t",
             width=rows.width,
             vector_axis=rows.vector_axis,
-            stores="store_streaming" if is_streamed else "store",
+            store_function="store_streaming" if is_streamed else "store",
         )
-        body.note(anchor)
-        body.set(anchor.dx, "concluded_gradient(vec, row, e)" if is_concluded else "gradient(vec, row, e)")
+        body.comment(anchor)
+        body.define(anchor.dx, "concluded_gradient(vec, row, e)" if is_concluded else "gradient(vec, row, e)")
         body.apply(op.epilogue)
         if anchor.dx.uid in {t.uid for t in op.outputs}:
             body.store(anchor.dx)

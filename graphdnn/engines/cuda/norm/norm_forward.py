@@ -161,7 +161,7 @@ def _normalize(operands: Operands, known: Known, program: Program) -> None:
     assert isinstance(anchor, NormForward)
     mean, inverse = known
     program.apply(op.prologue)
-    program.note(anchor)
+    program.comment(anchor)
     text = f"widen<{compute}>({program.value(anchor.x)}[e])"
     terms = (
         (" - ", mean if operands.centered else None),
@@ -172,7 +172,7 @@ def _normalize(operands: Operands, known: Known, program: Program) -> None:
     for sign, spec in terms:
         if spec is not None:
             text = f"({text}{sign}widen<{compute}>({program.value(spec)}[e]))"
-    program.set(anchor.y, text)
+    program.define(anchor.y, text)
     program.apply(op.epilogue)
     program.store_outputs((anchor, *op.epilogue))
 
@@ -258,9 +258,9 @@ class Forward(Functions):
         for field, is_used in (("partial_mean", is_split and operands.centered), ("partial_squares", is_split)):
             if is_used:
                 size = division.splits * rows.count * operands.bytes
-                parameters.scratch(field, operands.compute, steps.allocate(size))
+                parameters.workspace_pointer(field, operands.compute, steps.allocate(size))
             else:
-                parameters.nothing(field, operands.compute)
+                parameters.null_pointer(field, operands.compute)
         text = kernel_text(
             _name(steps.op, rows, "divided"),
             ["norm_moments.cu"],

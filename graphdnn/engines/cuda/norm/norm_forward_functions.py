@@ -37,13 +37,13 @@ class Functions:
         if is_stored:
             return [*rows_text(), *self.stored(parameters, is_fetched=True)]
         program = self._taken(parameters)
-        program.result("vec.x", self.operands.anchor.x, self.operands.compute)
+        program.copy_widened_to("vec.x", self.operands.anchor.x, self.operands.compute)
         return [*rows_text(), include("norm_forward.cuh"), program.function("load_elements", "Elements& vec")]
 
     def stored(self, parameters: Parameters, *, is_fetched: bool) -> list[str]:
         """Reads x in its own type, for the cache."""
         program, x = self._taken(parameters), self.operands.anchor.x
-        program.hand("vec.x.data", x)
+        program.copy_to("vec.x.data", x)
         files = [include(name) for name in ("norm_forward.cuh", "streaming.cuh", "packed_words.cuh")]
         return [*files, stored_text({"x": x}, self.rows.width), take_text(program, ["x"], is_fetched=is_fetched)]
 
@@ -69,7 +69,7 @@ class Functions:
         """Reads the previous running averages of row ``i`` of a thread."""
         program = Program(self.operands.op, parameters, self.rows.space, "b")
         for name, previous, _ in self._running():
-            program.result(f"before.{name}", previous, self.operands.compute)
+            program.copy_widened_to(f"before.{name}", previous, self.operands.compute)
         argument = "Before& before"
         return program.function("read_row", argument) + of_thread("read_before", "read_row", argument)
 
@@ -82,7 +82,7 @@ class Functions:
         """Stores the statistics of a row. The pair also has the function's parameters."""
         operands, rows, anchor = self.operands, self.rows, self.operands.anchor
         program = Program(operands.op, parameters, rows.space, "s")
-        program.note(anchor)
+        program.comment(anchor)
         outputs = anchor.outputs()
         found = {"mean": "mean", "inv_variance": "inverse"}
         written = [(outputs[port], value) for port, value in found.items() if port in outputs]
@@ -93,14 +93,14 @@ class Functions:
             old = f"before.{name}[0]" if is_before_known else f"widen<{operands.compute}>({program.value(previous)}[e])"
             written.append((following, f"averaged({old}, {value}, {factor})"))
         for spec, value in written:
-            program.set(spec, value)
+            program.define(spec, value)
         made = {spec.uid for spec, _ in written}
         for spec in operands.op.outputs:
             if spec.uid in made:
                 program.store(spec)
         for kept, value in zip(self.known, ("mean", "inverse"), strict=True):
             if kept is not None:
-                program.set(kept, value)
+                program.define(kept, value)
                 program.store(kept)
         compute = operands.compute
         arguments = f"{compute} mean, {compute} variance, {compute} inverse"
@@ -115,9 +115,9 @@ class Functions:
         program = Program(operands.op, parameters, self.rows.space, "r")
         for field, spec, otherwise in (("scale", anchor.scale, 1), ("bias", anchor.bias, 0)):
             if spec is None:
-                program.each(f"channel.{field}[e] = (Compute){otherwise};")
+                program.for_each_element(f"channel.{field}[e] = (Compute){otherwise};")
             else:
-                program.result(f"channel.{field}", spec, operands.compute)
+                program.copy_widened_to(f"channel.{field}", spec, operands.compute)
         return program.function("of_channel", "Channel& channel")
 
     def streamed(self, parameters: Parameters) -> str:
@@ -125,9 +125,9 @@ class Functions:
         op, rows, anchor = self.operands.op, self.rows, self.operands.anchor
         assert isinstance(anchor, NormForward)
         axis, stores = rows.vector_axis, "store_streaming"
-        body = Program(op, parameters, rows.space, "t", width=rows.width, vector_axis=axis, stores=stores)
-        body.note(anchor)
-        body.set(anchor.y, "(vec.x[e] - row.mean[e]) * row.inverse[e] + row.bias[e]")
+        body = Program(op, parameters, rows.space, "t", width=rows.width, vector_axis=axis, store_function=stores)
+        body.comment(anchor)
+        body.define(anchor.y, "(vec.x[e] - row.mean[e]) * row.inverse[e] + row.bias[e]")
         body.apply(op.epilogue)
         body.store_outputs((anchor, *op.epilogue))
         return body.function("epilogue", "const Elements& vec, const Row& row")
@@ -147,26 +147,26 @@ class Functions:
             "t",
             width=rows.width,
             vector_axis=rows.vector_axis,
-            stores="store_streaming" if is_streamed else "store",
+            store_function="store_streaming" if is_streamed else "store",
         )
-        body.note(anchor)
+        body.comment(anchor)
         mean, inverse = self.known
         for field, spec in (("mean", mean), ("inverse", inverse)):
             if spec is not None:
-                fixed.result(f"row.{field}", spec, compute)
+                fixed.copy_widened_to(f"row.{field}", spec, compute)
         text = "(vec.x[e] - row.mean[row_of(e)])" if operands.centered else "vec.x[e]"
         text += " * row.inverse[row_of(e)]"
         for sign, field, spec in ((" * ", "scale", anchor.scale), (" + ", "bias", anchor.bias)):
             if spec is None:
                 continue
             if rows.is_of_row(spec):
-                fixed.result(f"row.{field}", spec, compute)
+                fixed.copy_widened_to(f"row.{field}", spec, compute)
                 # Norm_persistent_forward.cuh multiplies it into the inverse deviation
                 if spec is not anchor.scale or not is_streamed:
                     text += f"{sign}row.{field}[row_of(e)]"
             else:
                 text += f"{sign}widen<{compute}>({body.value(spec)}[e])"
-        body.set(anchor.y, text)
+        body.define(anchor.y, text)
         body.apply(operands.op.epilogue)
         leaving = {t.uid for t in operands.op.outputs}
         if anchor.y.uid in leaving:

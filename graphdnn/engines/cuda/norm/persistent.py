@@ -74,8 +74,8 @@ def take_text(program: Program, names: Sequence[str], *, is_fetched: bool = True
     """
     kept = "".join(f"    pack_words(taken.{name}, vec.{name});\n" for name in names)
     taken = program.function("load_elements", "Taken& vec, L2Policy policy").replace(" load<", " policy.load<")
-    of_line = max(1, program.fetched // program.width)  # vectors
-    fetched = f"constexpr int OF_LINE = {of_line};\n{program.fetching('fetch')}"
+    of_line = max(1, program.prefetch_elements // program.width)  # vectors
+    fetched = f"constexpr int OF_LINE = {of_line};\n{program.prefetch_text('fetch')}"
     kept_vec = (
         "__device__ __forceinline__ void load_elements(\n"
         "    const Params& p, const int (&at)[RANK], Stored& vec, L2Policy policy) {\n"
@@ -144,9 +144,9 @@ class PersistentTile:
         scratch = {"partial": (pair, self.splits * rows.count * 16), "arrived": ("unsigned int", 4 * self.tiles)}
         for field, (kind, size) in scratch.items():
             if is_split:
-                parameters.scratch(field, kind, steps.allocate(size))
+                parameters.workspace_pointer(field, kind, steps.allocate(size))
             else:
-                parameters.nothing(field, kind)
+                parameters.null_pointer(field, kind)
         text = kernel_text(
             name,
             ["norm_persistent.cu"],

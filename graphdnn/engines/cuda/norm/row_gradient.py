@@ -58,7 +58,7 @@ class RowGradient:
         rows, tile = self.rows, self.tile
         rows.parameters(parameters)
         parameters.table({"tiles": self.tiles, "blocks": self.blocks})
-        parameters.scratch("partial", str(constants["Compute"]), steps.allocate(self.partial_bytes))
+        parameters.workspace_pointer("partial", str(constants["Compute"]), steps.allocate(self.partial_bytes))
         text = kernel_text(
             name,
             ["norm_row_gradient.cu"],

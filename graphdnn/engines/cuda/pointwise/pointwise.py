@@ -17,7 +17,7 @@ from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch, early
 from graphdnn.engines.cuda.codegen.parameters import Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program, gen_index_axes
 from graphdnn.engines.cuda.codegen.source import kernel_text
-from graphdnn.engines.cuda.codegen.vectors import is_of_vector_axis, width_for
+from graphdnn.engines.cuda.codegen.vectors import is_column_operand, width_for
 from graphdnn.engines.cuda.rewrites.as_conv2d import with_tensors
 from graphdnn.engines.engine import needs_rule
 from graphdnn.enums import DataType, PointwiseMode
@@ -51,7 +51,7 @@ def generate_pointwise(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
     steps = LaunchSequence(op, device)
     if moves:
-        steps.moved(op.inputs[0], op.outputs[0])
+        steps.copy_into(op.inputs[0], op.outputs[0])
         return steps.kernel(f"pointwise__moved__{op.name}")
     for spec, copy in copies:
         steps.add_copy(spec, copy)
@@ -141,9 +141,9 @@ class Chain:
         is_reversed: bool = False,
     ) -> None:
         tensors = [*op.inputs, *op.outputs]
-        in_memory = [t for t in tensors if not (t.is_by_value or t.is_constant)]
+        dense_tensor = [t for t in tensors if not (t.is_by_value or t.is_constant)]
         self._op, self._write, self._is_reversed = op, write, is_reversed
-        self._space = space = collapsed(whole(main.extents), main, in_memory, asked)
+        self._space = space = collapsed(whole(main.extents), main, dense_tensor, asked)
         self._width, self._wraps = _width(space, tensors, asked)
         self._image = prod(space.sizes[1:])
         self._name = f"{kind}__v{self._width}r{space.rank}{'w' if self._wraps else ''}"
@@ -173,9 +173,9 @@ class Chain:
                 self._space,
                 "t",
                 width=self._width,
-                linear="linear",
-                keeps=keeps,
-                wraps=self._wraps,
+                linear_index="linear",
+                has_column_operands=keeps,
+                crosses_rows=self._wraps,
             )
             self._write(program)
             found = self._written[keeps] = Written.of(program, parameters)
@@ -211,10 +211,8 @@ class Written(NamedTuple):
 
     @classmethod
     def of(cls, program: Program, parameters: Parameters) -> Written:
-        return cls(
-            (program.keeping(), program.function("pointwise_vec", "long long linear, const ColumnOperands& kept")),
-            parameters,
-        )
+        arguments = "long long linear, const ColumnOperands& column_operands"
+        return cls((program.column_operands_text(), program.function("pointwise_vec", arguments)), parameters)
 
 
 def _blocks_that_keep(space: IndexSpace, inputs: Sequence[TensorSpec], width: int, device: DeviceSpec) -> int:
@@ -225,7 +223,7 @@ def _blocks_that_keep(space: IndexSpace, inputs: Sequence[TensorSpec], width: in
     instead of 28, where a copy takes 26. They have four times the bytes of an fp32 image, where nothing was gained.
     """
     last = space.rank - 1
-    vectors = [t for t in inputs if is_of_vector_axis(space, t, last)]
+    vectors = [t for t in inputs if is_column_operand(space, t, last)]
     fetched = sum(ELEMENTS[t.data_type].bytes for t in vectors) * width
     if fetched < _WORTH_KEEPING or fetched > _MOST_KEPT or space.rank == 1:
         return 0

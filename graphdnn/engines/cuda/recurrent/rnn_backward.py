@@ -79,9 +79,9 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, b
     gradients(network, parameters, op, layer, leaving)
     for name, is_used in (("bypass", rnn.cell is Cell.GRU), ("dcells", rnn.cell is Cell.LSTM)):
         if is_used:
-            parameters.scratch(name, network.wide, bypass)
+            parameters.workspace_pointer(name, network.wide, bypass)
         else:
-            parameters.nothing(name, network.wide)
+            parameters.null_pointer(name, network.wide)
     tiled = network.tiles(1, rnn.gates)
     text = kernel_text(
         f"rnn_backward__{rnn.cell.name.lower()}",

@@ -76,7 +76,7 @@ def _layer(
     parameters = network.layer(op.w, layer, layer)
     entered(network, parameters, layer, values, entering)
     outputs.parameter(parameters, "out", is_output=True)
-    parameters.scratch("cells", network.wide, cells)
+    parameters.workspace_pointer("cells", network.wide, cells)
     states(network, parameters, op)
     tiled = network.tiles(rnn.gates, 1)
     text = kernel_text(

@@ -72,8 +72,8 @@ class Products:
         anchor = Matmul(a=a.spec(_A), b=b.spec(_B), c=c.spec(_C), spec=MatmulSpec(compute_type=self._arithmetic))
         alone = FusedOp(self._steps.op.index, "matmul", anchor, (), (), None, (anchor.a, anchor.b), (anchor.c,), ())
         kernel = _fastest(Task(alone, self._steps.device), self._engines)
-        if kernel.scratch > self._size:
-            self._base, self._size = self._steps.allocate(kernel.scratch), kernel.scratch
+        if kernel.workspace_bytes > self._size:
+            self._base, self._size = self._steps.allocate(kernel.workspace_bytes), kernel.workspace_bytes
         places = {_A: a.place, _B: b.place, _C: c.place}
         for step in kernel.steps:
             self._steps.add(_placed(step, places, self._base, alone))

@@ -45,7 +45,7 @@ class Values:
     def parameter(self, parameters: Parameters, name: str, *, is_output: bool = False) -> None:
         """Adds the address, the first element and the strides as parameters."""
         if self.spec is None:
-            parameters.scratch(name, STORAGE[self.data_type], self.start)
+            parameters.workspace_pointer(name, STORAGE[self.data_type], self.start)
         else:
             parameters.tensor(name, self.spec, is_output=is_output)
         parameters.integer(f"{name}_at", 0 if self.spec is None else self.start)
@@ -122,8 +122,8 @@ class Network:
 
     def counting(self, parameters: Parameters, layer: int = 0) -> None:
         """Adds parameters: the first rows of steps, and the barrier counters of a layer's launch."""
-        parameters.scratch("starts", "int", self._starts)
-        parameters.scratch("arrived", "unsigned int", self._arrived + 4 * layer * self.rnn.directions)
+        parameters.workspace_pointer("starts", "int", self._starts)
+        parameters.workspace_pointer("arrived", "unsigned int", self._arrived + 4 * layer * self.rnn.directions)
         parameters.integer("steps", len(self.rnn.batch_sizes))
         parameters.integer("batch", self.rnn.batch_sizes[0])
         parameters.integer("rows", self.rnn.rows)
@@ -182,7 +182,7 @@ class Network:
     def optional(self, parameters: Parameters, name: str, spec: TensorSpec | None, *, is_output: bool = False) -> None:
         """Adds an optional state."""
         if spec is None:
-            parameters.nothing(name, f"{'' if is_output else 'const '}{STORAGE[DataType.FLOAT]}")
+            parameters.null_pointer(name, f"{'' if is_output else 'const '}{STORAGE[DataType.FLOAT]}")
         else:
             parameters.tensor(name, spec, is_output=is_output)
         parameters.integers(f"{name}_stride", (0, 0, 0) if spec is None else spec.strides)
@@ -235,7 +235,7 @@ class Network:
             parameters.integer(field, value)
         parameters.number("scale", 1.0 / (1.0 - self.rnn.dropout) if self.rnn.dropout < 1.0 else 0.0)
         if masks is None:
-            parameters.nothing("masks", "const bool_t")
+            parameters.null_pointer("masks", "const bool_t")
         else:
             parameters.tensor("masks", masks)
         spans = columns, term_stride, source_stride

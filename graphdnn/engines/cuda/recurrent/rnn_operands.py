@@ -35,12 +35,12 @@ def enter(
 def entered(network: Network, parameters: Parameters, layer: int, values: Values, entering: Values) -> None:
     """Adds the input itself if a layer has no input matrices, and the product otherwise."""
     if network.rnn.has_input_matrices(layer):
-        parameters.nothing("x", network.wide)
+        parameters.null_pointer("x", network.wide)
         parameters.integers("x_stride", (0, 0))
-        parameters.scratch("entering", network.wide, entering.start)
+        parameters.workspace_pointer("entering", network.wide, entering.start)
     else:
         values.parameter(parameters, "x")
-        parameters.nothing("entering", network.wide)
+        parameters.null_pointer("entering", network.wide)
 
 
 def states(network: Network, parameters: Parameters, op: RnnForward) -> None:
@@ -50,7 +50,7 @@ def states(network: Network, parameters: Parameters, op: RnnForward) -> None:
     for name, spec in (("hy", op.hy), ("cy", op.cy)):
         network.optional(parameters, name, spec, is_output=True)
     if op.kept is None:
-        parameters.nothing("reserve", network.wide)
+        parameters.null_pointer("reserve", network.wide)
     else:
         parameters.tensor("reserve", op.kept, is_output=True)
     parameters.integer("reserve_step", 0 if op.kept is None else op.kept.strides[0])
@@ -65,7 +65,7 @@ def gradients(network: Network, parameters: Parameters, op: RnnBackwardData, lay
     for name, spec in (("dhx", op.dhx), ("dcx", op.dcx)):
         network.optional(parameters, name, spec, is_output=True)
     if op.kept is None:
-        parameters.nothing("reserve", f"const {network.wide}")
+        parameters.null_pointer("reserve", f"const {network.wide}")
     else:
         parameters.tensor("reserve", op.kept)
     parameters.integer("reserve_step", 0 if op.kept is None else op.kept.strides[0])

@@ -137,7 +137,7 @@ def fill(
     """
     rnn, state = network.rnn, STORAGE[data_type]
     parameters = Parameters(network.steps.workspace_offsets)
-    parameters.scratch("shared", state, shared)
+    parameters.workspace_pointer("shared", state, shared)
     network.optional(parameters, "hx", hx)
     for field, value in (
         ("layers", layers), ("directions", rnn.directions), ("rows", rnn.rows), ("batch", first), ("hidden", width),
@@ -161,11 +161,11 @@ def _layer(network: Network, op: RnnForward, layer: int, values: Values, enterin
     state = STORAGE[op.y.data_type]
     parameters = network.layer(op.w, layer, 0)
     parameters.integer("directions", rnn.directions)
-    parameters.scratch("shared", state, shared)
+    parameters.workspace_pointer("shared", state, shared)
     entered(network, parameters, layer, values, entering)
     outputs = _outputs(network, op, layer)
     if outputs is None:
-        parameters.nothing("out", state)
+        parameters.null_pointer("out", state)
         parameters.integer("out_at", 0)
         parameters.integers("out_stride", (0, 0))
     else:

@@ -69,7 +69,7 @@ def _layer(network: Network, op: RnnBackwardData, layer: int, leaving: Values, s
     state = STORAGE[op.y.data_type]
     parameters = network.layer(op.w, layer, 0)
     parameters.integer("directions", rnn.directions)
-    parameters.scratch("shared", state, shared)
+    parameters.workspace_pointer("shared", state, shared)
     gradients(network, parameters, op, layer, leaving)
     text = kernel_text(
         f"rnn_resident_backward__{rnn.cell.name.lower()}_{shape.text()}",

@@ -91,7 +91,7 @@ def _before(network: Network, op: RnnBackwardWeights, outputs: Values, to: Value
     parameters.integer("pseudo", pseudo)
     parameters.integer("back", direction)
     parameters.integer("first", direction * rnn.hidden_size)
-    parameters.scratch("to", STORAGE[to.data_type], to.start)
+    parameters.workspace_pointer("to", STORAGE[to.data_type], to.start)
     hidden = rnn.hidden_size
     width = gcd(outputs.width(network.steps, hidden), to.width(network.steps, hidden), _MAX_VEC_WIDTH)
     text = kernel_text(

@@ -22,7 +22,7 @@ def generate_reduction(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         kind=FoldKind.OPERATOR,
         streamed=(anchor.x,),
         extents=anchor.y.extents,
-        finish=lambda steps, program: steps.finish(program, "acc[0]", compute),
+        finish=lambda steps, program: steps.write_epilogue(program, "acc[0]", compute),
         constants={"OPERATOR": int(anchor.spec.operator)},
     )
     return generate_fold(op, device, fold)

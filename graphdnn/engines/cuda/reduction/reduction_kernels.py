@@ -83,7 +83,7 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
     before = Program(op, parameters, axes.x, "x", width=shape.width, vector_axis=vector_axis)
     before.apply(op.prologue)
     for row, spec in enumerate(fold.operands):
-        before.result(f"value[{row}]", spec, compute)
+        before.copy_widened_to(f"value[{row}]", spec, compute)
     behind = Program(op, parameters, axes.y, "t", width=finish_width)
     fold.finish(steps, behind)
     parameters.table({
@@ -93,9 +93,10 @@ def generate_fold(op: FusedOp, device: DeviceSpec, fold: Fold) -> DeviceKernel:
         "per_block": shape.per_block, "splits": shape.splits,
     })  # fmt: skip
     if split:
-        parameters.scratch("partial", compute, steps.allocate(shape.splits * fold.parts * prod(axes.kept) * size))
+        partial_bytes = shape.splits * fold.parts * prod(axes.kept) * size
+        parameters.workspace_pointer("partial", compute, steps.allocate(partial_bytes))
     else:
-        parameters.nothing("partial", compute)
+        parameters.null_pointer("partial", compute)
 
     layout = f"{'rows' if shape.along else 'columns'}_v{shape.width}l{shape.threads_per_result}u{shape.unroll}"
     name = f"{fold.name}__{layout}{'_split' if split else ''}__{op.name}"
@@ -144,8 +145,8 @@ def _divided(
     read = op.sources(fold.operands)
     main = max(read, key=lambda t: t.elements) if read else fold.streamed[0]
     asked = gen_index_axes(op.prologue) | gen_index_axes(op.epilogue)
-    in_memory = [t for t in finished if not (t.is_by_value or t.is_constant)]
-    axes = reduced_axes(fold.streamed[0].extents, fold.extents, main, read, in_memory, asked)
+    dense_tensor = [t for t in finished if not (t.is_by_value or t.is_constant)]
+    axes = reduced_axes(fold.streamed[0].extents, fold.extents, main, read, dense_tensor, asked)
     along = _reduces_neighbours(axes, main)
     vector_axis = (axes.x.rank if along else axes.y.rank) - 1
     width = _width(axes, read, vector_axis, _ACCUMULATORS // (size * fold.parts))

@@ -30,9 +30,9 @@ def generate_genstats(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
     assert isinstance(anchor, GenStats)
 
     def finish(steps: LaunchSequence, program: Program) -> None:
-        program.note(anchor)
-        program.set(anchor.sum, "acc[0][e]")
-        program.set(anchor.sqsum, "acc[1][e]")
+        program.comment(anchor)
+        program.define(anchor.sum, "acc[0][e]")
+        program.define(anchor.sqsum, "acc[1][e]")
         program.store_outputs((anchor,))
 
     fold = Fold(
@@ -55,16 +55,16 @@ def generate_bn_weights(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         def operand(spec: TensorSpec) -> str:
             return f"widen<{kind}>({program.value(spec)}[e])"
 
-        program.note(anchor)
+        program.comment(anchor)
         mean, inv_std, scale = operand(anchor.mean), operand(anchor.inv_std), operand(anchor.scale)
         count = f"({kind})p.elements"
         eq_dy_scale = f"({scale} * {inv_std})"
         eq_x_scale = f"(-{eq_dy_scale} * {inv_std} * acc[1][e] / {count})"
-        program.set(anchor.dbias, "acc[0][e]")
-        program.set(anchor.dscale, "acc[1][e]")
-        program.set(anchor.eq_dy_scale, eq_dy_scale)
-        program.set(anchor.eq_x_scale, eq_x_scale)
-        program.set(anchor.eq_bias, f"-{eq_dy_scale} * acc[0][e] / {count} - {eq_x_scale} * {mean}")
+        program.define(anchor.dbias, "acc[0][e]")
+        program.define(anchor.dscale, "acc[1][e]")
+        program.define(anchor.eq_dy_scale, eq_dy_scale)
+        program.define(anchor.eq_x_scale, eq_x_scale)
+        program.define(anchor.eq_bias, f"-{eq_dy_scale} * acc[0][e] / {count} - {eq_x_scale} * {mean}")
         program.store_outputs((anchor,))
 
     fold = Fold(
@@ -100,9 +100,9 @@ def generate_bn_finalize(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
 
     def result(spec: TensorSpec | None, expression: str) -> None:
         if spec is not None:
-            program.set(spec, f"({kind})({expression})")
+            program.define(spec, f"({kind})({expression})")
 
-    program.note(anchor)
+    program.comment(anchor)
     if anchor.mode is BnFinalizeStatsMode.INFERENCE:
         mean = running_mean = operand(anchor.previous_running_mean)
         variance = running_var = operand(anchor.previous_running_var)

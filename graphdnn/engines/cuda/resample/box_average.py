@@ -150,9 +150,9 @@ def prologue(op: FusedOp, parameters: Parameters, box: Box) -> str:
     """Computes x from the elements of the source."""
     assert isinstance(op.anchor, ResampleForward)
     program = Program(op, parameters, box.space, "x", width=VEC_WIDTH)
-    program.given(box.source, "raw[e]")
+    program.bind(box.source, "raw[e]")
     program.apply(op.prologue)
-    program.result("value", op.anchor.x, "float")
+    program.copy_widened_to("value", op.anchor.x, "float")
     return program.function(
         "prologue", f"const {STORAGE[box.source.data_type]} (&raw)[{VEC_WIDTH}], float (&value)[{VEC_WIDTH}]"
     )

@@ -235,8 +235,8 @@ class _Functions:
         if stage:
             for spec in steps.kept(stage - 1):
                 if spec.uid in asked:
-                    program.given(spec, f"held.{self.held[spec.uid][0]}[e]")
-            program.set(steps.averages[stage - 1].y, "mean[e]")
+                    program.bind(spec, f"held.{self.held[spec.uid][0]}[e]")
+            program.define(steps.averages[stage - 1].y, "mean[e]")
         program.apply(steps.steps(stage))
         if stage == 2:
             program.store_outputs(steps.op.operations)
@@ -244,8 +244,8 @@ class _Functions:
         known = {t.uid for t in steps.kept(stage - 1)} if stage else set()
         for spec in steps.kept(stage):
             if spec.uid not in known:
-                program.hand(f"held.{self.held[spec.uid][0]}", spec)
-        program.result("value", steps.averages[stage].x, self.compute)
+                program.copy_to(f"held.{self.held[spec.uid][0]}", spec)
+        program.copy_widened_to("value", steps.averages[stage].x, self.compute)
         return program
 
 

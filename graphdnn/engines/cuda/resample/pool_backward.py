@@ -244,16 +244,16 @@ def generate_pool_backward(op: FusedOp, steps: LaunchSequence, windows: PoolBack
     for source in _source(anchor):
         for name, prefix, width in zip(("prologue", "prologue_halo"), "xs", dict.fromkeys(x_widths), strict=False):
             program = Program(op, parameters, x_space, prefix, width=width)
-            program.result("value", source, compute)
+            program.copy_widened_to("value", source, compute)
             functions.append(program.function(name, f"{compute} (&value)[{width}]"))
     for name, prefix, width in zip(("gradient", "gradient_beside"), "yz", dict.fromkeys(y_widths), strict=False):
         program = Program(op, parameters, y_space, prefix, width=width)
         program.apply(op.prologue)
-        program.result("value", anchor.dy, compute)
+        program.copy_widened_to("value", anchor.dy, compute)
         functions.append(program.function(name, f"{compute} (&value)[{width}]"))
     written = tile.dx_vec_width if pool.along else tile.vec_width
     body = Program(op, parameters, x_space, "d", width=written)
-    steps.finish(body, "acc", compute)
+    steps.write_epilogue(body, "acc", compute)
     functions.append(body.function("epilogue", f"const {compute} (&acc)[{written}]"))
     pool_constants.add_sizes(parameters, pool, windows.steps)
     window = f"{row.window}x{column.window}_v{tile.vec_width}_{tile.turns}x{tile.columns}"

@@ -105,14 +105,14 @@ def generate_pool_disjoint_backward(op: FusedOp, steps: LaunchSequence, windows:
     functions = []
     if anchor.spec.mode is ResampleMode.MAXPOOL and anchor.x is not None:
         source = Program(op, parameters, windows.x_space, "x", width=windows.x_width)
-        source.result("value", anchor.x, compute)
+        source.copy_widened_to("value", anchor.x, compute)
         functions.append(source.function("prologue", f"{compute} (&value)[{windows.x_width}]"))
     gradient = Program(op, parameters, windows.y_space, "y", width=windows.width)
     gradient.apply(op.prologue)
-    gradient.result("value", anchor.dy, compute)
+    gradient.copy_widened_to("value", anchor.dy, compute)
     functions.append(gradient.function("gradient", f"{compute} (&value)[{windows.width}]"))
     body = Program(op, parameters, windows.x_space, "d", width=windows.x_width)
-    steps.finish(body, "acc", compute)
+    steps.write_epilogue(body, "acc", compute)
     functions.append(body.function("epilogue", f"const {compute} (&acc)[{windows.x_width}]"))
     steps.add_early(_launch(op, parameters, functions, windows, "pool_disjoint_backward", {"WHOLE": windows.is_whole}))
     return steps.kernel(_name(op, windows, "_bwd"))

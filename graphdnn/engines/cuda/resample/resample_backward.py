@@ -76,16 +76,16 @@ def generate_backward(op: FusedOp, device: DeviceSpec) -> DeviceKernel:
         input_width = width = min(width, width_for(y_space, inputs))
     prologue = Program(op, parameters, y_space, "y", width=input_width)
     prologue.apply(op.prologue)
-    prologue.result("value", anchor.dy, compute)
+    prologue.copy_widened_to("value", anchor.dy, compute)
     functions = [prologue.function("prologue", f"{compute} (&value)[{input_width}]")]
     place = "int"
     if index is not None:
         place = "long long" if index.data_type is DataType.INT64 else "int"
         places = Program(op, parameters, y_space, "i", width=input_width)
-        places.result("place", index, place)
+        places.copy_widened_to("place", index, place)
         functions.append(places.function("places", f"{place} (&place)[{input_width}]"))
     body = Program(op, parameters, x_space, "x", width=width)
-    steps.finish(body, "acc", compute)
+    steps.write_epilogue(body, "acc", compute)
     functions.append(body.function("epilogue", f"const {compute} (&acc)[{width}]"))
 
     count = add_counts(parameters, x_space, width)

@@ -114,8 +114,8 @@ def _prologue(op: FusedOp, parameters: Parameters, space: IndexSpace, name: str,
     compute = COMPUTE_TYPE[op.anchor.compute_type]
     program = Program(op, parameters, space, prefix, width=width)
     program.apply(op.prologue)
-    program.result("value", op.anchor.x, compute)
-    return program.function(name, f"{compute} (&value)[{width}]") + program.fetching(f"fetch_{name}")
+    program.copy_widened_to("value", op.anchor.x, compute)
+    return program.function(name, f"{compute} (&value)[{width}]") + program.prefetch_text(f"fetch_{name}")
 
 
 def _epilogue(
@@ -135,16 +135,16 @@ def _epilogue(
     anchor = op.anchor
     assert isinstance(anchor, ResampleForward)
     compute = COMPUTE_TYPE[anchor.compute_type]
-    program = Program(op, parameters, space, "q" if flag else "y", width=width, flag=flag)
+    program = Program(op, parameters, space, "q" if flag else "y", width=width, inexact_flag=flag)
     if source is not None and source.uid in op.uses.behind:
-        program.given(source, "raw[e]")
+        program.bind(source, "raw[e]")
     for spec in fused_inputs(op.epilogue):
         if spec not in anchor.outputs().values():
             program.value(spec)  # loads first, because the operations may branch
     if anchor.index is not None:
-        program.set(anchor.index, "place[e]")
+        program.define(anchor.index, "place[e]")
     if _is_wanted(op, anchor.y):
-        steps.finish(program, "acc", compute)
+        steps.write_epilogue(program, "acc", compute)
     else:
         program.store_outputs((anchor,))
     held = f"const int (&place)[{width}]" if source is None else f"const {STORAGE[source.data_type]} (&raw)[{width}]"

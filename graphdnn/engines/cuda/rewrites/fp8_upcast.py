@@ -10,7 +10,7 @@ from __future__ import annotations
 from graphdnn.checks import OneOf
 from graphdnn.dtypes import FP8
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
-from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
+from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_OPTIONS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.cublas import matmul_cublas
 from graphdnn.engines.cuda.rewrites.rewrite import DelegateRefusal, Rewrite, Rewritten, copied_before
@@ -126,5 +126,5 @@ ROW = Rewrite(
         rule="copies",
     ),
     cost=_cost,
-    notes=OF_EXACT,
+    notes=EXACT_OPTIONS,
 )  # fmt: skip

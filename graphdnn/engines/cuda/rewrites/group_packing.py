@@ -14,7 +14,7 @@ from math import prod
 
 from graphdnn.checks import AtLeast, AtMost, Equals
 from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate
-from graphdnn.engines.cuda.codegen.dense_operands import in_memory
+from graphdnn.engines.cuda.codegen.dense_operands import dense_tensor
 from graphdnn.engines.cuda.codegen.index_space import INT_MAX, is_addressable
 from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
@@ -65,7 +65,7 @@ def _pack(op: FusedOp, anchor: ConvolutionOperation, count: int) -> Rewritten:
     p, (_, w, _) = anchor.problem, anchor.roles
     dims = (w.extents[0], w.extents[1] * count, *w.extents[2:])
     uid = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
-    filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": channels_last_strides(dims)})
+    filters = dense_tensor(w, uid=uid).model_copy(update={"dims": dims, "strides": channels_last_strides(dims)})
     packed = op.with_anchor(anchor.model_copy(update={anchor.role_names[1]: filters}))
     if isinstance(anchor, ConvBackwardFilter):
         outputs = tuple(filters if t.uid == w.uid else t for t in op.outputs)
@@ -74,7 +74,7 @@ def _pack(op: FusedOp, anchor: ConvolutionOperation, count: int) -> Rewritten:
             f"diagonal blocks of {count} packed groups copied to {w.label()}",
             filters,
             2.0 * w.bytes,
-            lambda steps: steps.moved(*diagonal),
+            lambda steps: steps.copy_into(*diagonal),
             result=w,
         )
         return Rewritten(replace(packed, outputs=outputs), after=(diagonal_copy,))

@@ -11,9 +11,9 @@ from __future__ import annotations
 from graphdnn.checks import Equals
 from graphdnn.engines.batch_invariance import memoize_for_lines
 from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate
-from graphdnn.engines.cuda.codegen.dense_operands import in_memory
+from graphdnn.engines.cuda.codegen.dense_operands import dense_tensor
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
-from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
+from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_OPTIONS
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import is_convolution
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, Roles
 from graphdnn.engines.cuda.direct import direct, direct_wgrad
@@ -77,7 +77,7 @@ def _transformed(op: FusedOp) -> tuple[Rewritten, ...]:
     copies = {
         t.uid: t.model_copy(update={"strides": nhwc_strides[t.extents]})
         if t.uid in virtual
-        else in_memory(t, nhwc_strides[t.extents], uid=lowest_uid - 1 - i)
+        else dense_tensor(t, nhwc_strides[t.extents], uid=lowest_uid - 1 - i)
         for i, t in enumerate(transposed)
     }
     written = {t.uid for t in conv2d.outputs}
@@ -184,5 +184,5 @@ ROW = Rewrite(
     compared=_with_model_error,
     cost=with_passes("copies"),
     least=_least,
-    notes=OF_EXACT,
+    notes=EXACT_OPTIONS,
 )

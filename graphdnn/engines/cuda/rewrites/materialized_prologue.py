@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphdnn.checks import AtLeast
-from graphdnn.engines.cuda.codegen.dense_operands import in_memory, writing
+from graphdnn.engines.cuda.codegen.dense_operands import dense_tensor, storing_operations
 from graphdnn.engines.cuda.codegen.launch_sequence import fused_inputs
-from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
+from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_OPTIONS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
 from graphdnn.engines.cuda.direct import direct
 from graphdnn.engines.cuda.direct.grouped import grouped
@@ -41,8 +41,8 @@ def _prologue(op: FusedOp) -> tuple[FusedOp, TensorSpec]:
     (port,) = (port for port, t in anchor.inputs().items() if t.uid in virtual)
     operand = anchor.inputs()[port]
     (strides,) = (channels_last_strides(o) for o in operands(Roles.of(anchor)) if o.spec.uid == operand.uid)
-    written = in_memory(operand, strides)
-    steps, read = tuple(writing(op.prologue, written)), tuple(fused_inputs(op.prologue))
+    written = dense_tensor(operand, strides)
+    steps, read = tuple(storing_operations(op.prologue, written)), tuple(fused_inputs(op.prologue))
     return FusedOp(op.index, "pointwise", None, (), steps, None, read, (written,), ()), written
 
 
@@ -101,5 +101,5 @@ ROW = Rewrite(
         fix="let the prologue end in a type that tensor cores multiply, and accumulate in FLOAT or an integer",
     ),
     cost=_cost,
-    notes=OF_EXACT,
+    notes=EXACT_OPTIONS,
 )  # fmt: skip

@@ -33,13 +33,13 @@ class Pass:
 
 def copied_before(spec: TensorSpec, copy: TensorSpec, summary: str) -> Pass:
     """The pass that copies ``spec`` to ``copy`` in scratch memory."""
-    return Pass(summary, copy, float(spec.bytes + copy.bytes), lambda steps: steps.moved(spec, copy))
+    return Pass(summary, copy, float(spec.bytes + copy.bytes), lambda steps: steps.copy_into(spec, copy))
 
 
 def copied_after(copy: TensorSpec, result: TensorSpec, summary: str, *, is_blended: bool = False) -> Pass:
     """The pass that copies ``copy`` in scratch memory to ``result``."""
     traffic = float(copy.bytes + result.bytes)
-    return Pass(summary, copy, traffic, lambda steps: steps.moved(copy, result), result, is_blended)
+    return Pass(summary, copy, traffic, lambda steps: steps.copy_into(copy, result), result, is_blended)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

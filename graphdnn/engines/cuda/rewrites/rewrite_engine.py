@@ -142,7 +142,7 @@ class _RewriteEngine:
         for one in form.after:
             _allocate(steps, one.scratch)
             if one.is_blended and one.result is not None:
-                steps.moved(one.result, one.scratch)
+                steps.copy_into(one.result, one.scratch)
         kernel = delegation.kernel()
         # The text of a kernel numbers the operations. A rewritten operation with fewer operations has other numbers.
         is_shorter = len(form.op.operations) != len(op.operations)

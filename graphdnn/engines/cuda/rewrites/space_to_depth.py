@@ -16,10 +16,10 @@ from typing import Any
 
 from graphdnn.checks import Equals, OneOf
 from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate
-from graphdnn.engines.cuda.codegen.dense_operands import in_memory
+from graphdnn.engines.cuda.codegen.dense_operands import dense_tensor
 from graphdnn.engines.cuda.codegen.index_space import is_addressable
 from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
-from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS, Pairs
+from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_OPTIONS, EXACT_PAIRS, TF32_OPTIONS, TF32_PAIRS, Pairs
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     convolution_of,
     is_convolution,
@@ -85,7 +85,7 @@ def _repeated(t: TensorSpec, count: int, uid: int) -> tuple[TensorSpec, TensorSp
         return None
     dims = (*t.dims[:-1], count)
     repeating = t.model_copy(update={"dims": dims, "strides": (*t.strides[:-1], 0)})
-    return repeating, in_memory(repeating, channels_last_strides(dims), uid=uid)
+    return repeating, dense_tensor(repeating, channels_last_strides(dims), uid=uid)
 
 
 @memoize
@@ -133,7 +133,7 @@ def _space_to_depth(op: FusedOp) -> Rewritten | None:
 def _repeating(spec: TensorSpec, copy: TensorSpec, count: int) -> Pass:
     """The pass that repeats an operand. The operand is small, so only written bytes count."""
     summary = f"channels of {spec.label()} repeated {count} times"
-    return Pass(summary, copy, float(copy.bytes), lambda steps: steps.moved(spec, copy))
+    return Pass(summary, copy, float(copy.bytes), lambda steps: steps.copy_into(spec, copy))
 
 
 def _row_images(anchor: ConvolutionOperation, tensors: list[TensorSpec]) -> dict[int, TensorSpec]:
@@ -227,7 +227,7 @@ ROW = _row(
     "disjoint windows on tensor cores: the pixels of a window row become one pixel of more channels",
     EXACT_PAIRS,
     (hopper_gemm.ENGINE, hopper_weight_stationary.ENGINE, hopper_halo_dgrad.ENGINE, mma_gemm.ENGINE),
-    OF_EXACT,
+    EXACT_OPTIONS,
 )
 ROW_TF32 = _row(
     102,
@@ -238,7 +238,7 @@ ROW_TF32 = _row(
         hopper_gemm.ENGINE_TF32, hopper_dgrad_tf32.ENGINE, hopper_halo_dgrad.ENGINE_TF32,
         hopper_limbs_wgrad.ENGINE_TF32, mma_gemm.ENGINE_TF32,
     ),
-    OF_TF32,
+    TF32_OPTIONS,
 )  # fmt: skip
 ROW_BF16X3 = _row(
     103,

@@ -14,7 +14,7 @@ from math import prod
 from graphdnn.checks import AtMost, Equals
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.cuda.codegen.cost import least_seconds_of_delegate
-from graphdnn.engines.cuda.codegen.dense_operands import in_memory
+from graphdnn.engines.cuda.codegen.dense_operands import dense_tensor
 from graphdnn.engines.cuda.codegen.index_space import INT_MAX, is_addressable
 from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
@@ -77,7 +77,7 @@ def _folded(op: FusedOp) -> tuple[Rewritten, ...]:
     )
     dims = (p.k, 2 * p.c, *p.filter[:-1], window.taps)
     uid = min(t.uid for t in (*op.inputs, *op.outputs, *op.internal)) - 1
-    filters = in_memory(w, uid=uid).model_copy(update={"dims": dims, "strides": channels_last_strides(dims)})
+    filters = dense_tensor(w, uid=uid).model_copy(update={"dims": dims, "strides": channels_last_strides(dims)})
     rewritten = with_tensors(op, {x.uid: pairs, w.uid: filters})
     assert isinstance(rewritten.anchor, ConvolutionOperation)
     conv = anchor.conv.model_copy(

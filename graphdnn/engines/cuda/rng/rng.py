@@ -260,7 +260,7 @@ def _asked(
     program = Program(op, parameters, space, "a", width=tile.store_width, vector_axis=tile.store_axis)
     fields = [(spec, f"asked.a{i}") for i, spec in enumerate(specs)]
     for spec, field in fields:
-        program.hand(field, spec)
+        program.copy_to(field, spec)
     members = "".join(f"    {STORAGE[spec.data_type]} a{i}[{tile.store_width}];\n" for i, spec in enumerate(specs))
     return f"struct Asked {{\n{members}}};\n" + program.function("ask", "Asked& asked"), fields
 
@@ -280,8 +280,8 @@ def _write(
     if asked is not None:
         arguments += ", const Asked& asked"
         for spec, field in asked:
-            program.given(spec, f"{field}[e]")
-    program.set(anchor.y, "drawn[e]")
+            program.bind(spec, f"{field}[e]")
+    program.define(anchor.y, "drawn[e]")
     program.apply(behind)
     program.store_outputs(written)
     return program.function(name, arguments)

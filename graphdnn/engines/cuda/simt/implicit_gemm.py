@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, other_seconds, where_idle
+from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, other_seconds, with_idle_sms
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
@@ -64,7 +64,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     rereads = (max(0, rows - 1) * dense.bytes + (columns - 1) * im2col.bytes) / 8  # most of them hit L2
     cost = device_cost(task, shape.seconds + other_seconds(task), rereads)
     blocks = rows * columns * product.roles.problem.groups * shape.splits
-    return where_idle(cost, task.device, blocks, _IDLE)
+    return with_idle_sms(cost, task.device, blocks, _IDLE)
 
 
 def _least(task: Task) -> float:
@@ -89,7 +89,7 @@ def _copies(task: Task, knobs: Knobs) -> tuple[int, bool]:
     steps = LaunchSequence(task.op, task.device)
     op = _with_a_copy(task.op, steps) if is_of_one_tensor(task.op) else task.op
     plan = Plan.of(op, steps, knobs)
-    return steps.kernel(plan.name(1)).scratch, plan.is_dp4a
+    return steps.kernel(plan.name(1)).workspace_bytes, plan.is_dp4a
 
 
 ENGINE = cuda_engine(

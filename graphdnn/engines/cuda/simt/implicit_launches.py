@@ -33,7 +33,7 @@ def add_launches(steps: LaunchSequence, plan: Plan, residues: Sequence[Residue])
     width, epilogue = _epilogue(steps, plan, parameters)
 
     if plan.has_prologue:
-        parameters.nothing("im2col", f"const {STORAGE[plan.im2col.data_type]}")
+        parameters.null_pointer("im2col", f"const {STORAGE[plan.im2col.data_type]}")
     else:
         parameters.tensor("im2col", plan.im2col)
     parameters.tensor("dense", plan.dense)
@@ -43,9 +43,9 @@ def add_launches(steps: LaunchSequence, plan: Plan, residues: Sequence[Residue])
     groups, results = plan.roles.problem.groups, [product.rows(r) * product.columns(r) for r in residues]
     if split > 1:
         size = 8 if plan.compute in ("double", "long long") else 4
-        parameters.scratch("partial", plan.compute, steps.allocate(split * groups * sum(results) * size))
+        parameters.workspace_pointer("partial", plan.compute, steps.allocate(split * groups * sum(results) * size))
     else:
-        parameters.nothing("partial", plan.compute)
+        parameters.null_pointer("partial", plan.compute)
 
     vecs = -(-groups * max(results) // width)
     # Few vectors: small CTAs occupy all SMs.
@@ -79,7 +79,7 @@ def _prologue(plan: Plan, parameters: Parameters, width: int) -> str:
         )
     program = Program(plan.op, parameters, plan.im2col_space, "x", width=width, vector_axis=CHANNELS)
     program.apply(plan.op.prologue)
-    program.result("value", plan.im2col, plan.staged)
+    program.copy_widened_to("value", plan.im2col, plan.staged)
     return program.function("prologue", f"{plan.staged} (&value)[{width}]")
 
 
@@ -92,7 +92,7 @@ def _epilogue(steps: LaunchSequence, plan: Plan, parameters: Parameters) -> tupl
     if axis == _LAST_PIXEL and product.out_stride[-1] > 1:
         width = 1
     body = Program(plan.op, parameters, space, "t", width=width, vector_axis=axis)
-    steps.finish(body, "acc", plan.compute)
+    steps.write_epilogue(body, "acc", plan.compute)
     return width, body.function("epilogue", f"const {plan.compute} (&acc)[{width}]")
 
 

@@ -12,7 +12,7 @@ from math import prod
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, other_seconds, where_idle
+from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, other_seconds, with_idle_sms
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.index_space import is_addressable, whole
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
@@ -160,9 +160,9 @@ def _operand(op: FusedOp, parameters: Parameters, name: str, side: Side, staged:
     if has_prologue:
         program = Program(op, parameters, space, f"{name}_in", width=widths[axis], vector_axis=axis)
         program.apply(chain)
-        program.result("value", spec, staged)
+        program.copy_widened_to("value", spec, staged)
         text = program.function(f"prologue_{name}", f"{staged} (&value)[{widths[axis]}]")
-        parameters.nothing(name, f"const {STORAGE[spec.data_type]}")
+        parameters.null_pointer(name, f"const {STORAGE[spec.data_type]}")
         strides = (0,) * len(strides)
     else:
         parameters.tensor(name, spec)
@@ -192,7 +192,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     columns_axis = space.rank - (2 if stack.swapped else 1)
     width = min(width_for(space, steps.epilogue_tensors(), columns_axis), 8, tile.bn)
     body = Program(op, parameters, space, "t", width=width, vector_axis=columns_axis)
-    steps.finish(body, "acc", compute)
+    steps.write_epilogue(body, "acc", compute)
 
     per_block, splits = _parts(stack, shape)
     parameters.integers("batch", stack.op.c.extents[:-2])
@@ -205,9 +205,9 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     results = stack.batches * stack.rows * stack.columns
     if splits > 1:
         size = 8 if compute in ("double", "long long") else 4
-        parameters.scratch("partial", compute, steps.allocate(splits * results * size))
+        parameters.workspace_pointer("partial", compute, steps.allocate(splits * results * size))
     else:
-        parameters.nothing("partial", compute)
+        parameters.null_pointer("partial", compute)
 
     functions = [body.function("epilogue", f"const {compute} (&acc)[{width}]")]
     for name, operand in (("a", a), ("b", b)):
@@ -267,7 +267,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     rereads = ((rows - 1) * side_b.spec.bytes + (columns - 1) * side_a.spec.bytes) / 16  # most of them hit L2
     are_halves = ELEMENTS[side_a.spec.data_type].bytes == 2
     cost = device_cost(task, shape.seconds * (_OF_HALVES if are_halves else 1.0) + other_seconds(task), rereads)
-    return where_idle(cost, task.device, rows * columns * stack.batches * shape.splits, _IDLE)
+    return with_idle_sms(cost, task.device, rows * columns * stack.batches * shape.splits, _IDLE)
 
 
 def _least(task: Task) -> float:

@@ -105,7 +105,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_gemm(cons
         const KIndex* const indices = k_indices.at + tiles_loaded % (2 * BATCH) * TILE_ENTRIES;
         load_global<SideA, LOAD_SLICES>(p, copy_a, tables[load_buffer], indices, k_left, load_slice, stage, staged_a);
         load_global<SideB, LOAD_SLICES>(p, copy_b, tables[load_buffer], indices, k_left, load_slice, stage + TileA::BYTES, staged_b);
-        if (load_slice == LOAD_SLICES - 1) commit_copies();
+        if (load_slice == LOAD_SLICES - 1) cp_async_commit();
     };
     const auto store_tile = [&](int slot) {
         store_shared<SideA>(memory + slot * STAGE_BYTES, staged_a);
@@ -128,7 +128,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_gemm(cons
     const ReaderA reader_a = ReaderA::of(warp_row);
     const ReaderB reader_b = ReaderB::of(warp_column);
     Fragments fragments[2];
-    await_copies<STAGES - 2>();
+    cp_async_wait<STAGES - 2>();
     __syncthreads();
     load_fragments(fragments[0], memory, 0, 0, reader_a, reader_b);
     int read_stage = 0, write_stage = STAGES - 1, buffer = 0;
@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_gemm(cons
             for (int step = 0; step < MMA_STEPS; ++step) {
                 if (step == MMA_STEPS - 1) {
                     store_tile(write_stage);
-                    await_copies<STAGES - 2>();
+                    cp_async_wait<STAGES - 2>();
                     __syncthreads();
                     write_stage = read_stage;
                     read_stage = read_stage + 1 < STAGES ? read_stage + 1 : 0;
@@ -172,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_gemm(cons
             }
         }
         if (!PERSISTENT) {  // the epilogue uses the memory of the stages
-            await_copies<0>();
+            cp_async_wait<0>();
             __syncthreads();
         }
 
@@ -218,5 +218,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) mma_gemm(cons
         work_item += gridDim.x;
         buffer ^= 1;
     }
-    await_copies<0>();
+    cp_async_wait<0>();
 }

@@ -14,14 +14,14 @@ from typing import Any
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.batch_invariance import memoize_for_images
-from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, memory_seconds, other_seconds, where_idle
+from graphdnn.engines.cuda.codegen.cost import device_cost, least_seconds, memory_seconds, other_seconds, with_idle_sms
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
-from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
+from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_OPTIONS, EXACT_PAIRS, TF32_OPTIONS, TF32_PAIRS
 from graphdnn.engines.cuda.codegen.vectors import width_for
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, Residue, gemm_problem_of, im2col_and_dense
 from graphdnn.engines.cuda.simt.implicit_fields import RESIDUES, are_short, describe, split_value
@@ -86,17 +86,19 @@ def _add(steps: LaunchSequence, plan: _Plan, residues: Sequence[Residue]) -> Non
     if columns_axis == 5 and product.out_stride[-1] > 1:
         width = 1
     is_split = shape.splits > 1
-    body = Program(op, parameters, out_space, "t", width=width, vector_axis=columns_axis, keeps=not is_split)
-    steps.finish(body, "acc", plan.compute)
+    body = Program(
+        op, parameters, out_space, "t", width=width, vector_axis=columns_axis, has_column_operands=not is_split
+    )
+    steps.write_epilogue(body, "acc", plan.compute)
 
     parameters.tensor("im2col", plan.im2col.spec)
     parameters.tensor("dense", plan.dense.spec)
     split = describe(parameters, product, residues, plan.im2col.strides, plan.dense.strides, shape.bk, shape.splits)
     results = [product.rows(r) * product.columns(r) for r in residues]
     if split > 1:
-        parameters.scratch("partial", plan.compute, steps.allocate(split * p.groups * sum(results) * 4))
+        parameters.workspace_pointer("partial", plan.compute, steps.allocate(split * p.groups * sum(results) * 4))
     else:
-        parameters.nothing("partial", plan.compute)
+        parameters.null_pointer("partial", plan.compute)
 
     vecs = -(-p.groups * max(results) // width)
     reduce_threads = 32 if vecs < 512 * steps.device.sm_count else 256  # few vectors: small CTAs occupy all SMs
@@ -142,12 +144,12 @@ def _epilogue(body: Program, compute: str, is_split: bool) -> list[str]:
     """The functions ``epilogue`` and ``load_column_operands``; the split-K reduction needs only the former."""
     acc = f"const {compute} (&acc)[{body.width}]"
     if not is_split:
-        return [body.keeping(), body.function("epilogue", f"const ColumnOperands& kept, {acc}")]
+        return [body.column_operands_text(), body.function("epilogue", f"const ColumnOperands& column_operands, {acc}")]
     at = "const Params& p, const int (&at)[6]"
     nothing = (
         "struct ColumnOperands {};\n"
-        f"__device__ __forceinline__ void load_column_operands({at}, ColumnOperands& kept) {{}}\n"
-        f"__device__ __forceinline__ void epilogue({at}, const ColumnOperands& kept, {acc}) {{\n"
+        f"__device__ __forceinline__ void load_column_operands({at}, ColumnOperands& column_operands) {{}}\n"
+        f"__device__ __forceinline__ void epilogue({at}, const ColumnOperands& column_operands, {acc}) {{\n"
         "    epilogue(p, at, acc);\n}\n"
     )
     return [body.function("epilogue", acc), nothing]
@@ -175,7 +177,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     cost = device_cost(task, _rate_correction(task.device) * way.seconds + other_seconds(task), rereads)
     cost = cost.plus({"tiles": _EPILOGUE_SHARE * cost.parts["memory"]})
     blocks = rows * columns * product.roles.problem.groups * shape.splits
-    return where_idle(cost, task.device, blocks, _IDLE)
+    return with_idle_sms(cost, task.device, blocks, _IDLE)
 
 
 @memoize_for_images
@@ -216,7 +218,7 @@ ENGINE = cuda_engine(
     name="cuda_mma_gemm",
     summary="convolutions on tensor cores: fp16, bf16, exact int8 and uint8; any layout, channels last fastest",
     needs=mma_needs("cuda_mma_gemm", EXACT_PAIRS),
-    **OF_EXACT,
+    **EXACT_OPTIONS,
     **_COMMON,
 )
 ENGINE_TF32 = cuda_engine(
@@ -224,6 +226,6 @@ ENGINE_TF32 = cuda_engine(
     name="cuda_mma_gemm_tf32",
     summary="fp32 convolutions on the same tensor cores, operands rounded to TF32; only if TF32 is allowed",
     needs=mma_needs("cuda_mma_gemm_tf32", TF32_PAIRS, "nothing to do: other engines serve other types"),
-    **OF_TF32,
+    **TF32_OPTIONS,
     **_COMMON,
 )

@@ -125,7 +125,7 @@ template <class S, int LOAD_SLICES> __device__ __forceinline__ void load_global(
         }
         const Stored* const from = copy.from + offset;
         if constexpr (S::BY_CP_ASYNC) {
-            copy_async<S::V * (int)sizeof(Stored)>(tile + S::Tile::at(k, S::outer(i)), from, valid);
+            cp_async_zfill<S::V * (int)sizeof(Stored)>(tile + S::Tile::at(k, S::outer(i)), from, valid);
         } else {
             load_if<S::V>(valid, from, staged_registers.element[i]);
         }

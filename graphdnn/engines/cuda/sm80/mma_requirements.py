@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphdnn.checks import OneOf
 from graphdnn.dtypes import FLOAT_COMPUTE
-from graphdnn.engines.cuda.codegen.requirements import ROOM
+from graphdnn.engines.cuda.codegen.requirements import SHARED_MEMORY
 from graphdnn.engines.cuda.codegen.tensor_cores import FLOAT_PAIRS, TF32_PAIRS, Pairs
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import coordinates_need, is_convolution, prologue_need
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import residues_need
@@ -25,7 +25,7 @@ def mma_needs(prefix: str, pairs: Pairs, types_fix: str = "cast both to one of t
     """The requirements; rule ids begin with ``prefix``. ``types_fix``: the fix for operands of other types."""
     return (
         needs_rule(f"{prefix}.operation", "conv"),
-        ROOM,
+        SHARED_MEMORY,
         kind_need(
             f"{prefix}.data_type",
             "data_type",

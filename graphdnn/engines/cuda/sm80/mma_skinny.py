@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
-from graphdnn.engines.cuda.codegen.tensor_cores import FLOAT_PAIRS, OF_EXACT
+from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_OPTIONS, FLOAT_PAIRS
 from graphdnn.engines.cuda.simt.matmul_simt import Side
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, image_need, kind_need, need, needs_rule
 from graphdnn.engines.memoization import memoize
@@ -92,7 +92,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     parameters = Parameters(steps.workspace_offsets)
     space, compute = whole(sides.op.c.extents), COMPUTE_TYPE[sides.op.compute_type]
     body = Program(op, parameters, space, "t", width=1)
-    steps.finish(body, "acc", compute)
+    steps.write_epilogue(body, "acc", compute)
     parameters.tensor("skinny", sides.few.spec)
     parameters.tensor("large", sides.many.spec)
     parameters.table({
@@ -225,5 +225,5 @@ ENGINE = cuda_engine(
     least=lambda task: least_seconds(task, 0),
     generate=generate,
     knobs=(LINES, THREADS, TIMES),
-    **OF_EXACT,
+    **EXACT_OPTIONS,
 )

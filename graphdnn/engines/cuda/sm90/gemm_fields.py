@@ -84,7 +84,7 @@ def describe_work_tiles(
         "k_tiles": [k_tiles for _, k_tiles in shape.gemms],
         "pixels": [v for r in gemm.residues for v in r.pixels],
     })  # fmt: skip
-    parameters.rows(_tap_fields(gemm, boxes) if tap_fields is None else tap_fields)
+    parameters.add_table(_tap_fields(gemm, boxes) if tap_fields is None else tap_fields)
 
 
 @memoize_for_lines

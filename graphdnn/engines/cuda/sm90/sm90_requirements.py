@@ -7,7 +7,7 @@ from collections.abc import Callable
 from graphdnn.checks import Empty, Equals, OneOf
 from graphdnn.dtypes import ELEMENTS, FLOAT_COMPUTE
 from graphdnn.engines.batch_invariance import memoize_for_images
-from graphdnn.engines.cuda.codegen.requirements import ROOM
+from graphdnn.engines.cuda.codegen.requirements import SHARED_MEMORY
 from graphdnn.engines.cuda.codegen.tensor_cores import INTEGERS, Pairs
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     Condition,
@@ -146,7 +146,7 @@ def _begins_inside(task: Task) -> bool:
 def im2col_box_needs(prefix: str, condition: Condition) -> tuple[Constraint, ...]:
     """The limits of an im2col box, for tasks that fulfil ``condition``."""
     return (
-        ROOM,
+        SHARED_MEMORY,
         image_need(
             f"{prefix}.walk",
             "conv.pre_paddings",

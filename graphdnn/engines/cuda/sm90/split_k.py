@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from graphdnn.cuda.nvrtc import KernelText
 from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
-from graphdnn.engines.cuda.codegen.parameters import Packed, Parameters
+from graphdnn.engines.cuda.codegen.parameters import PackedParams, Parameters
 
 _MIN_WARP_SPLITS = 2  # splits that a warp adds, at least
 _MAX_SLICES, _MAX_LANE_SLICES = 8, 4
@@ -78,15 +78,16 @@ class SplitKReduction:
         """Add the fields of split_k_partials.cuh."""
         parameters.integer("splits", self.splits)
         if self.is_launched:
-            parameters.scratch("partial", compute, steps.allocate(self.splits * self.elements * self.element_bytes))
+            partial_bytes = self.splits * self.elements * self.element_bytes
+            parameters.workspace_pointer("partial", compute, steps.allocate(partial_bytes))
         else:
-            parameters.nothing("partial", compute)
+            parameters.null_pointer("partial", compute)
 
     @property
     def is_launched(self) -> bool:
         return self.splits > 1 and not self.in_cluster
 
-    def launch(self, text: KernelText, packed: Packed) -> Launch:
+    def launch(self, text: KernelText, packed: PackedParams) -> Launch:
         units = self.constants["UNITS_PER_CTA"]
         ctas = self.elements * self._lane_slices // (_ROW_SET_ELEMENTS * units)
         return Launch(text, "split_k_reduce", (ctas, 1, 1), 32 * self._slices * units, packed, starts_early=True)

@@ -85,11 +85,11 @@ class Functions:
             if uid in computed:
                 continue
             if uid in self.row_values:
-                program.given(spec, f"row.{self.row[uid]}[row_of(e)]")
+                program.bind(spec, f"row.{self.row[uid]}[row_of(e)]")
             elif uid in before:
-                program.given(spec, f"held.{self.held[uid]}[e]")
+                program.bind(spec, f"held.{self.held[uid]}[e]")
             elif self.runs is not None and uid in self.runs.brought:
-                program.given(spec, self.runs.read(spec))
+                program.bind(spec, self.runs.read(spec))
         for step in steps:
             if self._is_quotient(step):
                 self._quotient(program, step)
@@ -107,7 +107,7 @@ class Functions:
             return
         for spec in map(result_of, steps):
             if spec.uid in self.runs.sent:
-                program.hand(self.runs.written(spec), spec)
+                program.copy_to(self.runs.written(spec), spec)
 
     def _before(self, stage: int) -> set[int]:
         """Loads the values that threads keep from the previous pass."""
@@ -154,14 +154,14 @@ class Functions:
         )
 
     def _quotient(self, program: Program, step: PointwiseOperation) -> None:
-        program.note(step)
+        program.comment(step)
         a, *b = (f"widen<float>({program.value(operand)}[e])" for operand in self._operands(step))
         reciprocal = f"row.{self.row[step.inputs()['b'].uid]}_reciprocal[row_of(e)]"
-        program.set(result_of(step), f"quotient({a}, {b[0]}, {reciprocal})" if b else f"{a} * {reciprocal}")
+        program.define(result_of(step), f"quotient({a}, {b[0]}, {reciprocal})" if b else f"{a} * {reciprocal}")
 
     def _power(self, program: Program, step: PointwiseOperation) -> None:
-        program.note(step)
-        program.set(result_of(step), f"fast_exp(widen<float>({program.value(step.inputs()['x'])}[e]))")
+        program.comment(step)
+        program.define(result_of(step), f"fast_exp(widen<float>({program.value(step.inputs()['x'])}[e]))")
 
     def _stage(self, stage: int) -> str:
         reduction = self.stages.reductions[stage]
@@ -170,8 +170,8 @@ class Functions:
         program = self._elements(stage)
         if self.is_held and not (self.is_shared and stage):
             for spec in self.stages.kept_first if self.is_shared else self.stages.kept(stage):
-                program.hand(f"held.{self.held[spec.uid]}", spec)
-        program.result("value", reduction.x, value)
+                program.copy_to(f"held.{self.held[spec.uid]}", spec)
+        program.copy_widened_to("value", reduction.x, value)
         element = program.function("element", f"Held& held, const RowValues& row, {value} (&value)[VEC_WIDTH]")
         identity = f"lowest<{value}>()" if combine == "Largest" else f"({value})0"
         return (
@@ -196,18 +196,18 @@ class Functions:
         operands = {t.uid: t for step in steps for t in step.inputs().values()}
         for uid, spec in operands.items():
             if uid in self.row_values and uid not in result_uids:
-                program.given(spec, f"row.{self.row[uid]}[e]")
-        program.set(reduction.y, "total[e]")
+                program.bind(spec, f"row.{self.row[uid]}[e]")
+        program.define(reduction.y, "total[e]")
         program.apply(steps)
         for spec in results:
-            program.hand(f"row.{self.row[spec.uid]}", spec)
+            program.copy_to(f"row.{self.row[spec.uid]}", spec)
             if spec.uid in self.divisors:
                 name = self.row[spec.uid]
-                program.each(f"row.{name}_reciprocal[e] = 1.0f / widen<float>(row.{name}[e]);")
+                program.for_each_element(f"row.{name}_reciprocal[e] = 1.0f / widen<float>(row.{name}[e]);")
         writer = self._of_rows("w", stage)
         for spec in results:
             if spec.uid in {t.uid for t in self.stages.op.outputs}:
-                writer.given(spec, f"row.{self.row[spec.uid]}[e]")
+                writer.bind(spec, f"row.{self.row[spec.uid]}[e]")
                 writer.store(spec)
         known = program.function("known", f"const {value} (&total)[{rows.rows_per_thread}], RowValues& row")
         write = writer.function("write", "const RowValues& row")

@@ -54,10 +54,10 @@ class Runs:
         return "".join(_MOVER.format(name, "".join(lines)) for name, lines in bodies.items())
 
     def read(self, spec: TensorSpec) -> str:
-        return f"run_of<{STORAGE[spec.data_type]}>({self.brought[spec.uid]})[place_of(p, at) + e]"
+        return f"run_of<{STORAGE[spec.data_type]}>({self.brought[spec.uid]})[place_of(p, coord) + e]"
 
     def written(self, spec: TensorSpec) -> str:
-        return f"(run_of<{STORAGE[spec.data_type]}>({self.sent[spec.uid]}) + place_of(p, at))"
+        return f"(run_of<{STORAGE[spec.data_type]}>({self.sent[spec.uid]}) + place_of(p, coord))"
 
 
 def runs_of(stages: Stages, rows: Rows) -> Runs | None:

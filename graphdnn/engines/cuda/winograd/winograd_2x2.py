@@ -62,13 +62,13 @@ def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     if fused_transform:
         stored = STORAGE[w.image.data_type]
         parameters.tensor("image", w.image)
-        parameters.nothing("v", "const float")
+        parameters.null_pointer("v", "const float")
     else:
-        parameters.nothing("image", "const float")
-        parameters.scratch("v", "const float", at_v)
+        parameters.null_pointer("image", "const float")
+        parameters.workspace_pointer("v", "const float", at_v)
     image_fields(w, parameters)
     parameters.integers("image_size", w.image_size)
-    parameters.scratch("u", "const float", at_u)
+    parameters.workspace_pointer("u", "const float", at_u)
     parameters.integer("v_block", v.block)
     parameters.integer("u_block", u.block)
     work_tiles = v.blocks * u.blocks

@@ -63,7 +63,7 @@ def _generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     parameters = Parameters(steps.workspace_offsets)
     epilogue, width = output_epilogue(op, w, steps, parameters, 2)
-    parameters.scratch("sums", "const float", at_sums)
+    parameters.workspace_pointer("sums", "const float", at_sums)
     parameters.integer("pitch", columns.padded)
     parameters.integer("component", rows.padded * columns.padded)
     name = f"conv_{w.roles.direction}__winograd_4x4__{op.name}"
@@ -86,10 +86,10 @@ def _batched(
 ) -> Launch:
     parameters = Parameters(steps.workspace_offsets)
     for name, panels, offset in (("a", rows, at_rows), ("b", columns, at_columns)):
-        parameters.scratch(name, "const float", offset)
+        parameters.workspace_pointer(name, "const float", offset)
         parameters.integer(f"{name}_block", panels.block)
         parameters.integer(f"{name}_xi", panels.component)
-    parameters.scratch("sums", "float", at_sums)
+    parameters.workspace_pointer("sums", "float", at_sums)
     parameters.integer("blocks_m", rows.blocks)
     parameters.integer("blocks_n", columns.blocks)
     parameters.integer("padded_channels", channels)

@@ -18,7 +18,7 @@ def output_epilogue(
     axis = 2 if w.channels_last else 5
     width = min(width_for(space, steps.epilogue_tensors(), axis), most if w.channels_last else w.algorithm.m)
     body = Program(op, parameters, space, "t", width=width, vector_axis=axis)
-    steps.finish(body, "acc", "float")
+    steps.write_epilogue(body, "acc", "float")
     parameters.integers("size", w.result_size)
     parameters.integer("tiles", w.tiles)
     parameters.integer("tiles_p", w.grid[0])

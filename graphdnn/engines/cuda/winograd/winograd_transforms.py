@@ -33,9 +33,9 @@ def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: LaunchSeque
     if op.prologue:
         program = Program(op, parameters, space, "x")
         program.apply(op.prologue)
-        program.result("value", w.image, "float")
+        program.copy_widened_to("value", w.image, "float")
         prologue = program.function("prologue", "float (&value)[1]")
-        parameters.nothing("image", f"const {STORAGE[w.image.data_type]}")
+        parameters.null_pointer("image", f"const {STORAGE[w.image.data_type]}")
     else:
         prologue = "__device__ __forceinline__ void prologue(const Params&, const int (&)[6], float (&)[1]) {}\n"
         parameters.tensor("image", w.image)
@@ -44,7 +44,7 @@ def transform_image(op: FusedOp, w: Winograd, panels: Panels, steps: LaunchSeque
     parameters.integer("tiles", w.tiles)
     parameters.integer("tiles_p", w.grid[0])
     parameters.integer("tiles_q", w.grid[1])
-    parameters.scratch("v", "float", offset)
+    parameters.workspace_pointer("v", "float", offset)
     parameters.integer("v_block", panels.block)
     parameters.integer("v_c", panels.channel)
     parameters.integer("v_xi", panels.component)
@@ -80,7 +80,7 @@ def transform_filter(w: Winograd, panels: Panels, steps: LaunchSequence, offset:
     parameters.integer("outer", w.outer)
     parameters.integer("inner", w.inner)
     parameters.integer("padded_inner", w.padded_inner)
-    parameters.scratch("u", "float", offset)
+    parameters.workspace_pointer("u", "float", offset)
     parameters.integer("u_block", panels.block)
     parameters.integer("u_c", panels.channel)
     parameters.integer("u_xi", panels.component)

@@ -163,8 +163,8 @@ __device__ __forceinline__ void narrow_float(float x, e5m2_t& to) {
 #endif
 }
 
-// The integer nearest to x, halves to the even one; saturates; 0 for NaN. PTX leaves NaN to 0 where neither the
-// float nor the integer has 64 bits.
+// The integer nearest to x: ties to even, saturating, 0 for NaN. PTX defines 0 for NaN only if neither the float nor the
+// integer has 64 bits.
 __device__ __forceinline__ int nearest_int(float x) {
 #ifdef __CUDA_ARCH__
     return __float2int_rn(x);
@@ -241,29 +241,29 @@ template <> struct Word<16> { typedef uint4 type; };
 // V elements in accesses of 16 bytes, or in one of 8, 4, 2 or 1; p is aligned to that many bytes.
 template <int V, class T> __device__ __forceinline__ Vec<T, V> load_vec(const T* p) {
     constexpr int bytes = V * (int)sizeof(T), word = bytes < 16 ? bytes : 16;
-    static_assert((word & (word - 1)) == 0 && bytes % word == 0, "a pack is a power of two of bytes, or whole 16s");
+    static_assert((word & (word - 1)) == 0 && bytes % word == 0, "a vector is a power of two of bytes, or whole 16s");
     typedef typename Word<word>::type Access;
-    Vec<T, V> pack;
+    Vec<T, V> vec;
 #pragma unroll
-    for (int i = 0; i < bytes / word; ++i) ((Access*)&pack)[i] = ((const Access*)p)[i];
-    return pack;
+    for (int i = 0; i < bytes / word; ++i) ((Access*)&vec)[i] = ((const Access*)p)[i];
+    return vec;
 }
 
 // The same through the read-only path (ld.global.nc): p is in global memory that the whole launch only reads.
 template <int V, class T> __device__ __forceinline__ Vec<T, V> load_vec_read_only(const T* p) {
     constexpr int bytes = V * (int)sizeof(T), word = bytes < 16 ? bytes : 16;
-    static_assert((word & (word - 1)) == 0 && bytes % word == 0, "a pack is a power of two of bytes, or whole 16s");
+    static_assert((word & (word - 1)) == 0 && bytes % word == 0, "a vector is a power of two of bytes, or whole 16s");
     typedef typename Word<word>::type Access;
-    Vec<T, V> pack;
+    Vec<T, V> vec;
 #pragma unroll
-    for (int i = 0; i < bytes / word; ++i) ((Access*)&pack)[i] = __ldg((const Access*)p + i);
-    return pack;
+    for (int i = 0; i < bytes / word; ++i) ((Access*)&vec)[i] = __ldg((const Access*)p + i);
+    return vec;
 }
 
-template <int V, class T> __device__ __forceinline__ void store_vec(T* p, const Vec<T, V>& pack) {
+template <int V, class T> __device__ __forceinline__ void store_vec(T* p, const Vec<T, V>& vec) {
     constexpr int bytes = V * (int)sizeof(T), word = bytes < 16 ? bytes : 16;
-    static_assert((word & (word - 1)) == 0 && bytes % word == 0, "a pack is a power of two of bytes, or whole 16s");
+    static_assert((word & (word - 1)) == 0 && bytes % word == 0, "a vector is a power of two of bytes, or whole 16s");
     typedef typename Word<word>::type Access;
 #pragma unroll
-    for (int i = 0; i < bytes / word; ++i) ((Access*)p)[i] = ((const Access*)&pack)[i];
+    for (int i = 0; i < bytes / word; ++i) ((Access*)p)[i] = ((const Access*)&vec)[i];
 }

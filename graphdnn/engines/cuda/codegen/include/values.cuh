@@ -25,13 +25,13 @@ template <int V, class T> __device__ __forceinline__ void load(const T* from, St
     for (int e = 0; e < V; ++e) to[e] = load_vec_read_only<1>(from + e * by.step).data[0];
 }
 
-// Coordinates of V elements in row-major order from `at` on; they may cross the end of the last axes.
+// Coordinates of V elements in row-major order from `coord` on; they may cross the end of the last axes.
 template <int V, int R>
-__device__ __forceinline__ void spread(const int (&at)[R], const long long (&size)[R], int (&each)[V][R]) {
+__device__ __forceinline__ void spread(const int (&coord)[R], const long long (&size)[R], int (&each)[V][R]) {
     #pragma unroll
     for (int e = 0; e < V; ++e) {
         #pragma unroll
-        for (int j = 0; j < R; ++j) each[e][j] = e == 0 ? at[j] : each[e - 1][j];
+        for (int j = 0; j < R; ++j) each[e][j] = e == 0 ? coord[j] : each[e - 1][j];
         bool carry = e > 0;
         #pragma unroll
         for (int j = R - 1; j >= 0; --j) {
@@ -49,12 +49,12 @@ template <class Byte, class Wide, int V> __device__ __forceinline__ void narrow_
     #pragma unroll
     for (int first = 0; first < V; first += 4) {
 #ifdef __CUDA_ARCH__
-        int whole[4];
+        int rounded[4];
         unsigned int word;
         #pragma unroll
-        for (int e = 0; e < 4; ++e) whole[e] = nearest_int(x[first + e]);
+        for (int e = 0; e < 4; ++e) rounded[e] = nearest_int(x[first + e]);
         asm("{\n.reg .b32 high;\ncvt.pack.sat.s8.s32.b32 high, %4, %3, 0;\ncvt.pack.sat.s8.s32.b32 %0, %2, %1, high;\n}"
-            : "=r"(word) : "r"(whole[0]), "r"(whole[1]), "r"(whole[2]), "r"(whole[3]));
+            : "=r"(word) : "r"(rounded[0]), "r"(rounded[1]), "r"(rounded[2]), "r"(rounded[3]));
         #pragma unroll
         for (int e = 0; e < 4; ++e) to[first + e] = (Byte)(word >> 8 * e);
 #else
@@ -115,7 +115,7 @@ template <class T> __device__ __forceinline__ T from_bits(unsigned long long wor
 }
 
 // Prefetch the cache line of an address into L2.
-__device__ __forceinline__ void fetch_line(const void* address) {
+__device__ __forceinline__ void prefetch_l2_line(const void* address) {
 #ifdef __CUDA_ARCH__
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 #endif

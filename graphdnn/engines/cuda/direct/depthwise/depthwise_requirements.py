@@ -1,4 +1,4 @@
-"""Requirements of the general depthwise engines, in all directions. Rule ids begin with the engine's name."""
+"""Requirements of ``cuda_depthwise`` and ``cuda_depthwise_wgrad``."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ def _is_forward(task: Task) -> bool:
 
 
 def is_filter_gradient(task: Task) -> bool:
+    """Whether the operation is wgrad."""
     return is_convolution(task) and isinstance(task.op.anchor, ConvBackwardFilter)
 
 
-def _read(task: Task) -> tuple[TensorSpec, ...]:
-    """The image operands that the kernel reads."""
+def _input_images(task: Task) -> tuple[TensorSpec, ...]:
+    """The images that the kernel reads: x, dy, or both."""
     op = convolution_of(task)
     written = {t.uid for t in op.outputs().values()}
     return tuple(t for t in (op.roles[0], op.roles[2]) if t.uid not in written)
 
 
-def _apart(task: Task) -> str:
-    """The strides of the images, if neither all of them have contiguous channels nor all of them contiguous columns."""
-    roles, images = roles_of(task), _read(task)
+def _mixed_layouts(task: Task) -> str:
+    """The strides of the images, or an empty text if all images have contiguous channels or all contiguous columns."""
+    roles, images = roles_of(task), _input_images(task)
     if all(map(is_addressable, images)):
         for axis in (CHANNEL, COLUMN):
             if all(roles.space(t).strides(t)[axis] == 1 or roles.space(t).sizes[axis] == 1 for t in images):
@@ -48,6 +49,7 @@ def _apart(task: Task) -> str:
 
 
 def depthwise_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, ...]:
+    """The requirements; rule ids begin with ``prefix``. ``filter_gradient``: of wgrad, otherwise of fprop and dgrad."""
     is_ours = is_filter_gradient if filter_gradient else _is_forward
     return (
         needs_rule(f"{prefix}.operation", "conv"),
@@ -59,16 +61,16 @@ def depthwise_needs(prefix: str, *, filter_gradient: bool) -> tuple[Constraint, 
             "w.dims[1]",
             lambda task: (problem_of(task).c, problem_of(task).k),
             Each(Equals(1)),
-            reason="a thread's sums are of its own channel",
+            reason="a thread accumulates the products of one channel",
             fix="nothing to do: another engine serves several channels in a group",
             when=is_ours,
         ),
         need(
             f"{prefix}.layout",
             "strides",
-            _apart,
-            Empty("channels next to each other in every image that is read, or columns in every one"),
-            reason="neighbouring threads read neighbours, in all images alike",
+            _mixed_layouts,
+            Empty("contiguous channels in all images that are read, or contiguous columns in all of them"),
+            reason="adjacent threads read adjacent elements of every image",
             fix="use the channels-last or the row-major layout for all images",
             when=is_ours,
         ),

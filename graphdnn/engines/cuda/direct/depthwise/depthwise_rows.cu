@@ -6,7 +6,7 @@
 //             CTAs prefetch into L2 while the previous launch still runs (programmatic dependent launch).
 //
 // Required constants (from the generator), besides those of depthwise_thread.cuh: ROWS, PREFETCH_ROWS: see above.
-// SAFE_ROW_FROM, SAFE_ROW_TO: rows inside the image in every tile. WHOLE_ROWS: tiles divide the rows. PREFETCHES_L2: the first
+// INTERIOR_ROW_BEGIN, INTERIOR_ROW_END: rows inside the image in every tile. WHOLE_ROWS: tiles divide the rows. PREFETCHES_L2: the first
 // CTAs prefetch. L2_PREFETCH_COLUMNS: columns that they prefetch. CTAS_PER_SM: CTAs that fit on an SM.
 
 #include "pdl.cuh"
@@ -56,10 +56,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) depthwise_row
     ImageElement x_rows[PREFETCH_ROWS + 1][IW][V];  // rows in flight
     auto load_row = [&](int i) {
         const bool is_row =
-            (SAFE_ROW_FROM <= i && i < SAFE_ROW_TO) || (unsigned int)(tile.first_row + i) < (unsigned int)tile.in_h;
+            (INTERIOR_ROW_BEGIN <= i && i < INTERIOR_ROW_END) || (unsigned int)(tile.first_row + i) < (unsigned int)tile.in_h;
         #pragma unroll
         for (int c = 0; c < IW; ++c) {
-            const bool is_column = (SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0;
+            const bool is_column = (INTERIOR_BEGIN <= c && c < INTERIOR_END) || (inside >> c & 1u) != 0;
             load_if<V>(is_row && is_column, p.image + (line + c * next_column), x_rows[i % (PREFETCH_ROWS + 1)][c]);
         }
         line += next_row;

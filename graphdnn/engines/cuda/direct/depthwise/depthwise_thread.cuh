@@ -3,7 +3,7 @@
 //
 // Required constants: R, S, DILATION_H, DILATION_W, DGRAD, FLIP: the filter and the direction. V, TW, THREADS: see above.
 // FILTER_R, FILTER_S, FILTER_COPY_ELEMS: strides of a filter and elements of a load. VEC_WIDTH: channels of an epilogue call.
-// WHOLE_COLUMNS: tiles divide the columns. PITCH: elements between pixels. SAFE_FROM, SAFE_TO: columns inside the image in
+// WHOLE_COLUMNS: tiles divide the columns. PITCH: elements between pixels. INTERIOR_BEGIN, INTERIOR_END: columns inside the image in
 // every tile.
 
 #include "fast_division.cuh"
@@ -22,8 +22,8 @@ struct ThreadTile {
 
     __device__ __forceinline__ ThreadTile(const Params& p, int rows) {
         const unsigned int thread = blockIdx.x * THREADS + threadIdx.x;
-        const unsigned int by_tile = quotient(thread, p.lanes, p.lanes_magic);
-        channel = (int)(thread - by_tile * (unsigned int)p.lanes) * V;
+        const unsigned int by_tile = quotient(thread, p.channel_threads, p.channel_threads_magic);
+        channel = (int)(thread - by_tile * (unsigned int)p.channel_threads) * V;
         const unsigned int by_rows = quotient(by_tile, p.tiles, p.tiles_magic);
         column0 = (int)(by_tile - by_rows * (unsigned int)p.tiles) * TW;
         unsigned int rem = quotient(by_rows, p.row_blocks, p.row_blocks_magic);

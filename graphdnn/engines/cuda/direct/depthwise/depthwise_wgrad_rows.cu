@@ -10,7 +10,7 @@
 //
 // Required constants (from the generator): R, S, FLIP: the filter. V, TW, ROWS, CHANNEL_THREADS, TILES, THREADS, PREFETCH_ROWS:
 // see above; CHANNEL_THREADS is the threads along the channels. PITCH, DY_PITCH: elements between pixels of x and of dy.
-// SAFE_ROW_FROM, SAFE_ROW_TO, SAFE_FROM, SAFE_TO: rows and columns of x inside the image in every tile. WHOLE_COLUMNS,
+// INTERIOR_ROW_BEGIN, INTERIOR_ROW_END, INTERIOR_BEGIN, INTERIOR_END: rows and columns of x inside the image in every tile. WHOLE_COLUMNS,
 // WHOLE_ROWS, WHOLE_CHANNELS: tiles divide the columns, rows, channels. CLUSTER: splits, or REDUCE_WARPS: warps of a CTA of the
 // second launch. CTAS_PER_SM.
 //
@@ -34,9 +34,9 @@ constexpr int IH = ROWS + R - 1;
 struct Tile {
     int n, row, column, x_row, x_column;
 
-    __device__ __forceinline__ Tile(const Params& p, int number) {
-        const int by_rows = number / (int)p.tiles_across;
-        column = (number - by_rows * (int)p.tiles_across) * TW;
+    __device__ __forceinline__ Tile(const Params& p, int tile_index) {
+        const int by_rows = tile_index / (int)p.tiles_across;
+        column = (tile_index - by_rows * (int)p.tiles_across) * TW;
         n = by_rows / (int)p.tiles_down;
         row = (by_rows - n * (int)p.tiles_down) * ROWS;
         x_row = row + (int)p.in_row, x_column = column + (int)p.in_column;
@@ -47,21 +47,21 @@ struct Tile {
 __device__ __forceinline__ Accum exact_sum(const Params& p, int split, int channel, int r, int s) {
     Accum accum = (Accum)0;
     #pragma unroll 1
-    for (int number = split * TILES; number < (int)p.tiles; number += (int)p.splits * TILES)
+    for (int tile_index = split * TILES; tile_index < (int)p.tiles; tile_index += (int)p.splits * TILES)
         #pragma unroll 1
         for (int i = 0; i < TILES * ROWS * TW; ++i) {
-            const int tile_number = number + i / (ROWS * TW), row = i / TW % ROWS, column = i % TW;
-            if (tile_number >= (int)p.tiles) break;
-            const Tile tile(p, tile_number);
+            const int current_tile = tile_index + i / (ROWS * TW), row = i / TW % ROWS, column = i % TW;
+            if (current_tile >= (int)p.tiles) break;
+            const Tile tile(p, current_tile);
             const int h = tile.x_row + row + r, w = tile.x_column + column + s;
             if (tile.row + row >= (int)p.out_h || tile.column + column >= (int)p.out_w ||
                 (unsigned int)h >= (unsigned int)p.in_h || (unsigned int)w >= (unsigned int)p.in_w)
                 continue;
-            const long long at = tile.n * p.image_n + h * p.image_h + w * (long long)PITCH;
+            const long long x_offset = tile.n * p.image_n + h * p.image_h + w * (long long)PITCH;
             const long long dy_offset =
                 tile.n * p.dy_n + (tile.row + row) * p.dy_h + (tile.column + column) * (long long)DY_PITCH;
             multiply_add(
-                accum, widen<Accum>(p.image[at + channel]), widen<Accum>(p.dy[dy_offset + channel])
+                accum, widen<Accum>(p.image[x_offset + channel]), widen<Accum>(p.dy[dy_offset + channel])
             );
         }
     return accum;
@@ -89,8 +89,8 @@ depthwise_wgrad_rows(const __grid_constant__ Params p) {
             for (int v = 0; v < V; ++v) accum[r][s][v] = (Accum)0;
 
     #pragma unroll 1
-    for (int number = split * TILES + thread_tile; number < (int)p.tiles; number += (int)p.splits * TILES) {
-        const Tile tile(p, number);
+    for (int tile_index = split * TILES + thread_tile; tile_index < (int)p.tiles; tile_index += (int)p.splits * TILES) {
+        const Tile tile(p, tile_index);
         unsigned int inside = 0, dy_inside = 0;
         #pragma unroll
         for (int c = 0; c < IW; ++c)
@@ -106,10 +106,10 @@ depthwise_wgrad_rows(const __grid_constant__ Params p) {
         DyElement dy_rows[PREFETCH_ROWS + 1][TW][V];
         auto load_row = [&](int i) {
             const bool is_row = (WHOLE_CHANNELS || is_channel) &&
-                ((SAFE_ROW_FROM <= i && i < SAFE_ROW_TO) || (unsigned int)(tile.x_row + i) < (unsigned int)p.in_h);
+                ((INTERIOR_ROW_BEGIN <= i && i < INTERIOR_ROW_END) || (unsigned int)(tile.x_row + i) < (unsigned int)p.in_h);
             #pragma unroll
             for (int c = 0; c < IW; ++c) {
-                const bool is_column = (SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0;
+                const bool is_column = (INTERIOR_BEGIN <= c && c < INTERIOR_END) || (inside >> c & 1u) != 0;
                 load_if<V>(is_row && is_column, from + c * PITCH, x_rows[i % (PREFETCH_ROWS + 1)][c]);
             }
             from += p.image_h;
@@ -168,10 +168,10 @@ depthwise_wgrad_rows(const __grid_constant__ Params p) {
     if (__syncthreads_or(has_nan)) {
         #pragma unroll 1
         for (int i = threadIdx.x; i < SUMS; i += THREADS) {
-            const int at = channel_block * CHANNELS_OUT + i % CHANNELS_OUT, tap = i / CHANNELS_OUT;
+            const int element_channel = channel_block * CHANNELS_OUT + i % CHANNELS_OUT, tap = i / CHANNELS_OUT;
             #pragma unroll 1
             for (int j = 0; j < TILES; ++j)
-                shared[j * SUMS + i] = j == 0 && at < (int)p.channels_out ? exact_sum(p, split, at, tap / S, tap % S) : (Accum)0;
+                shared[j * SUMS + i] = j == 0 && element_channel < (int)p.channels_out ? exact_sum(p, split, element_channel, tap / S, tap % S) : (Accum)0;
         }
         __syncthreads();
     }

@@ -155,37 +155,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
     const int halo_row = first_row(p, row_block * ROWS);
     ImageElement* const halo_tile = (ImageElement*)(memory + (FILTER_IN_SMEM ? (int)p.table_bytes : 0));
     if constexpr (HALO_IN_SMEM) {
-        // Copies of a row.
-        constexpr int ACROSS = COLUMNS_CONTIGUOUS ? HALO_COLUMNS / COLUMN_VEC : HALO_COLUMNS * (CHANNELS / COPY_ELEMS);
+        // Copies of a row of the halo tile.
+        constexpr int ROW_COPIES = COLUMNS_CONTIGUOUS ? HALO_COLUMNS / COLUMN_VEC : HALO_COLUMNS * (CHANNELS / COPY_ELEMS);
         const int stop = halo_row + (int)p.halo_rows, count = (stop < (int)p.in_h ? stop : (int)p.in_h) - halo_row;
         const int first = column_block * TILES * STEP + HALO_FIRST;
         #pragma unroll 4
-        for (int i = (int)threadIdx.x; i < (COLUMNS_CONTIGUOUS ? CHANNEL_THREADS : 1) * count * ACROSS; i += THREADS) {
-            const int at = i % ACROSS, lines = i / ACROSS, l = COLUMNS_CONTIGUOUS && CHANNEL_THREADS > 1 ? lines / count : 0;
+        for (int i = (int)threadIdx.x; i < (COLUMNS_CONTIGUOUS ? CHANNEL_THREADS : 1) * count * ROW_COPIES; i += THREADS) {
+            const int index = i % ROW_COPIES, lines = i / ROW_COPIES, l = COLUMNS_CONTIGUOUS && CHANNEL_THREADS > 1 ? lines / count : 0;
             const int line = lines - l * count;
-            const int column = COLUMNS_CONTIGUOUS ? at * COLUMN_VEC : at / (CHANNELS / COPY_ELEMS);
-            const int c = COLUMNS_CONTIGUOUS ? l : at % (CHANNELS / COPY_ELEMS) * COPY_ELEMS;
+            const int column = COLUMNS_CONTIGUOUS ? index * COLUMN_VEC : index / (CHANNELS / COPY_ELEMS);
+            const int c = COLUMNS_CONTIGUOUS ? l : index % (CHANNELS / COPY_ELEMS) * COPY_ELEMS;
             const bool inside = channel0 + c < (int)p.channels && (unsigned int)(first + column) < (unsigned int)p.in_w;
             ImageElement* const destination = halo_tile + ((l * (int)p.halo_rows + line) * HALO_COLUMNS + column) * COLUMN_STRIDE;
-            copy_async<COPY_ELEMS * (int)sizeof(ImageElement)>(
+            cp_async_zfill<COPY_ELEMS * (int)sizeof(ImageElement)>(
                 destination + (COLUMNS_CONTIGUOUS ? 0 : c),
                 p.image + n * p.image_n + (channel0 + c) * p.image_c + (halo_row + line) * p.image_h +
                     (first + column) * p.image_w,
                 inside
             );
         }
-        commit_copies();
+        cp_async_commit();
     }
     if constexpr (FILTER_IN_SMEM) {
         const int taps = (int)p.taps;
         for (int i = (int)threadIdx.x; i < taps * CHANNELS; i += THREADS) {
             const int c = i % CHANNELS, tap = stored_tap(i / CHANNELS, taps);
-            const int r = tap / S, at = r % rows * (int)p.filter_h + r / rows * (int)p.filter_d + tap % S * (int)p.filter_w;
+            const int r = tap / S, offset = r % rows * (int)p.filter_h + r / rows * (int)p.filter_d + tap % S * (int)p.filter_w;
             table[i] = channel0 + c < (int)p.channels
-                ? widen<Accum>(p.filter[(channel0 + c) * (Offset)p.filter_c + at]) : (Accum)0;
+                ? widen<Accum>(p.filter[(channel0 + c) * (Offset)p.filter_c + offset]) : (Accum)0;
         }
     }
-    if constexpr (HALO_IN_SMEM) await_copies<0>();
+    if constexpr (HALO_IN_SMEM) cp_async_wait<0>();
     if constexpr (HALO_IN_SMEM || FILTER_IN_SMEM) __syncthreads();
 
     const int thread = (int)threadIdx.x;
@@ -235,11 +235,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
         #pragma unroll
         for (int t = 0; t < TW; t += VEC_WIDTH) {
             if (column0 + t >= (int)p.out_w) break;
-            const int at[6] = {n, channel, 0, plane, row, column0 + t};
+            const int coord[6] = {n, channel, 0, plane, row, column0 + t};
             Accum acc[VEC_WIDTH];
             #pragma unroll
             for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = accum[t + e][0];
-            epilogue(p, at, acc);
+            epilogue(p, coord, acc);
         }
     } else {
         #pragma unroll
@@ -247,11 +247,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise(const 
             if (column0 + t >= (int)p.out_w) break;
             #pragma unroll
             for (int v = 0; v < V; v += VEC_WIDTH) {
-                const int at[6] = {n, channel + v, 0, plane, row, column0 + t};
+                const int coord[6] = {n, channel + v, 0, plane, row, column0 + t};
                 Accum acc[VEC_WIDTH];
                 #pragma unroll
                 for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = accum[t][v + e];
-                epilogue(p, at, acc);
+                epilogue(p, coord, acc);
             }
         }
     }

@@ -94,11 +94,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) direct_depthwise_wgrad(
                     if (!WHOLE_COLUMNS && column0 + t >= (int)p.out_w) continue;
                     #pragma unroll
                     for (int s = 0; s < S; ++s) {
-                        const int at = t * STRIDE + s * DILATION - PAD - FIRST;
+                        const int column = t * STRIDE + s * DILATION - PAD - FIRST;
                         #pragma unroll
                         for (int v = 0; v < V; ++v)
                             multiply_add(
-                                accum[r][s][v], widen<Accum>(vec[at / COLUMN_VEC].data[COLUMNS_CONTIGUOUS ? at % COLUMN_VEC : v]),
+                                accum[r][s][v], widen<Accum>(vec[column / COLUMN_VEC].data[COLUMNS_CONTIGUOUS ? column % COLUMN_VEC : v]),
                                 widen<Accum>(dy[t / DY_COLUMN_VEC].data[COLUMNS_CONTIGUOUS ? t % DY_COLUMN_VEC : v])
                             );
                     }
@@ -169,7 +169,7 @@ extern "C" __global__ void __launch_bounds__(32 * REDUCE_WARPS) direct_depthwise
     #pragma unroll
     for (int i = 1; i < REDUCE_WARPS; ++i) accum = wrapping_sum(accum, shared[i][lane]);
     const int stored = FLIP ? (int)p.taps - 1 - tap : tap, rows = (int)p.filter_rows, line = stored / S;
-    const int at[6] = {channel, 0, 0, line / rows, line % rows, stored % S};
+    const int coord[6] = {channel, 0, 0, line / rows, line % rows, stored % S};
     const Accum acc[1] = {accum};
-    epilogue(p, at, acc);
+    epilogue(p, coord, acc);
 }

@@ -16,7 +16,7 @@
 #include "direct_copy.cuh"
 #include "ldmatrix.cuh"
 #include "direct_mma.cuh"
-#include "direct_grouped_patch.cuh"
+#include "direct_grouped_halo.cuh"
 
 constexpr int IN_CHUNKS = GROUP_IN / 8, OUT_CHUNKS = GROUP_OUT / 8, CHUNKS = R * S * IN_CHUNKS;
 constexpr int K_PASSES = S * IN_CHUNKS % 2 == 0 ? R : 1;  // one row of taps in a pass, if it is whole K steps
@@ -50,7 +50,7 @@ __device__ __forceinline__ void load_filters(const Params& p, unsigned char* to,
         const int group = k / OUTER, lane = k - group * OUTER;
         const int line = DGRAD ? (group * OUT_CHUNKS + c) * 8 + lane % 8 : k;
         const int chunk = tap * IN_CHUNKS + (DGRAD ? lane / 8 : c);
-        copy_async<16>(to + line * FILTER_PITCH + chunk * 16, from + i * 8, true);
+        cp_async_zfill<16>(to + line * FILTER_PITCH + chunk * 16, from + i * 8, true);
     }
 }
 
@@ -70,13 +70,13 @@ __device__ __forceinline__ void multiply(
     const bool is_high = (int)threadIdx.x % 32 >= 16;
     #pragma unroll
     for (int step = 0; step < MMA_STEPS; ++step) {
-        const auto place = [&](int chunk) {
+        const auto chunk_offset = [&](int chunk) {
             const int column = chunk / IN_CHUNKS % S * DILATION_W;
             return column / STRIDE_W * PIXEL_PITCH + column % STRIDE_W * residue_stride + chunk % IN_CHUNKS * 16;
         };
         const int low = 2 * step, high = low + 1 < PASS_CHUNKS ? low + 1 : low;
         const int down_low = low / (S * IN_CHUNKS) * DILATION_H, down_high = high / (S * IN_CHUNKS) * DILATION_H;
-        const int offset = is_high ? place(high) + down_high * pitch : place(low) + down_low * pitch;
+        const int offset = is_high ? chunk_offset(high) + down_high * pitch : chunk_offset(low) + down_low * pitch;
         unsigned int x[ROWS][4];
         #pragma unroll
         for (int m = 0; m < ROWS; ++m) ldmatrix_x4<false>(x[m], halo_tile, a[m] + offset);
@@ -90,11 +90,11 @@ __device__ __forceinline__ void multiply(
                 for (int half = 0; half < 2; ++half) {
                     if (j + half >= OUT_CHUNKS) continue;
                     if (low + 1 < PASS_CHUNKS)
-                        warp_product<Element, true>(
+                        mma_sync<Element, true>(
                             accum[m][j + half], x[m][0], x[m][1], x[m][2], x[m][3], w[2 * half], w[2 * half + 1]
                         );
                     else
-                        warp_product<Element, false>(accum[m][j + half], x[m][0], x[m][1], 0, 0, w[2 * half], 0);
+                        mma_sync<Element, false>(accum[m][j + half], x[m][0], x[m][1], 0, 0, w[2 * half], 0);
                 }
         }
     }
@@ -121,7 +121,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_groupe
     unsigned int tile = blockIdx.x / group_blocks;
     load_filters(p, memory, group_block);
     if (tile < (unsigned int)p.tiles) load_halo_tile(p, memory + halo_tiles, tile_coord(p, tile), group_block);
-    commit_copies();
+    cp_async_commit();
 
     int slot = 0;
     #pragma unroll 1
@@ -130,9 +130,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_groupe
         if constexpr (STAGES > 1) {
             if (next < (unsigned int)p.tiles)
                 load_halo_tile(p, memory + halo_tiles + (slot ^ 1) * (int)p.halo_bytes, tile_coord(p, next), group_block);
-            commit_copies();
+            cp_async_commit();
         }
-        await_copies<STAGES - 1>();
+        cp_async_wait<STAGES - 1>();
         __syncthreads();
         const TileCoord tile_origin = tile_coord(p, tile);
         const int halo_tile = halo_tiles + slot * (int)p.halo_bytes;
@@ -190,10 +190,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_groupe
                 for (int i = 0; i < (16 * WARP_TILE_VECS + 31) / 32; ++i) {
                     const int item = i * 32 + lane, row = item / WARP_TILE_VECS, column = item % WARP_TILE_VECS * VEC_WIDTH;
                     if (16 * WARP_TILE_VECS % 32 != 0 && row >= 16) continue;
-                    const unsigned int place = pixel_slots[first + m * 16 + row].coord;
-                    const int n = tile_origin.n + (int)(place >> 20), h = tile_origin.row + (int)(place >> 10 & 1023u);
-                    const int w = tile_origin.column + (int)(place & 1023u);
-                    if (place == ~0u || n >= (int)p.images || h >= (int)p.out_h || w >= (int)p.out_w) continue;
+                    const unsigned int packed_coord = pixel_slots[first + m * 16 + row].coord;
+                    const int n = tile_origin.n + (int)(packed_coord >> 20), h = tile_origin.row + (int)(packed_coord >> 10 & 1023u);
+                    const int w = tile_origin.column + (int)(packed_coord & 1023u);
+                    if (packed_coord == ~0u || n >= (int)p.images || h >= (int)p.out_h || w >= (int)p.out_w) continue;
                     const int coord[4] = {n, channel0 + column, h, w};
                     if constexpr (32 % WARP_TILE_VECS != 0) load_column_operands(p, coord, column_operands);
                     const Vec<float, VEC_WIDTH> vec = load_vec<VEC_WIDTH>(epilogue_smem + row * EPILOGUE_PITCH + column);
@@ -210,8 +210,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_groupe
             slot ^= 1;
         } else {
             if (next < (unsigned int)p.tiles) load_halo_tile(p, memory + halo_tiles, tile_coord(p, next), group_block);
-            commit_copies();
+            cp_async_commit();
         }
     }
-    await_copies<0>();
+    cp_async_wait<0>();
 }

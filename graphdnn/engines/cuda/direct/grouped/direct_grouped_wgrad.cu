@@ -3,7 +3,7 @@
 
 #include "pdl.cuh"
 #include "direct_copy.cuh"
-#include "direct_grouped_patch.cuh"
+#include "direct_grouped_halo.cuh"
 #include "direct_grouped_wgrad_tile.cuh"
 
 constexpr int X_PIXEL_CHUNKS = GROUPS_PER_CTA * IN_CHUNKS, DY_PIXEL_CHUNKS = GROUPS_PER_CTA * OUT_CHUNKS;
@@ -42,22 +42,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_groupe
     #pragma unroll
     for (int stage = 0; stage < STAGES - 1; ++stage, ahead += step) {
         if (ahead < tiles) load_tile(p, memory + stage * (int)p.stage_bytes, ahead, group_block);
-        commit_copies();
+        cp_async_commit();
     }
     int slot = 0;
     #pragma unroll 1
     for (; tile < tiles; tile += step, ahead += step) {
-        await_copies<STAGES - 2>();
+        cp_async_wait<STAGES - 2>();
         __syncthreads();  // no thread reads the stage that is filled next
         const int next = slot == 0 ? STAGES - 1 : slot - 1;
         if (ahead < tiles) load_tile(p, memory + next * (int)p.stage_bytes, ahead, group_block);
-        commit_copies();
+        cp_async_commit();
         const int halo_tile = slot * (int)p.stage_bytes;
         const TileExtent extent = tile_extent(p, tile_coord(p, tile));
         multiply_tile(p, role, extent, memory, halo_tile, halo_tile + (int)p.halo_bytes, zeros, pitch, offset, accum);
         slot = slot == STAGES - 1 ? 0 : slot + 1;
     }
-    await_copies<0>();
+    cp_async_wait<0>();
     pdl_trigger();
     store_partial(p, role, memory, group_block, (int)(blockIdx.x / group_blocks), accum);
 }

@@ -8,7 +8,7 @@
 // K order:    pixels follow each other across rows, and each tap loads its own A operand. Or (SLIDING_ROWS > 1) warps slide down
 //             the rows of 16 columns: a row of x is loaded once for all rows of dy whose taps reach it, which stay in registers.
 // Layout:     a pixel of x takes PIXEL_PITCH bytes, a pixel of dy DY_PIXEL_PITCH bytes. Where TMA_SWIZZLE, TMA writes rows of
-//             at most 128 bytes with its swizzle, and wider pixels are several such rows, a box apart.
+//             at most 128 bytes with its swizzle, and wider pixels have one such row in each of several boxes.
 //
 // Required constants (from the generator): R, S, STRIDE_H, STRIDE_W, DILATION_H, DILATION_W, FLIP: the filter. GROUP_IN,
 // GROUP_OUT: channels of a group in x and in dy. GROUPS_PER_CTA, WARPS_M, WARPS_K, SLIDING_ROWS, PIXEL_PITCH, DY_PIXEL_PITCH,
@@ -16,7 +16,7 @@
 
 #include "ldmatrix.cuh"
 #include "direct_mma.cuh"
-#include "direct_grouped_patch.cuh"
+#include "direct_grouped_halo.cuh"
 
 constexpr int IN_CHUNKS = GROUP_IN / 8, OUT_CHUNKS = GROUP_OUT / 8, WINDOW = R * S * GROUP_IN, CHUNKS = WINDOW / 8;
 constexpr int ROW_CHUNKS = CHUNKS / SLIDING_ROWS;
@@ -107,7 +107,7 @@ __device__ __forceinline__ void multiply_pixels(
             ldmatrix_x4<true>(a, memory, rows.is_inside ? swizzled<PIXEL_PITCH>(halo_tile + rows.x + offset[i]) : zeros);
             #pragma unroll
             for (int j = 0; j < OUT_CHUNKS; ++j)
-                warp_product<Element, true>(
+                mma_sync<Element, true>(
                     accum[0][i][j], a[0], a[1], a[2], a[3], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]
                 );
         }
@@ -132,7 +132,7 @@ __device__ __forceinline__ void multiply_lines(
         const PixelOffset columns = column_offset(p, extent, first + role.lane / 8 % 2, role.lane % 8, pitch);
         int x = halo_tile + rows.x, dy = dy_tile + columns.dy;
         unsigned int b[SLIDING_ROWS][(OUT_CHUNKS + 1) / 2][4];
-        // Multiplies a row of x. It also loads the row of dy beside it, which later rows of x reuse. Rows outside dy are
+        // Multiplies a row of x. It also loads the row of dy with the same index, which later rows of x reuse. Rows outside dy are
         // skipped, because 0 * inf would be NaN.
         const auto multiply_line = [&](int line, int k, bool is_edge) {
             if (!is_edge || line < extent.rows_per_image)
@@ -151,7 +151,7 @@ __device__ __forceinline__ void multiply_lines(
                     const auto& with = b[(k + SLIDING_ROWS - r) % SLIDING_ROWS];
                     #pragma unroll
                     for (int j = 0; j < OUT_CHUNKS; ++j)
-                        warp_product<Element, true>(
+                        mma_sync<Element, true>(
                             accum[r][i][j], a[0], a[1], a[2], a[3], with[j / 2][j % 2 * 2], with[j / 2][j % 2 * 2 + 1]
                         );
                 }

@@ -1,4 +1,4 @@
-"""Tiles of the filter gradient with groups of 8 to 64 channels, and their choice by a model of an SM."""
+"""Tiles of ``cuda_grouped_wgrad``, and their choice by a cost model of an SM."""
 
 from __future__ import annotations
 
@@ -11,278 +11,294 @@ from typing import NamedTuple
 
 from graphdnn.device.multiprocessor import RESERVED, WARP
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.direct.grouped.grouped_shape import CHUNK, Pixels, Shape, parts_of_side
-from graphdnn.engines.cuda.direct.grouped.grouped_shape import machine_of as general_machine_of
+from graphdnn.engines.cuda.direct.grouped.grouped_shape import CHUNK_CHANNELS, Pixels, Shape, side_candidates
+from graphdnn.engines.cuda.direct.grouped.grouped_shape import machine_limits as general_machine_limits
 from graphdnn.engines.engine import Knob, Knobs
 from graphdnn.enums import KnobType
 
-_DEPTH = 16  # pixels of an MMA
-_MOST_PIXELS = 256  # the most pixels of a tile
-_LEAST_CHANNELS, _MOST_CHANNELS = 24, 128  # channels of a CTA
-_MOST_WARPS = 16
-_SHARES, _TURNS, _IMAGES = (1, 2, 3, 4, 5, 6, 8, 9), (1, 2, 4), (1, 2, 4, 8)  # the values that are tried
-_LEAST_STAGES, _MOST_STAGES = 2, 4
-_PIXEL_BY_PIXEL, _LINE_BY_LINE = 1, 2  # values of the traversal
-_SUMS = 160  # the most accumulator registers of a thread
-_REGISTERS, _OTHERS, _MOST_REGISTERS = 65536, 48, 255
-_MOST_BLOCKS = 4
-_QUARTERS = 4  # sub-partitions of an SM, each with its own tensor core and warps
-_FOUR_WARPS = 128  # threads of a warpgroup; registers are allocated for whole warpgroups
-_EXCHANGED = (32, 64, 128)
-_BOX = 1024  # bytes to which a TMA box is aligned in shared memory
-_OF_STAGE = 48  # bytes of a stage's mbarriers and of its TileExtent
-_LONGEST = 256  # the longest side of a TMA box
-_MOST_STRIDE = 2  # the largest column stride of tiles that TMA loads
+_MMA_K = 16  # pixels of an MMA
+_MAX_PIXELS = 256  # the most pixels of a tile
+_MIN_CHANNELS, _MAX_CHANNELS = 24, 128  # channels of a CTA
+_MAX_WARPS = 16
+_WARPS_M, _WARPS_K, _IMAGES = (1, 2, 3, 4, 5, 6, 8, 9), (1, 2, 4), (1, 2, 4, 8)  # candidates
+_MIN_STAGES, _MAX_STAGES = 2, 4
+_BY_PIXELS, _BY_LINES = 1, 2  # values of TRAVERSAL
+_MAX_ACCUMULATORS = 160  # the most accumulator registers of a thread
+_REGISTERS, _OTHER_REGISTERS, _MAX_REGISTERS = 65536, 48, 255
+_MAX_CTAS_PER_SM = 4
+_SUB_PARTITIONS = 4  # sub-partitions of an SM, each with a tensor core and warps
+_WARPGROUP_THREADS = 128  # threads of a warpgroup; registers are allocated for whole warpgroups
+_SWIZZLES = (32, 64, 128)
+_BOX_ALIGNMENT = 1024  # bytes to which a TMA box is aligned in shared memory
+_STAGE_OVERHEAD = 48  # bytes of a stage's mbarriers and of its TileExtent
+_MAX_SIDE = 256  # the longest side of a TMA box
+_MAX_STRIDE = 2  # the largest column stride of tiles that TMA loads
 
-GROUPS = Knob(KnobType.NUM_C_PER_BLOCK, 0, 16, 1, 0, "groups of a block; 0: chosen by the shape")
-HIGH = Knob(KnobType.TILE_ROWS, 0, 64, 1, 0, "rows of dy of a tile; 0: chosen by the shape")
-WIDE = Knob(KnobType.TILE_COLS, 0, 64, 1, 0, "columns of a tile; 0: chosen by the shape")
-IMAGES = Knob(KnobType.TILE_CGA, 0, 8, 1, 0, "images of a tile that is a whole one; 0: chosen by the shape")
-SHARES = Knob(KnobType.SPLIT_RS, 0, 9, 1, 0, "warps that have a group's sums; 0: chosen by the shape")
-TURNS = Knob(KnobType.SPLIT_P_SLC, 0, 4, 1, 0, "warps that have the pixels of a tile; 0: chosen by the shape")
-WALKS = Knob(KnobType.KERNEL_CFG, 0, 2, 1, 0, "1: pixel by pixel; 2: line by line; 0: chosen by the shape")
+GROUPS = Knob(KnobType.NUM_C_PER_BLOCK, 0, 16, 1, 0, "groups of a CTA; 0: chosen by the shape")
+TILE_H = Knob(KnobType.TILE_ROWS, 0, 64, 1, 0, "rows of dy of a tile; 0: chosen by the shape")
+TILE_W = Knob(KnobType.TILE_COLS, 0, 64, 1, 0, "columns of a tile; 0: chosen by the shape")
+IMAGES = Knob(KnobType.TILE_CGA, 0, 8, 1, 0, "images of a tile, if it covers whole images; 0: chosen by the shape")
+WARPS_M = Knob(KnobType.SPLIT_RS, 0, 9, 1, 0, "warps that divide a group's accumulators; 0: chosen by the shape")
+WARPS_K = Knob(KnobType.SPLIT_P_SLC, 0, 4, 1, 0, "warps that divide the pixels of a tile; 0: chosen by the shape")
+TRAVERSAL = Knob(KnobType.KERNEL_CFG, 0, 2, 1, 0, "1: pixels across rows; 2: sliding down rows; 0: chosen by the shape")
 STAGES = Knob(KnobType.STAGES, 0, 4, 1, 0, "tiles in shared memory, at least 2; 0: chosen by the shape")
-KNOBS = (GROUPS, HIGH, WIDE, IMAGES, SHARES, TURNS, STAGES, WALKS)
+KNOBS = (GROUPS, TILE_H, TILE_W, IMAGES, WARPS_M, WARPS_K, STAGES, TRAVERSAL)
 
 
 class Row(NamedTuple):
-    """The layout of pixels in shared memory, for a number of chunks of 8 channels."""
+    """The layout of a row of pixels in shared memory."""
 
-    pitch: int  # bytes from a pixel to the next
-    halves: int  # TMA boxes along the channels, of at most 128 bytes each
+    pitch: int  # bytes between adjacent pixels
+    slices: int  # TMA boxes along the channels, of at most 128 bytes each
 
     @classmethod
-    def of(cls, chunks: int, *, is_boxed: bool) -> Row:
-        if not is_boxed:  # an odd number of chunks, so that adjacent pixels start in different banks
+    def of(cls, chunks: int, *, is_loaded_by_tma: bool) -> Row:
+        if not is_loaded_by_tma:  # an odd number of chunks, so that adjacent pixels start in different banks
             return cls((chunks | 1) * 16, 1)
-        halves = chunks // CHUNK if chunks % CHUNK == 0 else 1
-        return cls(chunks // halves * 16, halves)
+        slices = chunks // CHUNK_CHANNELS if chunks % CHUNK_CHANNELS == 0 else 1
+        return cls(chunks // slices * 16, slices)
 
     @property
-    def exchanged(self) -> int:
-        """Bytes of the TMA swizzle; 0: none, as pixels of an odd number of chunks have no bank conflicts."""
-        return self.pitch if self.pitch in _EXCHANGED else 0
+    def swizzle_bytes(self) -> int:
+        """Bytes of the TMA swizzle. 0: pixels of an odd number of chunks need no swizzle to avoid bank conflicts."""
+        return self.pitch if self.pitch in _SWIZZLES else 0
 
 
-class Machine(NamedTuple):
+class MachineLimits(NamedTuple):
+    """The properties of a device that the cost model reads."""
+
     sms: int
     clock: float
     shared_memory: int
     bandwidth: float
-    has_boxes: bool
+    has_tma: bool  # whether TMA can load the tiles
 
 
 @dataclass(frozen=True, slots=True)
 class Tile(Pixels):
-    """``shares``, ``turns``: warps of a group along accumulators and along pixels. ``is_boxed``: TMA loads the tile.
-    ``walks``: warps slide down the rows of a tile.
-    """
+    """The tile of a CTA and its division among warps."""
 
-    shares: int
-    turns: int
-    stages: int
-    is_boxed: bool = False
-    walks: bool = False
+    warps_m: int  # warps of a group along the accumulators
+    warps_k: int  # warps of a group along the pixels
+    stages: int  # tiles in shared memory
+    is_loaded_by_tma: bool = False
+    slides: bool = False  # whether warps slide down the rows of a tile
 
     @property
     def warps(self) -> int:
-        return self.groups * self.shares * self.turns
+        """Warps of a CTA."""
+        return self.groups * self.warps_m * self.warps_k
 
-    def own(self, shape: Shape) -> int:
-        """MMA tiles of a warp along M."""
-        return -(-shape.chunks // (2 * self.shares * self.lines(shape)))
+    def warp_mma_tiles(self, shape: Shape) -> int:
+        """MMA tiles of a warp along M (WARP_MMAS)."""
+        return -(-shape.chunks // (2 * self.warps_m * self.sliding_rows(shape)))
 
-    def lines(self, shape: Shape) -> int:
+    def sliding_rows(self, shape: Shape) -> int:
         """Rows of taps that share one loaded row of x (SLIDING_ROWS)."""
-        return shape.filter[0] if self.walks else 1
+        return shape.filter[0] if self.slides else 1
 
-    def sums(self, shape: Shape) -> int:
-        return self.lines(shape) * self.own(shape) * shape.channels_out // CHUNK * 4
+    def accumulators(self, shape: Shape) -> int:
+        """Accumulator registers of a thread."""
+        return self.sliding_rows(shape) * self.warp_mma_tiles(shape) * shape.channels_out // CHUNK_CHANNELS * 4
 
     def registers(self, shape: Shape) -> int:
-        kept = self.lines(shape) * (shape.channels_out // CHUNK + 1) // 2 * 4
-        return self.sums(shape) + self.own(shape) + kept + _OTHERS
+        """Estimated registers of a thread."""
+        dy_operands = self.sliding_rows(shape) * (shape.channels_out // CHUNK_CHANNELS + 1) // 2 * 4
+        return self.accumulators(shape) + self.warp_mma_tiles(shape) + dy_operands + _OTHER_REGISTERS
 
     def row(self, channels: int) -> Row:
-        return Row.of(self.groups * channels // CHUNK, is_boxed=self.is_boxed)
+        """The layout of pixels with ``channels`` channels of each group."""
+        return Row.of(self.groups * channels // CHUNK_CHANNELS, is_loaded_by_tma=self.is_loaded_by_tma)
 
     def columns(self, shape: Shape) -> int:
         """Columns of the halo tile with one residue modulo the stride."""
-        return -(-shape.patch(self.high, self.wide)[1] // shape.stride[1])
+        return -(-shape.halo_tile(self.height, self.width)[1] // shape.stride[1])
 
-    def apart(self, shape: Shape) -> int:
-        """Bytes of the halo tile's columns with one residue: a TMA box."""
-        pixels = self.images * shape.patch(self.high, self.wide)[0] * self.columns(shape)
+    def residue_bytes(self, shape: Shape) -> int:
+        """Bytes of the halo tile's columns with one residue modulo the stride: a TMA box."""
+        pixels = self.images * shape.halo_tile(self.height, self.width)[0] * self.columns(shape)
         return self._box(pixels * self.row(shape.channels_in).pitch)
 
-    def results_box(self, shape: Shape) -> int:
+    def dy_slice_bytes(self, shape: Shape) -> int:
+        """Bytes of a channel slice of dy: a TMA box."""
         return self._box(self.pixels * self.row(shape.channels_out).pitch)
 
     def _box(self, size: int) -> int:
-        return -(-size // _BOX) * _BOX if self.is_boxed else size
+        return -(-size // _BOX_ALIGNMENT) * _BOX_ALIGNMENT if self.is_loaded_by_tma else size
 
-    def patch_half(self, shape: Shape) -> int:
-        return shape.stride[1] * self.apart(shape)
+    def x_slice_bytes(self, shape: Shape) -> int:
+        """Bytes of a channel slice of the halo tile."""
+        return shape.stride[1] * self.residue_bytes(shape)
 
-    def patch_bytes(self, shape: Shape) -> int:
-        return self.row(shape.channels_in).halves * self.patch_half(shape)
+    def halo_bytes(self, shape: Shape) -> int:
+        """Bytes of the halo tile."""
+        return self.row(shape.channels_in).slices * self.x_slice_bytes(shape)
 
     def stage_bytes(self, shape: Shape) -> int:
-        return self.patch_bytes(shape) + self.row(shape.channels_out).halves * self.results_box(shape)
+        """Bytes of a stage: the halo tile and a tile of dy."""
+        return self.halo_bytes(shape) + self.row(shape.channels_out).slices * self.dy_slice_bytes(shape)
 
-    def landing(self, shape: Shape) -> int:
-        """Bytes that TMA loads for a tile."""
-        pixels = self.images * shape.patch(self.high, self.wide)[0] * self.columns(shape) * shape.stride[1]
+    def tx_bytes(self, shape: Shape) -> int:
+        """Bytes that TMA loads for a stage, for mbarrier.expect_tx."""
+        pixels = self.images * shape.halo_tile(self.height, self.width)[0] * self.columns(shape) * shape.stride[1]
         return 2 * self.groups * (pixels * shape.channels_in + self.pixels * shape.channels_out)
 
     def shared(self, shape: Shape) -> int:
-        exchange = 0 if self.turns == 1 else self.groups * self.shares * WARP * self.sums(shape) * 4
-        rings = _OF_STAGE * self.stages if self.is_boxed else 0
-        return max(self.stages * self.stage_bytes(shape) + 16 + rings, exchange)
+        """Bytes of shared memory of a CTA: the stages, or afterwards the accumulators of the warps along K."""
+        exchange = 0 if self.warps_k == 1 else self.groups * self.warps_m * WARP * self.accumulators(shape) * 4
+        barriers = _STAGE_OVERHEAD * self.stages if self.is_loaded_by_tma else 0
+        return max(self.stages * self.stage_bytes(shape) + 16 + barriers, exchange)
 
 
 def effective_knobs(tile: Tile) -> Knobs:
     """The knob values of a tile."""
-    walks = _LINE_BY_LINE if tile.walks else _PIXEL_BY_PIXEL
-    values = tile.groups, tile.high, tile.wide, tile.images, tile.shares, tile.turns, tile.stages, walks
+    traversal = _BY_LINES if tile.slides else _BY_PIXELS
+    values = tile.groups, tile.height, tile.width, tile.images, tile.warps_m, tile.warps_k, tile.stages, traversal
     return {knob.type: value for knob, value in zip(KNOBS, values, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
+    """A tile with its occupancy, its splits and its predicted time."""
+
     tile: Tile
     resident: int  # CTAs of an SM
-    parts: int  # splits: CTAs that share the tiles of the same groups
+    splits: int  # CTAs that divide the tiles of the same groups
     seconds: float
 
 
-def machine_of(shape: Shape, device: DeviceSpec) -> Machine:
-    """The machine limits. With a column stride of 2, TMA reads the column residues as an axis, so the width must be
-    even.
+def machine_limits(shape: Shape, device: DeviceSpec) -> MachineLimits:
+    """The properties of ``device``. With a column stride of 2, the residues of columns are an axis of the TMA
+    box, so the width must be even.
     """
     stride = shape.stride[1]
-    has_boxes = device.compute_capability >= (9, 0) and stride <= _MOST_STRIDE and shape.width % stride == 0
-    return Machine(*general_machine_of(device), has_boxes)
+    has_tma = device.compute_capability >= (9, 0) and stride <= _MAX_STRIDE and shape.image_width % stride == 0
+    return MachineLimits(*general_machine_limits(device), has_tma)
 
 
 def choose(shape: Shape, device: DeviceSpec, knobs: Knobs) -> Choice | None:
-    """The fastest tile that fits, or None. Knob values that no tile can meet are dropped."""
-    machine = machine_of(shape, device)
-    asked = tuple(knobs[knob.type] for knob in KNOBS)
-    return _fastest(shape, machine, asked) or _fastest(shape, machine, (0,) * len(KNOBS))
+    """The fastest tile that fits, or None. Knob values that no tile can have are ignored."""
+    machine = machine_limits(shape, device)
+    requested = tuple(knobs[knob.type] for knob in KNOBS)
+    return _fastest(shape, machine, requested) or _fastest(shape, machine, (0,) * len(KNOBS))
 
 
 @lru_cache(maxsize=1024)
-def _fastest(shape: Shape, machine: Machine, asked: tuple[int, ...]) -> Choice | None:
+def _fastest(shape: Shape, machine: MachineLimits, requested: tuple[int, ...]) -> Choice | None:
     found = [
         choice
-        for tile in _candidates(shape, machine, asked)
+        for tile in _candidates(shape, machine, requested)
         if (choice := _predicted(shape, machine, tile)) is not None
     ]
     best = min(found, key=lambda choice: choice.seconds, default=None)
-    return best if best is None or asked[KNOBS.index(STAGES)] else _deepened(shape, machine, best)
+    return best if best is None or requested[KNOBS.index(STAGES)] else _with_most_stages(shape, machine, best)
 
 
-def _deepened(shape: Shape, machine: Machine, choice: Choice) -> Choice:
-    """The tile with the most stages that do not reduce the resident CTAs; the model cannot tell them apart."""
-    for stages in range(_MOST_STAGES, _LEAST_STAGES, -1):
+def _with_most_stages(shape: Shape, machine: MachineLimits, choice: Choice) -> Choice:
+    """The tile with the most stages that do not reduce the resident CTAs; the model cannot tell them stride_factor."""
+    for stages in range(_MAX_STAGES, _MIN_STAGES, -1):
         deeper = _predicted(shape, machine, replace(choice.tile, stages=stages))
         if deeper is not None and deeper.resident == choice.resident:
             return deeper
     return choice
 
 
-def _candidates(shape: Shape, machine: Machine, asked: tuple[int, ...]) -> Iterator[Tile]:
-    groups, high, wide, images, shares, turns, stages, kernel = asked
+def _candidates(shape: Shape, machine: MachineLimits, requested: tuple[int, ...]) -> Iterator[Tile]:
+    groups, height, width, images, warps_m, warps_k, stages, kernel = requested
     most = max(shape.channels_in, shape.channels_out)
-    fitting = [n for n in range(1, _MOST_WARPS + 1) if shape.groups % n == 0 and n * most <= _MOST_CHANNELS] or [1]
-    chosen = [n for n in fitting if n * most >= _LEAST_CHANNELS] or fitting[-1:]
-    can_walk = shape.filter[0] > 1 and shape.stride[0] == shape.dilation[0] == 1
-    kinds = (False,) if not can_walk else (kernel == _LINE_BY_LINE,) if kernel else (False, True)
+    fitting = [n for n in range(1, _MAX_WARPS + 1) if shape.groups % n == 0 and n * most <= _MAX_CHANNELS] or [1]
+    chosen = [n for n in fitting if n * most >= _MIN_CHANNELS] or fitting[-1:]
+    can_slide = shape.filter[0] > 1 and shape.stride[0] == shape.dilation[0] == 1
+    traversals = (False,) if not can_slide else (kernel == _BY_LINES,) if kernel else (False, True)
     divisions = list(
         product(
             [groups] if groups in fitting else chosen,
-            [shares] if shares else _SHARES,
-            [turns] if turns else _TURNS,
-            [max(_LEAST_STAGES, stages)],
-            kinds,
+            [warps_m] if warps_m else _WARPS_M,
+            [warps_k] if warps_k else _WARPS_K,
+            [max(_MIN_STAGES, stages)],
+            traversals,
         )
     )
-    heights = [min(high, shape.output[0])] if high else parts_of_side(shape.output[0])
-    widths = [min(wide, shape.output[1])] if wide else parts_of_side(shape.output[1])
+    heights = [min(height, shape.output[0])] if height else side_candidates(shape.output[0])
+    widths = [min(width, shape.output[1])] if width else side_candidates(shape.output[1])
     for h, w in product(heights, widths):
         is_whole = (h, w) == shape.output
         for i in [images] if images and is_whole else _IMAGES if is_whole else (1,):
-            if i * h * w > _MOST_PIXELS or i > shape.images or max(shape.patch(h, w)) > _LONGEST:
+            if i * h * w > _MAX_PIXELS or i > shape.images or max(shape.halo_tile(h, w)) > _MAX_SIDE:
                 continue
-            for n, m, t, s, walks in divisions:
-                tile = Tile(n, i, h, w, m, t, s, machine.has_boxes, walks)
-                if tile.warps <= _MOST_WARPS and tile.sums(shape) <= _SUMS:
+            for n, m, t, s, slides in divisions:
+                tile = Tile(n, i, h, w, m, t, s, machine.has_tma, slides)
+                if tile.warps <= _MAX_WARPS and tile.accumulators(shape) <= _MAX_ACCUMULATORS:
                     yield tile
 
 
-# The model's constants, in clocks. Fitted to 158 tiles of six layers on an H200: 10 % away from them, and 11 % from 132
-# others of 19. The constants of copies by threads are taken from the forward kernel.
-_LOAD, _PRODUCT, _STEP = 3.0, 0.58, 7.7  # clocks of an SM for a load, an MMA, a K step
-_WAIT, _TURN = 51.0, 8.1  # latency of a warp for the loads of a K step, and for each MMA
-_TILE, _ALONE = 1580.0, 700.0  # clocks of a tile; further clocks where threads copy it
-_MEETING = 6.0  # clocks for each accumulator that is added across the warps along K
-_ROW = 1.5  # clocks of TMA for a pixel of at most 128 bytes
-_LINE, _CHUNK = 12.8, 12.1  # clocks of a row and of a chunk that threads copy
-_BROKEN = 0.27  # bank conflicts of a load of eight pixels, for each end of a row among them
-_STRIDED = 1.8  # factor of the loads of strided pixels
-_SUM_PACE = 5.2e12  # bytes per second of the second launch
-_START = 5.0e-6
+# The constants of the cost model, in clocks, fitted to 158 tiles of six layers on an H200. Predictions differ by 10 %
+# from their times, and by 11 % from the times of 132 other tiles of 19 layers. Copies by threads have the constants of
+# fprop.
+_LOAD, _MMA, _K_STEP = 3.0, 0.58, 7.7  # clocks of an SM for a load, an MMA, a K step
+_LOAD_LATENCY, _MMA_LATENCY = 51.0, 8.1  # latency of a warp for the loads of a K step, and for each MMA
+_TILE_LATENCY, _COPY_LATENCY = 1580.0, 700.0  # clocks of a tile; additional clocks if threads copy it
+_WARPS_K_SUM = 6.0  # clocks to add an accumulator of another warp along K
+_TMA_PIXEL = 1.5  # clocks of TMA for a pixel of at most 128 bytes
+_COPY_ROW, _COPY_CHUNK = 12.8, 12.1  # clocks of an SM for a row and for a chunk that threads copy
+_ROW_END_CONFLICT = 0.27  # bank conflicts of a load of eight pixels for each row end among the pixels
+_STRIDED = 1.8  # time of loads of strided pixels over time of other loads
+_REDUCTION_BANDWIDTH = 5.2e12  # bytes per second of the second launch
+_LAUNCH_SECONDS = 5.0e-6
 _NORM = 2.16
 
 
-def _predicted(shape: Shape, machine: Machine, tile: Tile) -> Choice | None:
+def _predicted(shape: Shape, machine: MachineLimits, tile: Tile) -> Choice | None:
     registers, threads = tile.registers(shape), tile.warps * WARP
-    if registers > _MOST_REGISTERS:
+    if registers > _MAX_REGISTERS:
         return None
     by_memory = machine.shared_memory // (tile.shared(shape) + RESERVED)
-    by_registers = _REGISTERS // (-(-registers // 8) * 8 * -(-threads // _FOUR_WARPS) * _FOUR_WARPS)
-    resident = min(by_memory, by_registers, _MOST_BLOCKS)
+    by_registers = _REGISTERS // (-(-registers // 8) * 8 * -(-threads // _WARPGROUP_THREADS) * _WARPGROUP_THREADS)
+    resident = min(by_memory, by_registers, _MAX_CTAS_PER_SM)
     if resident < 1:
         return None
-    tiles, slabs = prod(tile.tiles(shape)), shape.groups // tile.groups
-    parts = min(tiles, max(1, resident * machine.sms // slabs))
-    each, together = -(-tiles // parts), -(-slabs * parts // machine.sms)
-    busy, waits = _multiplying(shape, tile, together)
-    copying = 0.0
-    if tile.is_boxed:
-        copying = _ROW * sum(pixels * tile.row(channels).halves for pixels, _, channels in _copied(shape, tile))
+    tiles, group_blocks = prod(tile.tiles(shape)), shape.groups // tile.groups
+    splits = min(tiles, max(1, resident * machine.sms // group_blocks))
+    tiles_per_cta, resident_ctas = -(-tiles // splits), -(-group_blocks * splits // machine.sms)
+    throughput, latency = _mma_clocks(shape, tile, resident_ctas)
+    tma_clocks = 0.0
+    copied = _copied_pixels(shape, tile)
+    if tile.is_loaded_by_tma:
+        tma_clocks = _TMA_PIXEL * sum(pixels * tile.row(channels).slices for pixels, _, channels in copied)
     else:
-        chunks = tile.groups / CHUNK / WARP
-        busy += sum(
-            pixels * _CHUNK * chunks * channels + lines * _LINE for pixels, lines, channels in _copied(shape, tile)
+        chunks = tile.groups / CHUNK_CHANNELS / WARP
+        throughput += sum(
+            pixels * _COPY_CHUNK * chunks * channels + rows * _COPY_ROW for pixels, rows, channels in copied
         )
-        waits += _ALONE
-    meeting = _MEETING * (tile.turns - 1) * tile.sums(shape)
-    clocks = meeting + each * ((together * busy) ** _NORM + waits**_NORM + (together * copying) ** _NORM) ** (1 / _NORM)
-    sums = 8.0 * parts * shape.groups * shape.channels_out * shape.chunks * CHUNK / _SUM_PACE
-    seconds = ((clocks / machine.clock) ** 4 + (shape.traffic / machine.bandwidth) ** 4) ** 0.25 + sums + _START
-    return Choice(tile, resident, parts, seconds)
+        latency += _COPY_LATENCY
+    warps_k_sum = _WARPS_K_SUM * (tile.warps_k - 1) * tile.accumulators(shape)
+    tile_norm = (resident_ctas * throughput) ** _NORM + latency**_NORM + (resident_ctas * tma_clocks) ** _NORM
+    clocks = warps_k_sum + tiles_per_cta * tile_norm ** (1 / _NORM)
+    reduction = 8.0 * splits * shape.groups * shape.channels_out * shape.chunks * CHUNK_CHANNELS / _REDUCTION_BANDWIDTH
+    main_loop = ((clocks / machine.clock) ** 4 + (shape.traffic / machine.bandwidth) ** 4) ** 0.25
+    seconds = main_loop + reduction + _LAUNCH_SECONDS
+    return Choice(tile, resident, splits, seconds)
 
 
-def _copied(shape: Shape, tile: Tile) -> tuple[tuple[int, int, int], ...]:
+def _copied_pixels(shape: Shape, tile: Tile) -> tuple[tuple[int, int, int], ...]:
     """Pixels, rows and channels that threads copy for a group, of x and of dy."""
-    high, wide = shape.patch(tile.high, tile.wide)
-    patch = tile.images * high * wide, tile.images * high, shape.channels_in
-    return patch, (tile.pixels, tile.images * tile.high, shape.channels_out)
+    height, width = shape.halo_tile(tile.height, tile.width)
+    halo = tile.images * height * width, tile.images * height, shape.channels_in
+    return halo, (tile.pixels, tile.images * tile.height, shape.channels_out)
 
 
-def _multiplying(shape: Shape, tile: Tile, together: int) -> tuple[float, float]:
+def _mma_clocks(shape: Shape, tile: Tile, resident_ctas: int) -> tuple[float, float]:
     """Clocks of a tile's MMAs: the throughput of an SM with its resident CTAs, and the latency of a warp."""
-    chunks, own = shape.channels_out // CHUNK, tile.own(shape)
-    runs, depth = -(-tile.pixels // _DEPTH), 1  # warps along K alternate by runs of so many K steps
-    if tile.walks:
-        runs, depth = -(-(-(-tile.wide // CHUNK) * tile.images) // 2), tile.high + tile.lines(shape) - 1
-    products = own * tile.lines(shape) * chunks
-    apart = _STRIDED if shape.stride[1] > 1 and not tile.is_boxed else 1.0
-    broken = 0.0 if tile.walks else _BROKEN * CHUNK / tile.wide
-    loads = _LOAD * (1.0 + broken) * (own * apart + -(-chunks // 2))
-    warps = together * tile.warps  # sub-partitions of an SM differ by at most one warp
-    uneven = -(-warps // _QUARTERS) * _QUARTERS / warps
-    busy = runs * depth * tile.groups * tile.shares * (loads + uneven * (_PRODUCT * products + _STEP))
-    return busy, _TILE + -(-runs // tile.turns) * depth * (_WAIT + _TURN * products)
+    chunks, warp_mma_tiles = shape.channels_out // CHUNK_CHANNELS, tile.warp_mma_tiles(shape)
+    runs, run_steps = -(-tile.pixels // _MMA_K), 1  # the warps along K alternate after a run of K steps
+    if tile.slides:
+        column_groups = -(-tile.width // CHUNK_CHANNELS) * tile.images
+        runs, run_steps = -(-column_groups // 2), tile.height + tile.sliding_rows(shape) - 1
+    products = warp_mma_tiles * tile.sliding_rows(shape) * chunks
+    stride_factor = _STRIDED if shape.stride[1] > 1 and not tile.is_loaded_by_tma else 1.0
+    conflicts = 0.0 if tile.slides else _ROW_END_CONFLICT * CHUNK_CHANNELS / tile.width
+    loads = _LOAD * (1.0 + conflicts) * (warp_mma_tiles * stride_factor + -(-chunks // 2))
+    warps = resident_ctas * tile.warps  # the sub-partitions of an SM differ by at most one warp
+    imbalance = -(-warps // _SUB_PARTITIONS) * _SUB_PARTITIONS / warps
+    throughput = runs * run_steps * tile.groups * tile.warps_m * (loads + imbalance * (_MMA * products + _K_STEP))
+    return throughput, _TILE_LATENCY + -(-runs // tile.warps_k) * run_steps * (_LOAD_LATENCY + _MMA_LATENCY * products)

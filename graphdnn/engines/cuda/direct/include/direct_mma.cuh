@@ -16,8 +16,8 @@ inline float emulated_element(const EmulatedMma& operands_of, unsigned int pair,
     return operands_of.is_half ? value_of(half_t{bits}) : value_of(bfloat_t{bits});
 }
 
-inline void emulated_product(void** places, unsigned) {
-    const auto operands_of = [&](int lane) -> EmulatedMma& { return *(EmulatedMma*)places[lane]; };
+inline void emulated_product(void** requests, unsigned) {
+    const auto operands_of = [&](int lane) -> EmulatedMma& { return *(EmulatedMma*)requests[lane]; };
     for (int lane = 0; lane < 32; ++lane)
         for (int e = 0; e < 4; ++e) {
             const int row = lane / 4, column = lane % 4 * 2 + e % 2;
@@ -37,20 +37,20 @@ struct MatrixRows {
     unsigned int result[4];
 };
 
-inline void emulated_matrices(void** places, unsigned) {
+inline void emulated_matrices(void** requests, unsigned) {
     for (int lane = 0; lane < 32; ++lane)
         for (int i = 0; i < 4; ++i) {
             const auto at = [&](int row) -> unsigned int {
-                return ((MatrixRows*)places[8 * i + row])->row[lane / 4];
+                return ((MatrixRows*)requests[8 * i + row])->row[lane / 4];
             };
-            ((MatrixRows*)places[lane])->result[i] = at(lane % 4 * 2) | at(lane % 4 * 2 + 1) << 16;
+            ((MatrixRows*)requests[lane])->result[i] = at(lane % 4 * 2) | at(lane % 4 * 2 + 1) << 16;
         }
 }
 #endif
 
 // Loads four transposed 8x8 matrices of 16-bit elements (ldmatrix.x4.trans). Lane 8 * i + r passes the address of row r
 // of matrix i, 16 bytes. Lane 4 * g + j receives column g of rows 2j and 2j + 1 of each matrix.
-__device__ __forceinline__ void load_transposed(unsigned int (&to)[4], const void* row) {
+__device__ __forceinline__ void ldmatrix_x4_trans(unsigned int (&to)[4], const void* row) {
 #ifdef __CUDA_ARCH__
     const unsigned int from = (unsigned int)__cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -63,7 +63,7 @@ __device__ __forceinline__ void load_transposed(unsigned int (&to)[4], const voi
 }
 
 template <class T, bool IS_K16>
-__device__ __forceinline__ void warp_product(
+__device__ __forceinline__ void mma_sync(
     float (&accum)[4], unsigned int a0, unsigned int a1, unsigned int a2, unsigned int a3, unsigned int b0, unsigned int b1
 ) {
 #ifdef __CUDA_ARCH__

@@ -3,7 +3,7 @@
 // A kernel slides down the image in steps. A step reads IN_ROWS rows of the image operand and completes OUT_ROWS
 // rows of the output. The WINDOW output rows that are in progress stay in registers, the oldest first:
 //
-//   direction         IN_ROWS   OUT_ROWS   which row meets window row k, and at which tap
+//   direction         IN_ROWS   OUT_ROWS   which row multiplies window row k, at which tap
 //   fprop (and wgrad) stride    1          row u of the step, at tap u + stride * (WINDOW - 1 - k)
 //   dgrad             1         stride     the row of dy, at tap k
 //
@@ -32,13 +32,13 @@ constexpr __host__ __device__ int column_tap(int i, int t) {
     return tap >= 0 && tap < S ? tap : -1;
 }
 
-// The inverse: the image column that meets a thread's column t at tap s, or -1 if there is none.
+// The inverse: the image column that a thread's column t reads at tap s, or -1 if there is none.
 constexpr __host__ __device__ int tap_column(int s, int t) {
     return !DGRAD ? s + t * STRIDE_W : (t - s) % STRIDE_W == 0 ? (t - s) / STRIDE_W - FIRST_COLUMN : -1;
 }
 
-// A ring buffer of STEPS steps. A step has ROWS rows of ROW_COLUMNS pixels with CHANNELS channels, and pixels lie
-// PIXEL_STRIDE elements apart. A copy moves VEC_ELEMS channels. Copies fill the first COPIED_COLUMNS columns only.
+// A ring buffer of STEPS steps. A step has ROWS rows of ROW_COLUMNS pixels with CHANNELS channels, and adjacent pixels have a
+// distance of PIXEL_STRIDE elements. A copy moves VEC_ELEMS channels. Copies fill the first COPIED_COLUMNS columns only.
 template <class T, int ROWS, int ROW_COLUMNS, int CHANNELS, int VEC_ELEMS, int STEPS, int PIXEL_STRIDE = CHANNELS, int COPIED_COLUMNS = ROW_COLUMNS>
 struct RowRing {
     static constexpr int PIXEL_VECS = CHANNELS / VEC_ELEMS;
@@ -90,7 +90,7 @@ struct RowRing {
             const int index = (int)threadIdx.x + i * THREADS;
             const int u = ROWS == 1 ? 0 : index / (PIXEL_VECS * COPIED_COLUMNS);
             if (COUNT % THREADS == 0 || i + 1 < COPY_PASSES || index < COUNT)
-                copy_async<VEC_ELEMS * (int)sizeof(T)>(
+                cp_async_zfill<VEC_ELEMS * (int)sizeof(T)>(
                     destination + i * PASS_ELEMENTS + (COPIED_COLUMNS == ROW_COLUMNS ? 0 : u * ((ROW_COLUMNS - COPIED_COLUMNS) * PIXEL_STRIDE)), source + offset[i],
                     (inside >> i & 1u) != 0 && (unsigned int)(row + u) < (unsigned int)rows
                 );

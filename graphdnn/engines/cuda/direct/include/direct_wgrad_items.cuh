@@ -39,6 +39,6 @@ template <class XRing, class DyRing, int ROWS, int HALO_COLUMNS> struct WorkItem
             --remaining;
         }
         load_stage = load_stage + 1 == STAGES ? 0 : load_stage + 1;
-        commit_copies();
+        cp_async_commit();
     }
 };

@@ -1,1 +1,1 @@
-"""Few channels per group on CUDA cores: rows pass through a ring buffer in shared memory."""
+"""Direct convolutions on CUDA cores: image rows pass through a ring buffer in shared memory."""

@@ -77,13 +77,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct(const 
         const Filter* source = p.filter + (long long)channel_block * FILTER_ELEMENTS;
         const long long remaining = p.filter_elements - (long long)channel_block * FILTER_ELEMENTS;
         for (int i = threadIdx.x * FILTER_COPY_ELEMS; i < FILTER_ELEMENTS; i += THREADS * FILTER_COPY_ELEMS)
-            copy_async<FILTER_COPY_ELEMS * (int)sizeof(Filter)>(smem_filter + i, i < remaining ? source + i : p.filter, i < remaining);
+            cp_async_zfill<FILTER_COPY_ELEMS * (int)sizeof(Filter)>(smem_filter + i, i < remaining ? source + i : p.filter, i < remaining);
     }
-    commit_copies();
+    cp_async_commit();
     #pragma unroll
     for (int i = 0; i < STAGES - STEPS_PER_WAIT; ++i) {
         if (start + i < stop) ring.load_step(i);
-        commit_copies();
+        cp_async_commit();
     }
 
     const int tile = (int)threadIdx.x / CHANNEL_THREADS, lane = (int)threadIdx.x - tile * CHANNEL_THREADS;
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct(const 
     const int column0 = (column_block * TILES + tile) * TW + (int)p.out_column;
     const bool is_active = tile < TILES && channel < (int)p.channels_out && column0 < out_w;
 
-    await_copies<STAGES - STEPS_PER_WAIT>();
+    cp_async_wait<STAGES - STEPS_PER_WAIT>();
     __syncthreads();
     Accum weight[FILTER_IN_REGISTERS ? R : 1][FILTER_IN_REGISTERS ? S : 1][GROUP_IN][V];
     if constexpr (FILTER_IN_REGISTERS) {
@@ -239,12 +239,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct(const 
     int stage = 0, load_stage = STAGES - STEPS_PER_WAIT;  // stages of the next step, and of the next copy
     #pragma unroll 1
     for (int step = start; step < stop; step += STEPS_PER_WAIT) {
-        await_copies<STAGES - 2 * STEPS_PER_WAIT>();
+        cp_async_wait<STAGES - 2 * STEPS_PER_WAIT>();
         __syncthreads();  // the steps are visible to all threads, and no thread reads the stages that are filled next
         #pragma unroll
         for (int i = 0; i < STEPS_PER_WAIT; ++i) {
             if (step + STAGES - STEPS_PER_WAIT + i < stop) ring.load_step(load_stage);
-            commit_copies();
+            cp_async_commit();
             load_stage = load_stage + 1 == STAGES ? 0 : load_stage + 1;
         }
         if (is_active) {
@@ -261,5 +261,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct(const 
         #pragma unroll 1
         for (int step = start > stop ? start : stop; step < steps; ++step) store_rows(step);
     }
-    await_copies<0>();
+    cp_async_wait<0>();
 }

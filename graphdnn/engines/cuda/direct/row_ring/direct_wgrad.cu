@@ -67,7 +67,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_wgrad(
         int row = item.first * IN_ROWS + item.phase_h.shift;
         #pragma unroll 1
         for (int step = 0; step < item.iterations; ++step) {
-            await_copies<STAGES - 2>();
+            cp_async_wait<STAGES - 2>();
             __syncthreads();  // the step is visible to all threads, and no thread reads the stage that is filled next
             items.load_step(p, (int)p.channels_in);
             const DyElement* const dy_row = dy_ring.row_ptr(stage, 0, tile * TW, local);
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_wgrad(
             row += IN_ROWS;
         }
     }
-    await_copies<0>();
+    cp_async_wait<0>();
     pdl_trigger();
 
     if (reduce_tiles(p, memory, !is_spare, tile, local, channel_block, accum)) recompute_exact<1, CHANNELS_OUT>(p, channel_block);

@@ -1,4 +1,4 @@
-"""Tiles of direct convolutions whose rows pass through a ring in shared memory, and their resources."""
+"""Tiles of the row ring, and the registers and shared memory that a tile needs."""
 
 from __future__ import annotations
 
@@ -6,76 +6,77 @@ from dataclasses import dataclass
 
 from graphdnn.engines.cuda.direct.direct_shape import Shape
 
-STAGES = 4  # default stages of the ring
-LONG = 11  # taps along an axis above which a thread's multiply-adds are limited and a register margin is kept
-_REGISTERS = 40  # registers of a thread beside accumulators and filter: addresses, counters, the epilogue
-MOST_REGISTERS = 255  # the most registers of a thread
-_WEIGHTS = 100  # filter elements that a thread keeps in registers
+STAGES = 4  # default stages of the ring buffer
+LONG_FILTER = 11  # taps along an axis; longer filters have limited multiply-adds and free registers of a thread
+_OTHER_REGISTERS = 40  # registers of a thread for addresses, counters and the epilogue
+MAX_REGISTERS = 255  # the most registers of a thread
+_MAX_REGISTER_FILTERS = 100  # the most filter elements that a thread keeps in registers
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The tiles of a thread and of a CTA, and the work partition."""
+    """The work partition: the extents of a thread and of a CTA."""
 
     v: int  # channels of a thread
     tw: int  # columns of a thread
-    lanes: int  # threads of a CTA along the channels
+    channel_threads: int  # threads of a CTA along the channels
     tiles: int  # threads of a CTA along the columns
     rows: int  # rows of a CTA's segment
-    stages: int  # stages of the ring, a step each
-    blocks: int  # CTAs of an SM that the register limit allows
+    stages: int  # stages of the ring buffer, one step each
+    ctas_per_sm: int  # CTAs of an SM for which the registers are limited
 
     @property
     def threads(self) -> int:
-        return -(-self.lanes * self.tiles // 32) * 32
+        return -(-self.channel_threads * self.tiles // 32) * 32
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """Knob values; 0 leaves the value to the cost model."""
+class TileRequest:
+    """The extents that knobs or a measured tile set; the cost model chooses extents that are 0."""
 
     v: int
     tw: int
     rows: int
-    lanes: int
+    channel_threads: int
     threads: int
     stages: int
-    blocks: int
+    ctas_per_sm: int
 
     @property
-    def asks(self) -> bool:
-        """Whether a knob sets any extent of the tile."""
-        return any((self.v, self.tw, self.rows, self.lanes, self.threads, self.blocks))
+    def sets_tile(self) -> bool:
+        """Whether any extent but the stages is set."""
+        return any((self.v, self.tw, self.rows, self.channel_threads, self.threads, self.ctas_per_sm))
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
+    """A tile with its predicted time."""
+
     tile: Tile
-    seconds: float  # predicted time without the launch
+    seconds: float  # without the launch; infinite if the tile does not fit
 
 
 def in_registers(shape: Shape, v: int) -> bool:
     """Whether a thread keeps its filters in registers; otherwise it reads them from shared memory."""
-    return shape.is_wgrad or shape.problem.taps * shape.group_in * v <= _WEIGHTS
+    return shape.is_wgrad or shape.problem.taps * shape.group_in * v <= _MAX_REGISTER_FILTERS
 
 
 def registers(shape: Shape, v: int, tw: int) -> int:
     """Estimated registers of a thread."""
-    taps, wide, inputs = shape.problem.taps, shape.wide(tw), shape.inputs(v)
-    window = shape.window * tw * v
+    window, filters = shape.window * tw * v, shape.problem.taps * shape.group_in * v
+    image = shape.image_columns(tw) * shape.input_channels(v)
     if shape.is_wgrad:
-        return window + taps * shape.group_in * v + wide * inputs + _REGISTERS + 14
+        return window + filters + image + _OTHER_REGISTERS + 14
     if not in_registers(shape, v):
-        return window + wide * inputs + 2 * v + _REGISTERS
-    own = taps * shape.group_in * v
-    return window + own + (2 * v if shape.group_in == 1 else wide * inputs) + _REGISTERS
+        return window + image + 2 * v + _OTHER_REGISTERS
+    return window + filters + (2 * v if shape.group_in == 1 else image) + _OTHER_REGISTERS
 
 
-def shared_bytes(shape: Shape, v: int, tw: int, lanes: int, tiles: int, stages: int) -> int:
+def shared_bytes(shape: Shape, v: int, tw: int, channel_threads: int, tiles: int, stages: int) -> int:
     """Bytes of shared memory of a CTA."""
-    channels_out = lanes * v
+    channels_out = channel_threads * v
     channels_in = channels_out // shape.group_out * shape.group_in
-    columns = (tiles - 1) * shape.step_w(tw) + shape.wide(tw)
+    columns = (tiles - 1) * shape.step_w(tw) + shape.image_columns(tw)
     size = padded_bytes(stages * shape.in_rows * columns * channels_in * shape.in_bytes)
     if shape.is_wgrad:
         ring = size + padded_bytes(stages * tiles * tw * channels_out * shape.out_bytes)
@@ -86,9 +87,10 @@ def shared_bytes(shape: Shape, v: int, tw: int, lanes: int, tiles: int, stages: 
 
 
 def padded_bytes(size: int) -> int:
+    """Bytes rounded up to a multiple of 16."""
     return -(-size // 16) * 16
 
 
-def parts_of(items: int, channel_blocks: int, resident: int, sm_count: int) -> int:
-    """Splits of wgrad: CTAs that share the work items of the same channels, one wave of them."""
-    return min(items, max(1, sm_count * resident // channel_blocks))
+def splits_of(items: int, channel_blocks: int, occupancy: int, sm_count: int) -> int:
+    """Splits of wgrad: the CTAs of one wave that divide the work items of the same channels."""
+    return min(items, max(1, sm_count * occupancy // channel_blocks))

@@ -1,4 +1,4 @@
-"""The measured tile of a depthwise convolution, in the form of knob values."""
+"""The measured tile of a depthwise convolution, as requested extents."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from dataclasses import replace
 
 from graphdnn.engines.cuda.direct.direct_shape import Shape
 from graphdnn.engines.cuda.direct.measured_tiles import MEASURED, RingTile
-from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import Wishes
+from graphdnn.engines.cuda.direct.row_ring.row_ring_tile import TileRequest
 
 
-def measured(shape: Shape, wishes: Wishes) -> tuple[Wishes, float] | None:
-    """The tile that was measured as the best one for such a filter, if it divides the channels; and its time over the
-    model's.
+def measured(shape: Shape, request: TileRequest) -> tuple[TileRequest, float] | None:
+    """The fastest measured tile of a filter and its measured time over the model's, or None if no measured tile divides
+    the channels.
     """
     p = shape.problem
     for row in MEASURED.small_ring:
-        is_it = shape.direction in row.directions and row.filter == p.filter and set(p.stride) == {1}
-        if is_it and row.columns // 2 < shape.columns <= row.columns:
-            v, most = row.tile.v, row.tile.lanes
-            lanes = next(n for n in range(most, 0, -1) if shape.channels_out // v % n == 0)
-            if shape.channels_out % v == 0 and 2 * lanes >= most:
-                return _as_wishes(replace(row.tile, lanes=lanes), wishes), row.tile.share
+        matches = shape.direction in row.directions and row.filter == p.filter and set(p.stride) == {1}
+        if matches and row.columns // 2 < shape.columns <= row.columns:
+            v, most = row.tile.v, row.tile.channel_threads
+            channel_threads = next(n for n in range(most, 0, -1) if shape.channels_out // v % n == 0)
+            if shape.channels_out % v == 0 and 2 * channel_threads >= most:
+                return _as_request(replace(row.tile, channel_threads=channel_threads), request), row.tile.time_ratio
     known = MEASURED.ring.get((shape.direction, p.filter, p.stride))
     if known is None:
         return None
-    if shape.channels_out % (known.v * (known.lanes or 1)):
+    if shape.channels_out % (known.v * (known.channel_threads or 1)):
         return None
     if shape.rows < 2 * known.rows or shape.columns < 2 * known.tw:
         return None
-    return _as_wishes(known, wishes), known.share
+    return _as_request(known, request), known.time_ratio
 
 
-def _as_wishes(tile: RingTile, wishes: Wishes) -> Wishes:
+def _as_request(tile: RingTile, request: TileRequest) -> TileRequest:
     return replace(
-        wishes, v=tile.v, tw=tile.tw, lanes=tile.lanes, threads=tile.threads, rows=tile.rows,
-        stages=tile.stages or wishes.stages,
+        request, v=tile.v, tw=tile.tw, channel_threads=tile.channel_threads, threads=tile.threads, rows=tile.rows,
+        stages=tile.stages or request.stages,
     )  # fmt: skip

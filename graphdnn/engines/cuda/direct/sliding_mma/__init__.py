@@ -1,1 +1,1 @@
-"""Depthwise convolutions and small groups by a sliding window on tensor cores (mma.sync)."""
+"""Direct convolutions by a sliding window on tensor cores (mma.sync)."""

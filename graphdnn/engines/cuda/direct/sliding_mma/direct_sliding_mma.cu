@@ -7,7 +7,7 @@
 //               K   (column of the tile's input, channel): 8 or 4 columns,
 //               N   (column of the tile's output, channel).
 //             B is a banded matrix: the filter, shifted along the columns. A depthwise filter therefore uses S of
-//             8 * CHUNKS products, and the others multiply zeros. Lane 4 * g + j reads and accumulates column j of
+//             8 * COLUMN_GROUPS products, and the others multiply zeros. Lane 4 * g + j reads and accumulates column j of
 //             tiles g and g + 8, so with unit stride a lane is a pixel.
 // Pipeline:   cp.async fills a ring of STAGES stages, each STEPS_PER_STAGE steps.
 // Epilogue:   finished rows pass through shared memory, so that global stores are contiguous 16-byte vectors.
@@ -26,8 +26,8 @@ constexpr int THREAD_CHANNELS = 2 * CHANNEL_PAIRS;                      // chann
 constexpr int CHANNELS = THREAD_CHANNELS * WARPS;               // channels of a CTA
 // Pairs of input channels for a pair of output channels.
 constexpr int INPUT_PAIRS = GROUP_CHANNELS <= 2 ? 1 : GROUP_CHANNELS / 2;
-constexpr int CHUNKS = (IW + TW - 1) / TW;          // groups of TW columns in a tile's input
-constexpr int ROW_COLUMNS = (TILES - 1) * STEP_W + CHUNKS * TW;
+constexpr int COLUMN_GROUPS = (IW + TW - 1) / TW;          // groups of TW columns in a tile's input
+constexpr int ROW_COLUMNS = (TILES - 1) * STEP_W + COLUMN_GROUPS * TW;
 constexpr int FILTER_ELEMENTS = CHANNELS * GROUP_CHANNELS * R * S;      // filter elements of a CTA
 constexpr int PIXEL_STRIDE = CHANNELS + (CHANNELS / 8 % 2 ? 0 : 8);  // neighbouring pixels start in different banks
 // A stage is STEPS_PER_STAGE steps.
@@ -59,7 +59,7 @@ __device__ __forceinline__ float exact_sum(
     const Params& p, const ImageElement* smem_filter, int n, int channel0, int o, int h, int w
 ) {
     float accum = 0.0f;
-    const int group = o / GROUP_CHANNELS * GROUP_CHANNELS;
+    const int first_channel = o / GROUP_CHANNELS * GROUP_CHANNELS;
     #pragma unroll 1
     for (int tap = 0; tap < R * S; ++tap) {
         const int r = tap / S, s = tap % S;
@@ -71,7 +71,7 @@ __device__ __forceinline__ float exact_sum(
         const ImageElement* const pixel =
             p.image + n * p.image_n + row * p.image_h + column * p.image_w + channel0;
         #pragma unroll 1
-        for (int i = group; i < group + GROUP_CHANNELS; ++i)
+        for (int i = first_channel; i < first_channel + GROUP_CHANNELS; ++i)
             accum = fmaf(widen<float>(pixel[i]), widen<float>(smem_filter[filter_offset(p, o, i, r, s)]), accum);
     }
     return accum;
@@ -106,23 +106,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
     );
     {  // the CTA's filters, in the order of global memory
         const ImageElement* source = p.filter + (long long)channel_block * FILTER_ELEMENTS;
-        const long long left = p.filter_elements - (long long)channel_block * FILTER_ELEMENTS;
+        const long long remaining = p.filter_elements - (long long)channel_block * FILTER_ELEMENTS;
         for (int i = threadIdx.x * FILTER_COPY_ELEMS; i < FILTER_ELEMENTS; i += THREADS * FILTER_COPY_ELEMS)
-            copy_async<FILTER_COPY_ELEMS * (int)sizeof(ImageElement)>(smem_filter + i, i < left ? source + i : p.filter, i < left);
+            cp_async_zfill<FILTER_COPY_ELEMS * (int)sizeof(ImageElement)>(smem_filter + i, i < remaining ? source + i : p.filter, i < remaining);
     }
-    commit_copies();
+    cp_async_commit();
     #pragma unroll
     for (int i = 0; i < STAGES - 1; ++i) {
         if (start + i * STEPS_PER_STAGE < steps) ring.load_step(i);
-        commit_copies();
+        cp_async_commit();
     }
 
     const int lane = (int)threadIdx.x % 32, g = lane / 4, j = lane % 4, warp = (int)threadIdx.x / 32;
     const int local = THREAD_CHANNELS * warp;
 
-    await_copies<STAGES - 1>();
+    cp_async_wait<STAGES - 1>();
     __syncthreads();
-    unsigned int weight[R][CHANNEL_PAIRS][INPUT_PAIRS][CHUNKS];
+    unsigned int weight[R][CHANNEL_PAIRS][INPUT_PAIRS][COLUMN_GROUPS];
     #pragma unroll
     for (int r = 0; r < R; ++r)
         #pragma unroll
@@ -130,8 +130,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
             #pragma unroll
             for (int input_pair = 0; input_pair < INPUT_PAIRS; ++input_pair)
                 #pragma unroll
-                for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-                    const int o = local + 2 * q + g % 2, s = column_tap(chunk * TW + j, g / 2);
+                for (int column_group = 0; column_group < COLUMN_GROUPS; ++column_group) {
+                    const int o = local + 2 * q + g % 2, s = column_tap(column_group * TW + j, g / 2);
                     unsigned int pair = 0;
                     #pragma unroll
                     for (int e = 0; e < 2; ++e) {
@@ -139,7 +139,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
                         if (s >= 0 && o / GROUP_CHANNELS == i / GROUP_CHANNELS)
                             pair |= (unsigned int)smem_filter[filter_offset(p, o, i, r, s)].bits << 16 * e;
                     }
-                    weight[r][q][input_pair][chunk] = pair;
+                    weight[r][q][input_pair][column_group] = pair;
                 }
 
     float accum[WINDOW][CHANNEL_PAIRS][4];
@@ -191,19 +191,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
     int stage = 0, buffer = 0;
     #pragma unroll 1
     for (int iteration = start; iteration < steps; iteration += STEPS_PER_STAGE) {
-        await_copies<STAGES - 2>();
+        cp_async_wait<STAGES - 2>();
         __syncthreads();  // the rows are visible to all threads, and no thread reads the rows that are overwritten next
         if (iteration + (STAGES - 1) * STEPS_PER_STAGE < steps) ring.load_step(stage == 0 ? STAGES - 1 : stage - 1);
-        commit_copies();
+        cp_async_commit();
         const ImageElement* const x_row = ring.row_ptr(stage, 0, low_tile * STEP_W + j, local);
-        Vec<unsigned int, CHANNEL_PAIRS> x_words[CHUNKS][2];  // words of tiles g and g + 8
+        Vec<unsigned int, CHANNEL_PAIRS> x_words[COLUMN_GROUPS][2];  // words of tiles g and g + 8
         auto load_x_words = [&](int row) {
             #pragma unroll
-            for (int chunk = 0; chunk < CHUNKS; ++chunk)
+            for (int column_group = 0; column_group < COLUMN_GROUPS; ++column_group)
                 #pragma unroll
                 for (int m = 0; m < 2; ++m)
-                    x_words[chunk][m] = load_vec<CHANNEL_PAIRS>(
-                        (const unsigned int*)(x_row + (row * ROW_COLUMNS + chunk * TW) * PIXEL_STRIDE + m * high_tile_offset)
+                    x_words[column_group][m] = load_vec<CHANNEL_PAIRS>(
+                        (const unsigned int*)(x_row + (row * ROW_COLUMNS + column_group * TW) * PIXEL_STRIDE + m * high_tile_offset)
                     );
         };
         load_x_words(0);
@@ -217,13 +217,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
             #pragma unroll
             for (int u = 0; u < IN_ROWS; ++u) {
                 if (u >= R) continue;
-                unsigned int x[CHANNEL_PAIRS][(CHUNKS + 1) / 2][4];
+                unsigned int x[CHANNEL_PAIRS][(COLUMN_GROUPS + 1) / 2][4];
                 #pragma unroll
                 for (int q = 0; q < CHANNEL_PAIRS; ++q)
                     #pragma unroll
-                    for (int chunk = 0; chunk < CHUNKS; ++chunk)
+                    for (int column_group = 0; column_group < COLUMN_GROUPS; ++column_group)
                         #pragma unroll
-                        for (int m = 0; m < 2; ++m) x[q][chunk / 2][chunk % 2 * 2 + m] = x_words[chunk][m].data[q] ^ zero;
+                        for (int m = 0; m < 2; ++m) x[q][column_group / 2][column_group % 2 * 2 + m] = x_words[column_group][m].data[q] ^ zero;
                 if (staged_row * IN_ROWS + u + 1 < STEPS_PER_STAGE * IN_ROWS && (u + 1 < R || staged_row + 1 < STEPS_PER_STAGE))
                     load_x_words(u + 1 < R && u + 1 < IN_ROWS ? staged_row * IN_ROWS + u + 1 : (staged_row + 1) * IN_ROWS);
                 #pragma unroll
@@ -231,21 +231,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
                     const int r = row_tap(u, k);
                     if (r < 0) continue;
                     #pragma unroll
-                    for (int chunk = 0; chunk < CHUNKS; chunk += 2)
+                    for (int column_group = 0; column_group < COLUMN_GROUPS; column_group += 2)
                         #pragma unroll
                         for (int input_pair = 0; input_pair < INPUT_PAIRS; ++input_pair)
                             #pragma unroll
                             for (int q = 0; q < CHANNEL_PAIRS; ++q) {
-                                const unsigned int(&a)[4] = x[q / INPUT_PAIRS * INPUT_PAIRS + input_pair][chunk / 2];
-                                const int next = chunk + 1 < CHUNKS ? chunk + 1 : chunk;
-                                if (chunk + 1 < CHUNKS)
-                                    warp_product<ImageElement, true>(
-                                        accum[k][q], a[0], a[1], a[2], a[3], weight[r][q][input_pair][chunk],
+                                const unsigned int(&a)[4] = x[q / INPUT_PAIRS * INPUT_PAIRS + input_pair][column_group / 2];
+                                const int next = column_group + 1 < COLUMN_GROUPS ? column_group + 1 : column_group;
+                                if (column_group + 1 < COLUMN_GROUPS)
+                                    mma_sync<ImageElement, true>(
+                                        accum[k][q], a[0], a[1], a[2], a[3], weight[r][q][input_pair][column_group],
                                         weight[r][q][input_pair][next]
                                     );
                                 else
-                                    warp_product<ImageElement, false>(
-                                        accum[k][q], a[0], a[1], 0, 0, weight[r][q][input_pair][chunk], 0
+                                    mma_sync<ImageElement, false>(
+                                        accum[k][q], a[0], a[1], 0, 0, weight[r][q][input_pair][column_group], 0
                                     );
                             }
                 }
@@ -283,7 +283,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
                         accum[k][q][e] = k + OUT_ROWS < WINDOW ? accum[k + OUT_ROWS < WINDOW ? k + OUT_ROWS : 0][q][e] : 0.0f;
         }
     }
-    await_copies<0>();
+    cp_async_wait<0>();
     const bool has_nan = __syncthreads_or(nan_probe != nan_probe);
     const int iterations = (steps - start + STEPS_PER_STAGE - 1) / STEPS_PER_STAGE;
     if (iterations > 0) store_rows(epilogue_smem + (buffer ^ 1) * EPILOGUE_ELEMENTS, start + (iterations - 1) * STEPS_PER_STAGE);

@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
             for (int e = 0; e < 4; ++e) dy[k][e] = 0;
         #pragma unroll 1
         for (int iteration = 0; iteration < item.iterations; ++iteration) {
-            await_copies<STAGES - 2>();
+            cp_async_wait<STAGES - 2>();
             __syncthreads();  // the stage is visible to all threads, and no thread reads the stage that is filled next
             items.load_step(p, (int)p.channels_out);
             const ImageElement* dy_rows = dy_ring.row_ptr(stage, 0, dy_column, 8 * warp);
@@ -88,21 +88,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
                 for (int k = 0; k + 1 < WINDOW; ++k)
                     #pragma unroll
                     for (int e = 0; e < 4; ++e) dy[k][e] = dy[k + 1][e];
-                load_transposed(dy[WINDOW - 1], dy_rows + step * ((TILES * TW + 1) * PIXEL_STRIDE));
+                ldmatrix_x4_trans(dy[WINDOW - 1], dy_rows + step * ((TILES * TW + 1) * PIXEL_STRIDE));
                 #pragma unroll
                 for (int u = 0; u < IN_ROWS; ++u) {
                     if (u >= R) continue;
                     unsigned int x[LOADS][4];
                     #pragma unroll
                     for (int i = 0; i < LOADS; ++i)
-                        load_transposed(x[i], x_rows + (step * IN_ROWS + u) * (COLUMNS * PIXEL_STRIDE) + x_shift[i]);
+                        ldmatrix_x4_trans(x[i], x_rows + (step * IN_ROWS + u) * (COLUMNS * PIXEL_STRIDE) + x_shift[i]);
                     #pragma unroll
                     for (int k = 0; k < WINDOW; ++k) {
                         const int r = row_tap(u, k);
                         if (r < 0) continue;
                         #pragma unroll
                         for (int i = 0; i < SHIFTS; ++i)
-                            warp_product<ImageElement, true>(
+                            mma_sync<ImageElement, true>(
                                 accum[r][i], dy[k][0], dy[k][1], dy[k][2], dy[k][3], x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1]
                             );
                     }
@@ -110,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_slidin
             }
         }
     }
-    await_copies<0>();
+    cp_async_wait<0>();
     pdl_trigger();
 
     // Adds the tiles of the CTA, one row of taps at a time. A lane has channel g of dy with channels 2j and 2j + 1 of x.

@@ -1,1 +1,1 @@
-"""First layers: images of 1 to 4 channels."""
+"""First layers of networks (stems): images of 1 to 4 channels."""

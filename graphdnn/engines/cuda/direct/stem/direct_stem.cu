@@ -39,11 +39,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem(c
 
     copy_filters<CHANNEL_SPLITS * CHANNELS, THREADS>(p, smem_filter, block_channel);
     clear_margins(p, rows);
-    commit_copies();
+    cp_async_commit();
     unsigned int tile = blockIdx.x;
     if (tile < (unsigned int)p.tiles) load_image_rows(p, rows, tile);
-    commit_copies();
-    await_copies<1>();
+    cp_async_commit();
+    cp_async_wait<1>();
     __syncthreads();
 
     unsigned int weight[K_SLICES][NT];
@@ -63,8 +63,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem(c
     int slot = 0;
     for (; tile < (unsigned int)p.tiles; tile += gridDim.x) {
         if (tile + gridDim.x < (unsigned int)p.tiles) load_image_rows(p, rows + (slot ^ 1) * STAGE, tile + gridDim.x);
-        commit_copies();
-        await_copies<1>();
+        cp_async_commit();
+        cp_async_wait<1>();
         __syncthreads();
         const int slice_out = (int)(tile / (unsigned int)p.row_tiles);
         const int out0 = (int)(tile % (unsigned int)p.row_tiles) * TILE_ROWS;
@@ -98,11 +98,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem(c
                 #pragma unroll
                 for (int i = 0; i < NT; ++i)
                     if (slice + 1 < K_SLICES)
-                        warp_product<Element, true>(
+                        mma_sync<Element, true>(
                             accum[i], a[0], a[1], a[2], a[3], weight[slice][i], weight[slice + 1 < K_SLICES ? slice + 1 : 0][i]
                         );
                     else
-                        warp_product<Element, false>(accum[i], a[0], a[1], 0, 0, weight[slice][i], 0);
+                        mma_sync<Element, false>(accum[i], a[0], a[1], 0, 0, weight[slice][i], 0);
             }
             if (out0 + row >= (int)p.out_h) continue;
             int channel = block_channel + channel_split * CHANNELS + THREAD_CHANNELS * j;
@@ -117,16 +117,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem(c
                 #pragma unroll
                 for (int v = 0; v < THREAD_CHANNELS; v += VEC_WIDTH) {
                     const OutputCoord out = output_coord(p, slice_out, channel + v, out0 + row, q + 8 * PIXEL_PARITIES * half);
-                    if (out.at[1] >= (int)p.channels_out) continue;
+                    if (out.coord[1] >= (int)p.channels_out) continue;
                     Accum acc[VEC_WIDTH];
                     #pragma unroll
                     for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = (Accum)accum[(v + e) / 2][2 * half + (v + e) % 2];
-                    epilogue(p, out.at, acc);
+                    epilogue(p, out.coord, acc);
                 }
             }
         }
         __syncthreads();
         slot ^= 1;
     }
-    await_copies<0>();
+    cp_async_wait<0>();
 }

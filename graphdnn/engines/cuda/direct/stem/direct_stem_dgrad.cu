@@ -30,11 +30,11 @@ constexpr int tap_w(int b, int e) { return b + BASE_TAP_W - SW * e; }
 constexpr bool reaches(int a, int d) { return tap_h(a, d) >= 0 && tap_h(a, d) < R; }
 
 #ifndef __CUDA_ARCH__
-inline void emulated_rows(void** places, unsigned) {
+inline void emulated_rows(void** requests, unsigned) {
     for (int lane = 0; lane < 32; ++lane)
         for (int i = 0; i < 4; ++i) {
-            const unsigned short* row = ((MatrixRows*)places[8 * i + lane / 4])->row;
-            ((MatrixRows*)places[lane])->result[i] = row[lane % 4 * 2] | (unsigned int)row[lane % 4 * 2 + 1] << 16;
+            const unsigned short* row = ((MatrixRows*)requests[8 * i + lane / 4])->row;
+            ((MatrixRows*)requests[lane])->result[i] = row[lane % 4 * 2] | (unsigned int)row[lane % 4 * 2 + 1] << 16;
         }
 }
 #endif
@@ -70,7 +70,7 @@ __device__ __forceinline__ void load_dy_rows(const Params& p, Element* ring, int
         const int h = first + row, w = column + x;
         const bool inside = (unsigned int)h < (unsigned int)p.out_h && (unsigned int)w < (unsigned int)p.out_w && k < K;
         const int ring_slot = slot + row < RING_ROWS ? slot + row : slot + row - RING_ROWS;
-        copy_async<COPY_ELEMS * (int)sizeof(Element)>(
+        cp_async_zfill<COPY_ELEMS * (int)sizeof(Element)>(
             ring + ring_slot * ROW + x * PITCH + k, inside ? image + h * p.dy_h + w * p.dy_w + k : p.dy, inside
         );
     }
@@ -126,21 +126,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_d
     bool is_fresh = true;
     #pragma unroll 1
     for (; step < end; ++step) {
-        const unsigned int strip = step / (unsigned int)p.steps_down, down = step - strip * (unsigned int)p.steps_down;
-        const int n = (int)(strip / (unsigned int)p.steps_across);
-        const int column0 = (int)(strip % (unsigned int)p.steps_across) * (16 * MT), row0 = (int)down * ROWS;
+        const unsigned int column_block = step / (unsigned int)p.steps_down, down = step - column_block * (unsigned int)p.steps_down;
+        const int n = (int)(column_block / (unsigned int)p.steps_across);
+        const int column0 = (int)(column_block % (unsigned int)p.steps_across) * (16 * MT), row0 = (int)down * ROWS;
         if (is_fresh) {
             __syncthreads();
             load_dy_rows<WINDOW>(p, ring, head, n, row0 + FIRST_H, column0 + FIRST_W);
-            commit_copies();
+            cp_async_commit();
         }
-        await_copies<0>();
+        cp_async_wait<0>();
         __syncthreads();
         is_fresh = step + 1 == end || down + 1 == (unsigned int)p.steps_down;
         if (!is_fresh) {
             const int next = head + WINDOW < RING_ROWS ? head + WINDOW : head + WINDOW - RING_ROWS;
             load_dy_rows<ROWS>(p, ring, next, n, row0 + FIRST_H + WINDOW, column0 + FIRST_W);
-            commit_copies();
+            cp_async_commit();
         }
 
         int from[RW + TAPS_H - 1];
@@ -178,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_d
                         #pragma unroll
                         for (int t = 0; t < NT; ++t)
                             if (reaches(t / NW, d))
-                                warp_product<Element, true>(
+                                mma_sync<Element, true>(
                                     accum[row][t], a[0], a[1], a[2], a[3], weight[d][t].x, weight[d][t].y
                                 );
                     }

@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_f
     clear_margins(p, rows);
     unsigned int tile = blockIdx.x;
     if (tile < (unsigned int)p.tiles) load_image_rows(p, rows, tile);
-    commit_copies();
+    cp_async_commit();
     #pragma unroll 4
     for (int i = threadIdx.x; i < FILTER_SIZE * CTA_CHANNELS; i += THREADS) {
         const int k = i / FILTER_SIZE, at = i - k * FILTER_SIZE;
@@ -44,8 +44,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_f
     int slot = 0;
     for (; tile < (unsigned int)p.tiles; tile += gridDim.x) {
         if (tile + gridDim.x < (unsigned int)p.tiles) load_image_rows(p, rows + (slot ^ 1) * STAGE, tile + gridDim.x);
-        commit_copies();
-        await_copies<1>();
+        cp_async_commit();
+        cp_async_wait<1>();
         __syncthreads();
         const int slice_out = (int)(tile / (unsigned int)p.row_tiles);
         const int out0 = (int)(tile % (unsigned int)p.row_tiles) * TILE_ROWS;
@@ -100,12 +100,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_f
                     float acc[VEC_WIDTH];
                     #pragma unroll
                     for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = accum[i][v + e];
-                    epilogue(p, out.at, acc);
+                    epilogue(p, out.coord, acc);
                 }
             }
         }
         __syncthreads();
         slot ^= 1;
     }
-    await_copies<0>();
+    cp_async_wait<0>();
 }

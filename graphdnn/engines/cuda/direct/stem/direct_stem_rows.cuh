@@ -28,16 +28,16 @@ __device__ __forceinline__ Slice slice_of(const Params& p, int number) {
 }
 
 // Coordinates of an output element in the order of the epilogue.
-struct OutputCoord { int at[SPATIAL + 2]; };
+struct OutputCoord { int coord[SPATIAL + 2]; };
 __device__ __forceinline__ OutputCoord output_coord(const Params& p, int slice, int channel, int h, int w) {
-    const Slice found = slice_of(p, slice);
-    OutputCoord place;
-    place.at[0] = found.n;
-    place.at[1] = channel;
-    place.at[2] = found.d;  // or h
-    place.at[SPATIAL] = h;
-    place.at[SPATIAL + 1] = w;
-    return place;
+    const Slice slice_coord = slice_of(p, slice);
+    OutputCoord output;
+    output.coord[0] = slice_coord.n;
+    output.coord[1] = channel;
+    output.coord[2] = slice_coord.d;  // or h
+    output.coord[SPATIAL] = h;
+    output.coord[SPATIAL + 1] = w;
+    return output;
 }
 
 // The filter offset of element `at` in the window of filter row r.
@@ -52,7 +52,7 @@ template <int COUNT = THREADS>
 __device__ __forceinline__ void load_image_rows(const Params& p, Element* rows, unsigned int tile, int thread = (int)threadIdx.x) {
     const Slice out = slice_of(p, (int)(tile / (unsigned int)p.row_tiles));
     const int h0 = (int)(tile % (unsigned int)p.row_tiles) * (TILE_ROWS * STRIDE_H) - (int)p.pad_h;
-    const int pieces = (int)p.row_pieces;
+    const int row_vectors = (int)p.row_vectors;
     const Element* const image = p.x + out.n * p.x_n;
     #pragma unroll 1
     for (int r = thread / 32; r < IN_ROWS; r += COUNT / 32) {  // one warp copies a row
@@ -66,14 +66,14 @@ __device__ __forceinline__ void load_image_rows(const Params& p, Element* rows, 
         }
         const Element* const from = image + (inside ? offset : 0);
         #pragma unroll COPY_UNROLL
-        for (int piece = thread % 32; piece < pieces; piece += 32)
-            copy_async<COPY_ELEMS * (int)sizeof(Element)>(rows + r * PITCH + LEFT_PAD_ELEMS + piece * COPY_ELEMS, from + piece * COPY_ELEMS, inside);
+        for (int vec = thread % 32; vec < row_vectors; vec += 32)
+            cp_async_zfill<COPY_ELEMS * (int)sizeof(Element)>(rows + r * PITCH + LEFT_PAD_ELEMS + vec * COPY_ELEMS, from + vec * COPY_ELEMS, inside);
     }
 }
 
-// Writes the zeros on both sides of the rows of all stages.
+// Writes the zeros before and after the rows of all stages.
 __device__ __forceinline__ void clear_margins(const Params& p, Element* rows) {
-    const int inner = (int)p.row_pieces * COPY_ELEMS, outer = PITCH - inner;
+    const int inner = (int)p.row_vectors * COPY_ELEMS, outer = PITCH - inner;
     for (int i = threadIdx.x; i < STAGES * IN_ROWS * outer; i += THREADS) {
         const int r = i / outer, e = i - r * outer;
         rows[r * PITCH + (e < LEFT_PAD_ELEMS ? e : e + inner)] = Element();

@@ -29,7 +29,7 @@ static_assert(STRIDE_W * C % 2 == 0, "windows of neighbouring pixels begin at ev
 
 __device__ __forceinline__ void load_stage(const Params& p, Element* xs, Element* dys, unsigned int stage, int channel0) {
     const int n = (int)(stage / (unsigned int)p.row_stages), out0 = (int)(stage % (unsigned int)p.row_stages) * TILE_ROWS;
-    const int h0 = out0 * STRIDE_H - (int)p.pad_h, pieces = (int)p.row_pieces;
+    const int h0 = out0 * STRIDE_H - (int)p.pad_h, row_vectors = (int)p.row_vectors;
     const Element* const image = p.x + n * p.x_n;
     #pragma unroll 1
     for (int r = (int)threadIdx.x / 32; r < IN_ROWS; r += THREADS / 32) {  // one warp copies a row
@@ -37,15 +37,15 @@ __device__ __forceinline__ void load_stage(const Params& p, Element* xs, Element
         const bool inside = (unsigned int)h < (unsigned int)p.in_h;
         const Element* const from = image + (inside ? h * p.x_h : 0);
         #pragma unroll 1
-        for (int vec = (int)threadIdx.x % 32; vec < pieces; vec += 32)
-            copy_async<COPY_ELEMS * (int)sizeof(Element)>(xs + r * PITCH + LEFT_PAD_ELEMS + vec * COPY_ELEMS, from + vec * COPY_ELEMS, inside);
+        for (int vec = (int)threadIdx.x % 32; vec < row_vectors; vec += 32)
+            cp_async_zfill<COPY_ELEMS * (int)sizeof(Element)>(xs + r * PITCH + LEFT_PAD_ELEMS + vec * COPY_ELEMS, from + vec * COPY_ELEMS, inside);
     }
     constexpr int PIXEL_VECS = KT / DY_COPY_ELEMS;
     #pragma unroll 1
     for (int i = (int)threadIdx.x; i < TILE_ROWS * QP * PIXEL_VECS; i += THREADS) {
         const int row = i / (QP * PIXEL_VECS), rem = i - row * (QP * PIXEL_VECS), q = rem / PIXEL_VECS, k = (rem - q * PIXEL_VECS) * DY_COPY_ELEMS;
         const bool inside = out0 + row < (int)p.out_h && q < (int)p.out_w && channel0 + k < (int)p.channels_out;
-        copy_async<DY_COPY_ELEMS * (int)sizeof(Element)>(
+        cp_async_zfill<DY_COPY_ELEMS * (int)sizeof(Element)>(
             dys + (row * QP + q) * DY_PITCH + k,
             inside ? p.dy + n * p.dy_n + (out0 + row) * p.dy_h + q * p.dy_w + channel0 + k : p.dy, inside
         );
@@ -61,8 +61,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_w
     const int warp_n = warp % WARPS_N, warp_k = warp / WARPS_N;
     const int channel0 = (int)blockIdx.y * KT;
 
-    {  // writes the zeros on both sides of the rows
-        const int inner = (int)p.row_pieces * COPY_ELEMS, outer = PITCH - inner;
+    {  // writes the zeros before and after the rows
+        const int inner = (int)p.row_vectors * COPY_ELEMS, outer = PITCH - inner;
         for (int i = threadIdx.x; i < 2 * IN_ROWS * outer; i += THREADS) {
             const int r = i / outer, e = i - r * outer;
             xs[r * PITCH + (e < LEFT_PAD_ELEMS ? e : e + inner)].bits = 0;
@@ -70,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_w
     }
     unsigned int stage = blockIdx.x;
     if (stage < (unsigned int)p.stages) load_stage(p, xs, dys, stage, channel0);
-    commit_copies();
+    cp_async_commit();
 
     int word_at[NP];  // offsets of this lane's words in a pixel's window
     #pragma unroll
@@ -91,11 +91,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_w
     int slot = 0;
     #pragma unroll 1
     for (; stage < (unsigned int)p.stages; stage += gridDim.x) {
-        await_copies<0>();
+        cp_async_wait<0>();
         __syncthreads();
         if (stage + gridDim.x < (unsigned int)p.stages)
             load_stage(p, xs + (slot ^ 1) * X_STAGE, dys + (slot ^ 1) * DY_STAGE, stage + gridDim.x, channel0);
-        commit_copies();
+        cp_async_commit();
         const int rows_left = (int)p.out_h - (int)(stage % (unsigned int)p.row_stages) * TILE_ROWS;
         const int rows = rows_left < TILE_ROWS ? rows_left : TILE_ROWS;
         #pragma unroll 1
@@ -104,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_w
             unsigned int a[MT][4];
             const Element* const matrices = dys + slot * DY_STAGE + (row * QP + q0) * DY_PITCH + dy_matrix;
             #pragma unroll
-            for (int m = 0; m < MT; ++m) load_transposed(a[m], matrices + 16 * m);
+            for (int m = 0; m < MT; ++m) ldmatrix_x4_trans(a[m], matrices + 16 * m);
             const Element* const windows = xs + slot * X_STAGE + row * STRIDE_H * PITCH + q0 * (STRIDE_W * C);
             #pragma unroll
             for (int i = 0; i < NP; ++i) {
@@ -119,14 +119,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_stem_w
                 const unsigned int even1 = (word[2] & 0xffffu) | word[3] << 16, odd1 = word[2] >> 16 | (word[3] & 0xffff0000u);
                 #pragma unroll
                 for (int m = 0; m < MT; ++m) {
-                    warp_product<Element, true>(accum[m][i][0], a[m][0], a[m][1], a[m][2], a[m][3], even0, even1);
-                    warp_product<Element, true>(accum[m][i][1], a[m][0], a[m][1], a[m][2], a[m][3], odd0, odd1);
+                    mma_sync<Element, true>(accum[m][i][0], a[m][0], a[m][1], a[m][2], a[m][3], even0, even1);
+                    mma_sync<Element, true>(accum[m][i][1], a[m][0], a[m][1], a[m][2], a[m][3], odd0, odd1);
                 }
             }
         }
         slot ^= 1;
     }
-    await_copies<0>();
+    cp_async_wait<0>();
 
     // Adds the warps along K in order, then stores the CTA's partial sum.
     constexpr int THREAD_SUMS = MT * NP * 8;

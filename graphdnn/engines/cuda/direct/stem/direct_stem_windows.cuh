@@ -16,7 +16,7 @@ __device__ __forceinline__ unsigned int pair_at(const Element* at) { return *(co
 template <int CHANNELS, int COUNT> __device__ __forceinline__ void copy_filters(const Params& p, Filter* smem_filter, int channel) {
     const long long offset = (long long)channel * FILTER_SIZE, left = p.filter_elements - offset;
     for (int i = threadIdx.x * FILTER_COPY_ELEMS; i < CHANNELS * FILTER_SIZE; i += COUNT * FILTER_COPY_ELEMS)
-        copy_async<FILTER_COPY_ELEMS * (int)sizeof(Filter)>(smem_filter + i, i < left ? p.filter + offset + i : p.filter, i < left);
+        cp_async_zfill<FILTER_COPY_ELEMS * (int)sizeof(Filter)>(smem_filter + i, i < left ? p.filter + offset + i : p.filter, i < left);
 }
 
 template <class T> __device__ __forceinline__ unsigned short bits_of(const T& x) {

@@ -17,29 +17,30 @@ from graphdnn.engines.cuda.codegen.pointwise_program import Program
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import problem_of
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import Roles
-from graphdnn.engines.cuda.direct.direct_access import copied_at_once, image_space, packed_filter
+from graphdnn.engines.cuda.direct.direct_access import image_space, packed_filter, row_copy_elements
 from graphdnn.engines.cuda.direct.stem.stem_requirements import is_served, stem_needs
 from graphdnn.engines.engine import Cost, Knob, Knobs, Task, need
 from graphdnn.enums import DataType, KnobType, LayoutType, NumericalNote
 from graphdnn.fusion.fused_graph import FusedOp
 from graphdnn.operations import ConvBackwardData
 from graphdnn.operations.conv_problem import ConvProblem
+from graphdnn.tensors import TensorSpec
 
 _TAG = "conv_dgrad"
-_ROWS = Knob(KnobType.TILE_ROWS, 0, 4, 1, 0, "rows of tiles of a warp, 1, 2 or 4; 0: chosen by the shape")
+_ROWS = Knob(KnobType.TILE_ROWS, 0, 4, 1, 0, "rows of pixel blocks of a warp, 1, 2 or 4; 0: chosen by the shape")
 _WARPS = 16
-_SUMS, _WEIGHTS = 64, 64  # the most registers of a thread for accumulators, and for weights
-_UNROLLED = 4
-_PACE = 0.5  # the part of the tensor cores' peak that the kernel reaches
+_MAX_ACCUMULATORS, _MAX_WEIGHTS = 64, 64  # registers of a thread
+_MAX_UNROLL = 4
+_PEAK_FRACTION = 0.5  # the fraction of the tensor cores' peak rate that the kernel reaches
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The window of dy over one axis of dx."""
+    """The window of dy that a block of dx reads, along one axis."""
 
-    low: int  # first position, relative to the tile
-    taps: int
-    base: int  # tap of residue 0 at the first position
+    low: int  # first position of the window, relative to the block
+    taps: int  # positions of the window
+    base: int  # filter tap of residue 0 at the first position
 
     @classmethod
     def of(cls, filter: int, stride: int, pre: int) -> Axis:
@@ -49,62 +50,88 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Sizes of the kernel."""
+    """The extents of a warp and of a CTA, see direct_stem_dgrad.cu."""
 
     height: Axis
     width: Axis
     depth: int  # channels of dy, padded to the MMA's K
-    products: int  # MMA tiles along N: columns of all residues
-    tiles: int  # tiles of 16 pixels of a CTA along a row
-    rows: int  # rows of a warp
-    row_parts: int
-    shared: int
-    seconds: float  # time of all MMAs on one SM, in relative units
+    mma_tiles_n: int  # MMA tiles along N: columns of all residues
+    tiles: int  # tiles of 16 blocks of a CTA along a row
+    rows: int  # rows of blocks of a warp
+    warps_h: int  # warps of a CTA along the rows
+    shared: int  # bytes of shared memory
+    work: float  # predicted time of all MMAs on one SM, in relative units
 
     @property
     def warps(self) -> int:
-        return self.tiles * self.row_parts
+        return self.tiles * self.warps_h
 
 
 @lru_cache(maxsize=64)
-def plan_of(p: ConvProblem, shared_memory: int, wanted_rows: int) -> Plan | None:
-    """The plan with the least predicted work of the limiting unit, or None if no plan fits."""
+def plan_of(p: ConvProblem, shared_memory: int, requested_rows: int) -> Plan | None:
+    """The plan with the least predicted time, or None if no plan fits.
+
+    ``shared_memory``: bytes of an SM. ``requested_rows``: rows of a warp; 0: chosen.
+    """
+    requested = min(requested_rows & -requested_rows, 4)  # a power of two
+    plans = [
+        plan
+        for rows in ([requested] if requested else (4, 2, 1))
+        for warps_h in (1, 2, 4)
+        for tiles in range(1, _WARPS // warps_h + 1)
+        if (plan := _candidate(p, shared_memory, rows, warps_h, tiles)) is not None
+    ]
+    return min(plans, key=lambda plan: plan.work, default=None)
+
+
+def _candidate(p: ConvProblem, shared_memory: int, rows: int, warps_h: int, tiles: int) -> Plan | None:
+    """The plan of these extents, or None if its registers or its shared memory do not fit."""
     height, width = (Axis.of(f, s, pre) for f, s, pre in zip(p.filter, p.stride, p.pre_padding, strict=True))
     depth = -(-p.k // 16) * 16
-    products = p.stride[0] * -(-p.stride[1] * p.c // 8)
-    across, down = (-(-size // stride) for size, stride in zip(p.input[::-1], p.stride[::-1], strict=True))
-    weights = width.taps * (depth // 16) * height.taps * products * 32 * 8
-    found = []
-    for rows in (4, 2, 1):
-        if (wanted_rows and rows != min(wanted_rows & -wanted_rows, 4)) or rows * products * 4 > _SUMS:
-            continue
-        if height.taps * products * 2 > _WEIGHTS:
-            continue
-        for row_parts in (1, 2, 4):
-            for tiles in range(1, _WARPS // row_parts + 1):
-                step = rows * row_parts
-                slots = 2 * step + height.taps - 1
-                ring = slots * (16 * tiles + width.taps - 1) * (depth + 8) * 2
-                shared = ring + weights + tiles * row_parts * 16 * p.stride[1] * p.c * 4
-                if shared > shared_memory - RESERVED:
-                    continue
-                # Shared-memory loads and MMAs of a warp for a step, per row.
-                matrices = 4 * (rows + height.taps - 1) / rows + 2 * height.taps * products / rows
-                busy = max(matrices, 2.0 * height.taps * products) + 0.3 * min(matrices, 2.0 * height.taps * products)
-                blocks = max(1, min(shared_memory // (shared + RESERVED), 24 // (tiles * row_parts)))
-                filled = min(1.0, 0.4 + 0.05 * blocks * tiles * row_parts)
-                columns, steps = -(-across // (16 * tiles)), -(-down // step)
-                work = columns * 16 * tiles * steps * step * (1 + 0.02 * height.taps / step)
-                seconds = busy * width.taps * (depth // 16) * work / filled
-                found.append(Plan(height, width, depth, products, tiles, rows, row_parts, shared, seconds))
-    return min(found, key=lambda plan: plan.seconds, default=None)
+    mma_tiles_n = p.stride[0] * -(-p.stride[1] * p.c // 8)
+    if rows * mma_tiles_n * 4 > _MAX_ACCUMULATORS or height.taps * mma_tiles_n * 2 > _MAX_WEIGHTS:
+        return None
+    step, warps = rows * warps_h, tiles * warps_h
+    fragments = width.taps * (depth // 16) * height.taps * mma_tiles_n * 32 * 8
+    ring = (2 * step + height.taps - 1) * (16 * tiles + width.taps - 1) * (depth + 8) * 2
+    shared = ring + fragments + warps * 16 * p.stride[1] * p.c * 4
+    if shared > shared_memory - RESERVED:
+        return None
+    # Shared-memory loads and MMAs of a warp for a row.
+    loads = 4 * (rows + height.taps - 1) / rows + 2 * height.taps * mma_tiles_n / rows
+    mmas = 2.0 * height.taps * mma_tiles_n
+    row_time = max(loads, mmas) + 0.3 * min(loads, mmas)
+    ctas_per_sm = max(1, min(shared_memory // (shared + RESERVED), 24 // warps))
+    utilization = min(1.0, 0.4 + 0.05 * ctas_per_sm * warps)
+    down, across = (-(-size // stride) for size, stride in zip(p.input, p.stride, strict=True))
+    rows_of_all = -(-across // (16 * tiles)) * 16 * tiles * -(-down // step) * step * (1 + 0.02 * height.taps / step)
+    work = row_time * width.taps * (depth // 16) * rows_of_all / utilization
+    return Plan(height, width, depth, mma_tiles_n, tiles, rows, warps_h, shared, work)
 
 
 def _plan(p: ConvProblem, device: DeviceSpec, knobs: Knobs) -> Plan | None:
     return plan_of(p, device.shared_memory, knobs[_ROWS.type]) or plan_of(p, device.shared_memory, 0)
 
 
+def _constants(
+    p: ConvProblem, plan: Plan, copy_elements: int, dy: TensorSpec, resident: int, slices: int
+) -> dict[str, int | bool | str]:
+    """The compile-time constants of direct_stem_dgrad.cu."""
+    return {
+        "R": p.filter[0], "S": p.filter[1], "C": p.c, "K": p.k, "KP": plan.depth,
+        "SH": p.stride[0], "SW": p.stride[1], "FLIP": p.flip,
+        "TAPS_H": plan.height.taps, "TAPS_W": plan.width.taps, "FIRST_H": plan.height.low,
+        "FIRST_W": plan.width.low,
+        "BASE_TAP_H": plan.height.base, "BASE_TAP_W": plan.width.base,
+        "RW": plan.rows, "WARPS_H": plan.warps_h, "MT": plan.tiles, "THREADS": 32 * plan.warps,
+        "CTAS_PER_SM": resident, "COPY_ELEMS": copy_elements,
+        "UNROLL": next(n for n in range(min(_MAX_UNROLL, slices), 0, -1) if slices % n == 0),
+        "Element": STORAGE[dy.data_type],
+    }  # fmt: skip
+
+
 def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
+    """The launch of direct_stem_dgrad.cu."""
     anchor = op.anchor
     assert isinstance(anchor, ConvBackwardData)
     roles, p = Roles.of(anchor), anchor.problem
@@ -115,46 +142,36 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     w, strides = packed_filter(steps, roles, w, any_order=True)
     dx_space, dy_space = image_space(roles, roles.output), image_space(roles, dy)
     dy_n, _, dy_h, dy_w = dy_space.strides(dy)
-    chunk = copied_at_once(dy, 8, p.k, dy_n, dy_h, dy_w)
+    copy_elements = row_copy_elements(dy, 8, p.k, dy_n, dy_h, dy_w)
 
     parameters = Parameters(steps.workspace_offsets)
     body = Program(op, parameters, dx_space, "t")
-    steps.finish(body, "acc", "float")
-    rows = plan.rows * plan.row_parts
+    steps.write_epilogue(body, "acc", "float")
+    rows = plan.rows * plan.warps_h
     across, down = (-(-s // stride) for s, stride in zip(p.input[::-1], p.stride[::-1], strict=True))
     steps_across, steps_down = -(-across // (16 * plan.tiles)), -(-down // rows)
     count = p.n * steps_across * steps_down
     resident = max(1, min(device.shared_memory // (plan.shared + RESERVED), 24 // plan.warps))
-    share = -(-count // (device.sm_count * resident))
+    steps_per_cta = -(-count // (device.sm_count * resident))
     parameters.tensor("dy", dy)
     parameters.tensor("filter", w)
     parameters.table({
         "dy_n": dy_n, "dy_h": dy_h, "dy_w": dy_w,
         "filter_k": strides[1], "filter_c": strides[2], "filter_r": strides[4], "filter_s": strides[5],
         "in_h": p.input[0], "in_w": p.input[1], "out_h": p.output[0], "out_w": p.output[1],
-        "steps": count, "steps_down": steps_down, "steps_across": steps_across, "steps_per_cta": share,
+        "steps": count, "steps_down": steps_down, "steps_across": steps_across, "steps_per_cta": steps_per_cta,
     })  # fmt: skip
-    how = f"r{p.filter[0]}s{p.filter[1]}c{p.c}k{plan.depth}t{plan.tiles}x{plan.row_parts}x{plan.rows}"
-    name = f"conv_dgrad__direct_stem_{how}__{op.name}"
+    variant = f"r{p.filter[0]}s{p.filter[1]}c{p.c}k{plan.depth}t{plan.tiles}x{plan.warps_h}x{plan.rows}"
+    name = f"conv_dgrad__direct_stem_{variant}__{op.name}"
     slices = plan.depth // 16
     text = kernel_text(
         name,
         ["direct_stem_dgrad.cu"],
         parameters=parameters.text,
         functions=[body.function("epilogue", "const float (&acc)[1]")],
-        constants={
-            "R": p.filter[0], "S": p.filter[1], "C": p.c, "K": p.k, "KP": plan.depth,
-            "SH": p.stride[0], "SW": p.stride[1], "FLIP": p.flip,
-            "TAPS_H": plan.height.taps, "TAPS_W": plan.width.taps, "FIRST_H": plan.height.low,
-            "FIRST_W": plan.width.low,
-            "BASE_TAP_H": plan.height.base, "BASE_TAP_W": plan.width.base,
-            "RW": plan.rows, "WARPS_H": plan.row_parts, "MT": plan.tiles, "THREADS": 32 * plan.warps,
-            "CTAS_PER_SM": resident, "COPY_ELEMS": chunk,
-            "UNROLL": next(n for n in range(min(_UNROLLED, slices), 0, -1) if slices % n == 0),
-            "Element": STORAGE[dy.data_type],
-        },
-    )  # fmt: skip
-    blocks = -(-count // share)
+        constants=_constants(p, plan, copy_elements, dy, resident, slices),
+    )
+    blocks = -(-count // steps_per_cta)
     steps.add(Launch(text, "direct_stem_dgrad", (blocks, 1, 1), 32 * plan.warps, parameters.pack(), plan.shared))
     return steps.kernel(name)
 
@@ -165,8 +182,8 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     assert plan is not None
     down, across = (-(-size // stride) for size, stride in zip(p.input, p.stride, strict=True))
     tiles = p.n * down * -(-across // 16) * 16
-    work = 2.0 * tiles * plan.height.taps * plan.width.taps * plan.depth * 8 * plan.products
-    seconds = work / (_PACE * task.device.rate(DataType.HALF))
+    work = 2.0 * tiles * plan.height.taps * plan.width.taps * plan.depth * 8 * plan.mma_tiles_n
+    seconds = work / (_PEAK_FRACTION * task.device.rate(DataType.HALF))
     return device_cost(task, seconds + other_seconds(task))
 
 
@@ -186,8 +203,8 @@ ENGINE = cuda_engine(
             "cuda_direct_stem_dgrad.shared_memory",
             "device.shared_memory",
             lambda task: task.device.shared_memory,
-            Equals("room for the weights and the rows of one step"),
-            reason="weights, as fragments of products, and rows of dy are kept in shared memory",
+            Equals("enough for the weights and the rows of one step"),
+            reason="weights, as MMA fragments, and rows of dy are in shared memory",
             fix="nothing to do: another engine serves it",
             when=lambda task: is_served(task, _TAG) and plan_of(problem_of(task), task.device.shared_memory, 0) is None,
         ),

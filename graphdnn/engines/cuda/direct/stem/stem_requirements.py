@@ -1,4 +1,4 @@
-"""Requirements of the first-layer engines: images of few channels, channels last."""
+"""Requirements of the stem engines: images of few channels, channels last."""
 
 from __future__ import annotations
 
@@ -25,36 +25,37 @@ from graphdnn.enums import DataType
 from graphdnn.rules import Constraint
 from graphdnn.tensors import TensorSpec
 
-CHANNELS = 4
-FILTER = 11
-STRIDE = 4  # the largest stride of gradients
-OUTPUTS = 512  # the most channels of dy in gradients
-FLOAT_SUMS = OneOf(*FLOAT_COMPUTE)
-TENSOR_CORES = (
+MAX_CHANNELS = 4  # of the image
+MAX_FILTER = 11  # taps along an axis
+MAX_STRIDE = 4  # of gradients
+MAX_OUTPUTS = 512  # channels of dy in gradients
+FLOAT_ACCUMULATORS = OneOf(*FLOAT_COMPUTE)
+HALF_PAIRS = (
     OneOf((DataType.HALF, DataType.HALF), (DataType.BFLOAT16, DataType.BFLOAT16)),
-    "the tensor cores take two operands of one 16-bit type here",
+    "the kernel multiplies 16-bit floats of one type",
     "cast both to HALF or BFLOAT16",
 )
 
 
 def operands_of(task: Task) -> dict[str, TensorSpec]:
-    """The tensors that the kernel reads; in gradients dy, and w or x."""
+    """The tensors that the kernel reads, by port name."""
     return dict(convolution_of(task).inputs())
 
 
 def _images(task: Task) -> dict[str, TensorSpec]:
-    """The image operands."""
+    """The operands except the filter, by port name."""
     w = convolution_of(task).roles[1]
     return {name: t for name, t in operands_of(task).items() if t.uid != w.uid}
 
 
-def sums_of_types(task: Task) -> OneOf | Equals:
-    """The accumulator types of floating-point operands, or of bytes."""
-    return Equals(DataType.INT32) if all(t.data_type in INTEGERS for t in operands_of(task).values()) else FLOAT_SUMS
+def accumulator_types(task: Task) -> OneOf | Equals:
+    """The compute types: INT32 for bytes, otherwise floats."""
+    has_bytes = all(t.data_type in INTEGERS for t in operands_of(task).values())
+    return Equals(DataType.INT32) if has_bytes else FLOAT_ACCUMULATORS
 
 
-def _is_plain(task: Task, spec: TensorSpec) -> bool:
-    """Whether the tensor has no axis of groups and one stride for each axis."""
+def _is_strided_image(task: Task, spec: TensorSpec) -> bool:
+    """Whether the tensor is addressable by strides and has no axis of groups."""
     return is_addressable(spec) and len(spec.extents) == problem_of(task).spatial + 2
 
 
@@ -63,7 +64,7 @@ def _has_rows(task: Task, volumes: bool) -> bool:
 
 
 def _misplaced(task: Task) -> list[str]:
-    """The images whose channels are not contiguous, and x if its pixels do not follow each other without gaps."""
+    """The images whose channels are not contiguous, and x if its pixels are not packed along a row."""
     found = []
     for name, spec in _images(task).items():
         space = image_space(roles_of(task), spec)
@@ -78,14 +79,19 @@ def _misplaced(task: Task) -> list[str]:
 def stem_needs(
     prefix: str,
     tag: str,
-    types: tuple[OneOf, str, str] = TENSOR_CORES,
-    sums: OneOf | Callable[[Task], OneOf | Equals] = FLOAT_SUMS,
+    types: tuple[OneOf, str, str] = HALF_PAIRS,
+    sums: OneOf | Callable[[Task], OneOf | Equals] = FLOAT_ACCUMULATORS,
     *,
     volumes: bool = False,
 ) -> tuple[Constraint, ...]:
-    """The requirements of a stem engine; rule ids begin with ``prefix``. ``tag``: the direction. ``types``: the
-    operands' types, the reason and the fix.
-    ``volumes``: images may have slices.
+    """The requirements of a stem engine.
+
+    Args:
+        prefix: The beginning of rule ids.
+        tag: The direction, as the tag of the operation.
+        types: The types of the operands, with reason and fix.
+        sums: The compute types.
+        volumes: Whether 3-D images are served as well.
     """
 
     def is_ours(task: Task) -> bool:
@@ -99,22 +105,22 @@ def stem_needs(
         direction_need(
             prefix,
             tag,
-            reason="each direction of a first layer is a kernel of its own",
+            reason="each direction of a first layer has its own kernel",
             when=lambda task: is_convolution(task) and not is_ours(task),
         ),
-        *row_needs(prefix, is_ours, "the kernel keeps rows of an image", volumes=volumes),
+        *row_needs(prefix, is_ours, "the kernel copies whole rows of an image", volumes=volumes),
         problem_need(
             prefix,
             "groups",
             Equals(1),
-            reason="a product's columns are the channels of one group",
+            reason="the columns of an MMA are the channels of one group",
             fix="nothing to do: other engines serve groups",
             when=is_image,
         ),
         problem_need(
             prefix,
             "c",
-            AtMost(CHANNELS),
+            AtMost(MAX_CHANNELS),
             reason="more channels are a matrix product, which other engines serve faster",
             fix="nothing to do: another engine serves it",
             when=is_image,
@@ -135,23 +141,23 @@ def stem_needs(
             "conv.compute_type",
             lambda task: task.op.main.compute_type,
             sums,
-            reason="products are added in fp32",
+            reason="accumulators are fp32",
             fix="accumulate in FLOAT, and bytes in INT32 where they are served",
             when=is_image,
         ),
         *window_needs(
             prefix,
             is_image,
-            FILTER,
-            dilation="the numbers of a window are neighbours",
-            filter="a window's sums or weights are kept in registers",
+            MAX_FILTER,
+            dilation="the elements of a window are contiguous",
+            filter="the accumulators or the weights of a window are kept in registers",
         ),
         need(
             f"{prefix}.addressable",
             "strides",
-            lambda task: ", ".join(name for name, t in _images(task).items() if not _is_plain(task, t)),
-            Empty("axes with a stride each, none of groups"),
-            reason="rows are copied as they lie in memory: axes with a stride each, none of groups, vectors or bits",
+            lambda task: ", ".join(name for name, t in _images(task).items() if not _is_strided_image(task, t)),
+            Empty("axes with strides, and no axis of groups"),
+            reason="rows are copied unchanged: each axis has a stride, and there is no axis of groups",
             fix="write images as [N, C, H, W], and volumes as [N, C, D, H, W]",
             when=is_image,
         ),
@@ -159,10 +165,10 @@ def stem_needs(
             f"{prefix}.layout",
             "strides",
             lambda task: ", ".join(_misplaced(task)),
-            Empty("channels, and pixels of x, next to each other"),
-            reason="neighbouring channels, and of x neighbouring pixels, are read at once",
+            Empty("contiguous channels, and packed pixels of x"),
+            reason="a load has adjacent channels, and in x adjacent pixels",
             fix="use the packed channels-last layout (NHWC)",
-            when=lambda task: is_image(task) and all(_is_plain(task, t) for t in _images(task).values()),
+            when=lambda task: is_image(task) and all(_is_strided_image(task, t) for t in _images(task).values()),
         ),
         reach_need(prefix, is_image),
         *(() if tag == "conv_fprop" else _gradient_needs(prefix, is_image)),
@@ -174,21 +180,21 @@ def _gradient_needs(prefix: str, is_image: Condition) -> tuple[Constraint, ...]:
         problem_need(
             prefix,
             "k",
-            AtMost(OUTPUTS),
+            AtMost(MAX_OUTPUTS),
             reason="first layers have few filters: many are a matrix product, which other engines serve faster",
             fix="nothing to do: another engine serves it",
             when=is_image,
             name="outputs",
             attribute="dy.dims[1]",
         ),
-        stride_need(prefix, is_image, STRIDE, "the kernel is written out for each residue of the stride"),
+        stride_need(prefix, is_image, MAX_STRIDE, "the kernel unrolls the residues of the stride"),
     )
 
 
 def is_served(task: Task, tag: str, *, volumes: bool = False) -> bool:
-    """Whether all requirements but shared memory are met, so that a plan can be computed."""
+    """Whether a plan can be computed: all requirements that a plan depends on are met."""
     if not is_convolution(task) or task.op.main.tag != tag or not _has_rows(task, volumes):
         return False
     p = problem_of(task)
-    is_small = p.c <= CHANNELS and max(p.filter) <= FILTER
-    return is_small and (tag == "conv_fprop" or (p.k <= OUTPUTS and max(p.stride) <= STRIDE))
+    is_small = p.c <= MAX_CHANNELS and max(p.filter) <= MAX_FILTER
+    return is_small and (tag == "conv_fprop" or (p.k <= MAX_OUTPUTS and max(p.stride) <= MAX_STRIDE))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import device_cost, memory_seconds, other_seconds, where_idle
+from graphdnn.engines.cuda.codegen.cost import device_cost, memory_seconds, other_seconds, with_idle_sms
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.epilogue import epilogue_of
 from graphdnn.engines.cuda.codegen.index_space import IndexSpace
@@ -20,7 +20,7 @@ from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
-from graphdnn.engines.cuda.codegen.tensor_cores import OF_TF32
+from graphdnn.engines.cuda.codegen.tensor_cores import TF32_OPTIONS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS, Roles
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
@@ -103,7 +103,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     copying = sum(o.copying_seconds(task.device) for o in _operands(gemm_problem_of(task.op).roles))
     choice = choose(gemm_shape_of(task.op), task.device, knobs, memory_seconds(task))
     cost = device_cost(task, choice.seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
-    return where_idle(cost, task.device, choice.work_items, DGRAD_TF32.idle_saving_launches)
+    return with_idle_sms(cost, task.device, choice.work_items, DGRAD_TF32.idle_saving_launches)
 
 
 def _effective(task: Task, knobs: Knobs) -> Knobs:
@@ -122,5 +122,5 @@ ENGINE = cuda_engine(
     knobs=(TILE,),
     effective=_effective,
     layout=LayoutType.PREFERRED_NHWC,
-    **OF_TF32,
+    **TF32_OPTIONS,
 )

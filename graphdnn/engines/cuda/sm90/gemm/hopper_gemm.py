@@ -23,19 +23,19 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.batch_invariance import memoize_for_images
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.epilogue import epilogue_of, text_of_images
+from graphdnn.engines.cuda.codegen.epilogue import batch_invariant_text, epilogue_of
 from graphdnn.engines.cuda.codegen.index_space import IndexSpace, axis_of
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import (
+    EXACT_OPTIONS,
     EXACT_PAIRS,
+    FP8_FAST_OPTIONS,
+    FP8_OPTIONS,
     FP8_PAIRS,
-    OF_EXACT,
-    OF_FP8,
-    OF_FP8_FAST,
-    OF_TF32,
+    TF32_OPTIONS,
     TF32_PAIRS,
 )
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import SPATIAL
@@ -123,7 +123,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
     kernel, steps = _gemm_kernel(transposed.op, device, knobs), LaunchSequence(op, device)
     steps.workspace_offsets[transposed.nhwc_result.uid] = steps.allocate(transposed.nhwc_result.bytes)
     steps.include(kernel)
-    steps.moved(transposed.nhwc_result, transposed.result)
+    steps.copy_into(transposed.nhwc_result, transposed.result)
     return steps.kernel(kernel.name)
 
 
@@ -249,7 +249,9 @@ def _gemm_kernel(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             },
         )
 
-    text = text_of_images(op, epilogue, ("gemm", tile, kernel.stages, residual is None, *reduction.text_key), write)
+    text = batch_invariant_text(
+        op, epilogue, ("gemm", tile, kernel.stages, residual is None, *reduction.text_key), write
+    )
     packed, grid, threads = parameters.pack(), (kernel.ctas(device), 1, 1), 128 * (tile.consumers + 1)
     steps.add(Launch(text, "hopper_gemm", grid, threads, packed, kernel.shared_bytes, starts_early=True))
     if reduction.is_launched:
@@ -412,7 +414,7 @@ ENGINE = cuda_engine(
     name="cuda_hopper_gemm",
     summary="convolutions of 16-bit floats and bytes, channels last, on the tensor cores of compute capability 9.0",
     needs=hopper_needs("cuda_hopper_gemm", EXACT_PAIRS),
-    **OF_EXACT,
+    **EXACT_OPTIONS,
     **_COMMON,
 )
 ENGINE_TF32 = cuda_engine(
@@ -420,7 +422,7 @@ ENGINE_TF32 = cuda_engine(
     name="cuda_hopper_gemm_tf32",
     summary="fp32 convolutions on the same tensor cores, operands rounded to TF32; only if TF32 is allowed",
     needs=hopper_needs("cuda_hopper_gemm_tf32", TF32_PAIRS),
-    **OF_TF32,
+    **TF32_OPTIONS,
     **_COMMON,
 )
 ENGINE_FP8 = cuda_engine(
@@ -428,7 +430,7 @@ ENGINE_FP8 = cuda_engine(
     name="cuda_hopper_gemm_fp8",
     summary="fp8 convolutions on the same tensor cores, which keep 14 bits of sums of 128 products; only if allowed",
     needs=hopper_needs("cuda_hopper_gemm_fp8", FP8_PAIRS),
-    **OF_FP8,
+    **FP8_OPTIONS,
     **_COMMON,
 )
 ENGINE_FP8_FAST = cuda_engine(
@@ -436,6 +438,6 @@ ENGINE_FP8_FAST = cuda_engine(
     name="cuda_hopper_gemm_fp8_fast",
     summary="the same for the compute type FAST_FLOAT_FOR_FP8, which allows 14 bits",
     needs=hopper_needs("cuda_hopper_gemm_fp8_fast", FP8_PAIRS, (DataType.FAST_FLOAT_FOR_FP8,)),
-    **OF_FP8_FAST,
+    **FP8_FAST_OPTIONS,
     **_COMMON,
 )

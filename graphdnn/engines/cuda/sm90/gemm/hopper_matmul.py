@@ -19,20 +19,20 @@ from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.batch_invariance import counted_axis, images_of, memoize_for_images
 from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.dense_operands import staged
-from graphdnn.engines.cuda.codegen.epilogue import Epilogue, epilogue_of, text_of_images
+from graphdnn.engines.cuda.codegen.dense_operands import materialize
+from graphdnn.engines.cuda.codegen.epilogue import Epilogue, batch_invariant_text, epilogue_of
 from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters, Table
 from graphdnn.engines.cuda.codegen.source import kernel_text
 from graphdnn.engines.cuda.codegen.tensor_cores import (
+    EXACT_OPTIONS,
     EXACT_PAIRS,
+    FP8_FAST_OPTIONS,
+    FP8_OPTIONS,
     FP8_PAIRS,
-    OF_EXACT,
-    OF_FP8,
-    OF_FP8_FAST,
-    OF_TF32,
+    TF32_OPTIONS,
     TF32_PAIRS,
 )
 from graphdnn.engines.cuda.simt.implicit_copies import copying_seconds
@@ -272,7 +272,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     sums = 0 if is_split else tile.accumulators
     space = (_result_space,) if is_direct else batched.space(op)
-    epilogue = epilogue_of(steps, parameters, space, _COLUMN, vec_n, compute, sums=sums)
+    epilogue = epilogue_of(steps, parameters, space, _COLUMN, vec_n, compute, accumulators=sums)
     _describe_work_tiles(parameters, op, batched, shape, grid)
     parameters.integer("raster_width", _raster_width(tile, device, grid))
     reduction = SplitKReduction(grid.tiles * tile.bm * tile.bn, choice.splits)
@@ -289,7 +289,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         constants = {**_constants(choice, batched, loaded_rows), **reduction.constants, **vec_widths}
         return _text(name, batched, parameters, epilogue, tile, constants, is_split=is_split)
 
-    text = text_of_images(op, epilogue, ("matmul", tile, choice.stages, loaded_rows, *reduction.text_key), write)
+    text = batch_invariant_text(op, epilogue, ("matmul", tile, choice.stages, loaded_rows, *reduction.text_key), write)
     packed = parameters.pack()
     ctas = min(grid.tiles * choice.splits, tile.ctas_per_sm * device.sm_count)
     shared = choice.stages * (tile.stage_bytes + 16) + tile.order_barrier_bytes
@@ -348,7 +348,7 @@ def _constants(choice: Choice, batched: _BatchedGemm, loaded_rows: int) -> dict[
 def _materialized(batched: _BatchedGemm, op: FusedOp, steps: LaunchSequence) -> _BatchedGemm:
     """The batch with operands that earlier launches compute or copy."""
     operands = [
-        MatrixOperand(replace(m.side, spec=staged(steps, m.spec)))
+        MatrixOperand(replace(m.side, spec=materialize(steps, m.spec)))
         for m in (batched.row_operand, batched.column_operand)
     ]
     a, b = (m.prepared(steps) for m in operands)
@@ -369,7 +369,7 @@ def _describe_work_tiles(
         "first_tile": (0,), "tiles_m": layout.tiles_m, "rows": (rows,), "k_tiles": (k_tiles,), "first_filter_tap": (0,),
         "pixels": (1, 1, rows), "out_stride": (1, 1, 1), "taps": (1, 1, 1),
     })  # fmt: skip
-    parameters.rows(_UNUSED)
+    parameters.add_table(_UNUSED)
 
 
 def _batch_extents(op: FusedOp, batched: _BatchedGemm) -> tuple[list[int], list[int], list[int]]:
@@ -424,7 +424,7 @@ ENGINE = cuda_engine(
     name="cuda_hopper_matmul",
     summary="matrix products of 16-bit floats and bytes on the tensor cores of compute capability 9.0",
     needs=matmul_needs("cuda_hopper_matmul", EXACT_PAIRS),
-    **OF_EXACT,
+    **EXACT_OPTIONS,
     **_COMMON,
 )
 ENGINE_TF32 = cuda_engine(
@@ -432,7 +432,7 @@ ENGINE_TF32 = cuda_engine(
     name="cuda_hopper_matmul_tf32",
     summary="fp32 matrix products on the same tensor cores, operands rounded to TF32; only if TF32 is allowed",
     needs=matmul_needs("cuda_hopper_matmul_tf32", TF32_PAIRS),
-    **OF_TF32,
+    **TF32_OPTIONS,
     **_COMMON,
 )
 ENGINE_FP8 = cuda_engine(
@@ -440,7 +440,7 @@ ENGINE_FP8 = cuda_engine(
     name="cuda_hopper_matmul_fp8",
     summary="fp8 matrix products on the same tensor cores, which keep 14 bits of sums of 128 products; only if allowed",
     needs=matmul_needs("cuda_hopper_matmul_fp8", FP8_PAIRS),
-    **OF_FP8,
+    **FP8_OPTIONS,
     **_COMMON,
 )
 ENGINE_FP8_FAST = cuda_engine(
@@ -448,6 +448,6 @@ ENGINE_FP8_FAST = cuda_engine(
     name="cuda_hopper_matmul_fp8_fast",
     summary="the same for the compute type FAST_FLOAT_FOR_FP8, which allows 14 bits",
     needs=matmul_needs("cuda_hopper_matmul_fp8_fast", FP8_PAIRS, (DataType.FAST_FLOAT_FOR_FP8,)),
-    **OF_FP8_FAST,
+    **FP8_FAST_OPTIONS,
     **_COMMON,
 )

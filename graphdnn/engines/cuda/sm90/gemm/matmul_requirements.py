@@ -6,7 +6,7 @@ from graphdnn.checks import Empty
 from graphdnn.dtypes import FLOAT_COMPUTE
 from graphdnn.engines.cuda.codegen.index_space import Axis, IndexSpace, collapsed
 from graphdnn.engines.cuda.codegen.pointwise_program import gen_index_axes
-from graphdnn.engines.cuda.codegen.requirements import ROOM
+from graphdnn.engines.cuda.codegen.requirements import SHARED_MEMORY
 from graphdnn.engines.cuda.codegen.tensor_cores import Pairs
 from graphdnn.engines.cuda.sm90.gemm.matmul_operands import MOST_BATCH_AXES
 from graphdnn.engines.cuda.sm90.sm90_requirements import capability_need, operand_needs
@@ -80,7 +80,7 @@ def matmul_needs(prefix: str, pairs: Pairs, sums: tuple[DataType, ...] = FLOAT_C
     return (
         needs_rule(f"{prefix}.operation", "matmul"),
         capability_need(prefix, _is_matmul),
-        ROOM,
+        SHARED_MEMORY,
         *operand_needs(prefix, pairs, sums, types=_types, tag="matmul", when=_is_matmul, when_served=has_served_types),
         image_need(
             f"{prefix}.batch",

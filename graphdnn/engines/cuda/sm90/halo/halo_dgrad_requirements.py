@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.checks import Empty, Equals, OneOf
-from graphdnn.engines.cuda.codegen.requirements import ROOM
+from graphdnn.engines.cuda.codegen.requirements import SHARED_MEMORY
 from graphdnn.engines.cuda.codegen.tensor_cores import Pairs
 from graphdnn.engines.cuda.conv_geometry.convolution_requirements import (
     Condition,
@@ -65,7 +65,7 @@ def dgrad_needs(prefix: str, pairs: Pairs) -> tuple[Constraint, ...]:
         ),
         *_image_needs(prefix, _is_dgrad),
         prologue_need(prefix, is_convolution),
-        ROOM,
+        SHARED_MEMORY,
         channels_last_need(prefix, "dx", _is_dgrad),
         need(
             f"{prefix}.filter",

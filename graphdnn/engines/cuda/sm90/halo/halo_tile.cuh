@@ -83,7 +83,7 @@ __device__ __forceinline__ void prefetch_epilogue_operands(const Params& p, int 
         if (tile >= (int)p.halo_tiles || h >= (int)p.pixels[1] || w >= (int)p.pixels[2]) continue;
         int at[6] = {coord.n, 0, 0, coord.d, h, w};
         #pragma unroll 1
-        for (at[2] = first_column; at[2] < first_column + TILE_N && at[2] < (int)p.columns; at[2] += PREFETCH_ELEMENTS) fetch(p, at);
+        for (at[2] = first_column; at[2] < first_column + TILE_N && at[2] < (int)p.columns; at[2] += PREFETCH_ELEMENTS) prefetch(p, at);
     }
 }
 

@@ -19,14 +19,14 @@ from typing import Any
 from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
-from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds, where_idle
+from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds, with_idle_sms
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
 from graphdnn.engines.cuda.codegen.epilogue import epilogue_of
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
-from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_PAIRS, INTEGERS, OF_EXACT, OF_TF32, TF32_PAIRS
+from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_OPTIONS, EXACT_PAIRS, INTEGERS, TF32_OPTIONS, TF32_PAIRS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import GemmProblem, gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
@@ -99,7 +99,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
         parameters=parameters.text,
         functions=[
             *epilogue.functions,
-            epilogue.fetching,
+            epilogue.prefetch_function,
             wgmma_ss_text(*(types[::-1] if tile.swap_ab else types), tile.columns(shape), False, filter_mn_major),
         ],
         constants={
@@ -108,7 +108,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             "SPATIAL": spatial, "TAIL_MMA_STEPS": tail_mma_steps(result_gemm),
             "FIXED_COLUMN_TILE": has_fixed_columns,
             "VEC_N": vec_n_of(permuted_n, epilogue.width), "VEC_WIDTH": epilogue.width,
-            "PREFETCH_ELEMENTS": 0 if tile.is_weight_stationary else epilogue.fetched,
+            "PREFETCH_ELEMENTS": 0 if tile.is_weight_stationary else epilogue.prefetch_elements,
             "Element": STORAGE[types[0]], "Accum": compute,
             **({} if tile.swap_ab else {"SPLIT_LAST_TAP": _splits_last_tap(choice, shape, residual)}),
             **({} if residual is None else {"Residual": STORAGE[residual.data_type]}),
@@ -216,7 +216,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copy_seconds} if copy_seconds else {})
     if is_flat(task.op) and seconds < cost.parts["memory"] and not gemm_shape_of(task.op).tma_residual_bytes:
         cost = replace(cost, seconds=cost.seconds * HALO.memory_bound_factor)
-    return cost if choice is None else where_idle(cost, task.device, choice.work_items, HALO.idle_saving_launches)
+    return cost if choice is None else with_idle_sms(cost, task.device, choice.work_items, HALO.idle_saving_launches)
 
 
 def _effective(task: Task, knobs: Knobs) -> Knobs:
@@ -237,7 +237,7 @@ ENGINE = cuda_engine(
     name="cuda_hopper_halo",
     summary="convolutions of unit stride, few channels and channels last; a halo tile is loaded once for all taps",
     needs=halo_needs("cuda_hopper_halo", EXACT_PAIRS),
-    **OF_EXACT,
+    **EXACT_OPTIONS,
     **_COMMON,
 )
 ENGINE_TF32 = cuda_engine(
@@ -245,6 +245,6 @@ ENGINE_TF32 = cuda_engine(
     name="cuda_hopper_halo_tf32",
     summary="the same of fp32, operands rounded to TF32; only if TF32 is allowed",
     needs=halo_needs("cuda_hopper_halo_tf32", TF32_PAIRS),
-    **OF_TF32,
+    **TF32_OPTIONS,
     **_COMMON,
 )

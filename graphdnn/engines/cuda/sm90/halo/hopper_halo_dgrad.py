@@ -13,14 +13,14 @@ from math import inf
 from typing import Any
 
 from graphdnn.device.profiles import DeviceSpec
-from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds, where_idle
+from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds, with_idle_sms
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.epilogue import SUMS, epilogue_of
+from graphdnn.engines.cuda.codegen.epilogue import ACCUMULATORS_ARGUMENT, epilogue_of
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import include, kernel_text
-from graphdnn.engines.cuda.codegen.tensor_cores import FLOAT_PAIRS, OF_EXACT, OF_TF32, TF32_PAIRS
+from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_OPTIONS, FLOAT_PAIRS, TF32_OPTIONS, TF32_PAIRS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
@@ -77,8 +77,8 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
 
     is_16bit_epilogue = _rounds_first(op)
     epilogue_input = STORAGE[roles.output.data_type] if is_16bit_epilogue else compute
-    taken = "const Rounded<{accumulator}, {width}>& acc" if is_16bit_epilogue else SUMS
-    epilogue = epilogue_of(steps, parameters, (result_space,), CHANNELS, vec_n, epilogue_input, taken=taken)
+    taken = "const Rounded<{accumulator}, {width}>& acc" if is_16bit_epilogue else ACCUMULATORS_ARGUMENT
+    epilogue = epilogue_of(steps, parameters, (result_space,), CHANNELS, vec_n, epilogue_input, argument=taken)
     _describe_tiles(op, tile, parameters, 0 if filter_mn_major else filter.tap_stride)
 
     name = f"conv_dgrad__halo_{tile.name}x{choice.stages}__{op.name}"
@@ -193,7 +193,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     cost = device_cost(task, seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
     if choice is None:
         return cost
-    return where_idle(
+    return with_idle_sms(
         cost,
         task.device,
         ctas_of(shape_of(task.op), choice.tile, task.device.sm_count),
@@ -219,7 +219,7 @@ ENGINE = cuda_engine(
     name="cuda_hopper_halo_dgrad",
     summary="strided data gradients, 16-bit floats, channels last; a load of dy serves all residues",
     needs=dgrad_needs("cuda_hopper_halo_dgrad", FLOAT_PAIRS),
-    **OF_EXACT,
+    **EXACT_OPTIONS,
     **_COMMON,
 )
 ENGINE_TF32 = cuda_engine(
@@ -227,6 +227,6 @@ ENGINE_TF32 = cuda_engine(
     name="cuda_hopper_halo_dgrad_tf32",
     summary="the same of fp32, operands rounded to TF32; only if TF32 is allowed",
     needs=dgrad_needs("cuda_hopper_halo_dgrad_tf32", TF32_PAIRS),
-    **OF_TF32,
+    **TF32_OPTIONS,
     **_COMMON,
 )

@@ -66,7 +66,7 @@ class FilterLimbs:
         scheme = self.scheme
         parameters = Parameters()
         parameters.tensor("from", self.spec)
-        parameters.scratch("limbs", "unsigned char", offset)
+        parameters.workspace_pointer("limbs", "unsigned char", offset)
         count = self.groups * self.padded_rows * self.taps * self.blocks * (scheme.channels // _CHANNELS_PER_THREAD)
         parameters.table({
             "count": count, "groups": self.groups, "rows": self.rows, "padded_rows": self.padded_rows,

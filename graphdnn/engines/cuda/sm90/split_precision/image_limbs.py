@@ -68,7 +68,7 @@ class ImageLimbs:
             steps.workspace_offsets[limbs[-1].uid] = offset + i * self.bytes
         parameters = Parameters(steps.workspace_offsets)
         parameters.tensor("from", self.image.spec)
-        parameters.scratch("limbs", "unsigned int", offset)
+        parameters.workspace_pointer("limbs", "unsigned int", offset)
         count = self._pixels * self._padded_channels // _CHANNELS_PER_THREAD
         parameters.integer("count", count)
         parameters.integer("limb_words", self.bytes // 4)

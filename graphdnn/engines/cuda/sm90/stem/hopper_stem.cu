@@ -101,8 +101,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
             }
         } else {
             load_image_rows<128>(p, stages + load_pipe.stage * STAGE, load_tile.tile, (int)threadIdx.x - CONSUMER_THREADS);
-            commit_copies();
-            await_copies<0>();
+            cp_async_commit();
+            cp_async_wait<0>();
             mbarrier_arrive(full + 8 * load_pipe.stage);
         }
         load_pipe.advance();
@@ -111,12 +111,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
 
     // setup: filters, column operands, barriers, and the first tiles
     if (!is_producer) copy_filters<TILE_N, CONSUMER_THREADS>(p, smem_filter, first_channel);
-    commit_copies();
+    cp_async_commit();
     ColumnOperands operands[TILE_N / 4 / VEC_WIDTH];
     #pragma unroll
     for (int v = 0; v < TILE_N / 4; v += VEC_WIDTH) {
         const int channel = first_channel + v / 8 * 32 + 8 * j + v % 8;
-        load_column_operands(p, output_coord(p, 0, channel < (int)p.channels_out ? channel : 0, 0, 0).at, operands[v / VEC_WIDTH]);
+        load_column_operands(p, output_coord(p, 0, channel < (int)p.channels_out ? channel : 0, 0, 0).coord, operands[v / VEC_WIDTH]);
     }
     if (threadIdx.x == 0) {
         #pragma unroll
@@ -134,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
     } else {
         clear_margins(p, stages);
     }
-    await_copies<0>();
+    cp_async_wait<0>();
     __syncthreads();
     if (!is_producer) {
         for (int i = threadIdx.x; i < PIXEL_PARITIES * FILTER_SLABS * 8 * TILE_N; i += CONSUMER_THREADS) {  // 8 K of one column
@@ -277,7 +277,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hopper_stem(const __gri
                 Accum acc[VEC_WIDTH];
                 #pragma unroll
                 for (int e = 0; e < VEC_WIDTH; ++e) acc[e] = (Accum)accum[(v + e) / 2 * 4 + 2 * half + (v + e) % 2];
-                epilogue(p, out.at, operands[v / VEC_WIDTH], acc);
+                epilogue(p, out.coord, operands[v / VEC_WIDTH], acc);
             }
         }
     }

@@ -15,15 +15,15 @@ from graphdnn.cuda.tensor_map import TensorMap
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.engines.batch_invariance import memoize_for_images
-from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds, where_idle
+from graphdnn.engines.cuda.codegen.cost import device_cost, other_seconds, with_idle_sms
 from graphdnn.engines.cuda.codegen.cuda_engine import cuda_engine
-from graphdnn.engines.cuda.codegen.epilogue import epilogue_of, text_of_images
+from graphdnn.engines.cuda.codegen.epilogue import batch_invariant_text, epilogue_of
 from graphdnn.engines.cuda.codegen.index_space import IndexSpace
 from graphdnn.engines.cuda.codegen.launch import DeviceKernel, Launch
 from graphdnn.engines.cuda.codegen.launch_sequence import LaunchSequence
 from graphdnn.engines.cuda.codegen.parameters import COMPUTE_TYPE, STORAGE, Parameters
 from graphdnn.engines.cuda.codegen.source import kernel_text
-from graphdnn.engines.cuda.codegen.tensor_cores import OF_EXACT
+from graphdnn.engines.cuda.codegen.tensor_cores import EXACT_OPTIONS
 from graphdnn.engines.cuda.conv_geometry.convolution_roles import CHANNELS
 from graphdnn.engines.cuda.conv_geometry.gemm_problem import gemm_problem_of
 from graphdnn.engines.cuda.sm90.conv_gemm_shape import gemm_shape_of
@@ -98,7 +98,7 @@ def generate(op: FusedOp, device: DeviceSpec, knobs: Knobs) -> DeviceKernel:
             },
         )  # fmt: skip
 
-    text = text_of_images(op, epilogue, ("weight_stationary", tile, choice.stages), write)
+    text = batch_invariant_text(op, epilogue, ("weight_stationary", tile, choice.stages), write)
     packed, shared = parameters.pack(), tile.shared_bytes(shape.k_tiles, choice.stages)
     steps.add(Launch(text, "hopper_weight_stationary", (ctas, 1, 1), tile.threads, packed, shared, starts_early=True))
     return steps.kernel(name)
@@ -144,7 +144,7 @@ def _cost(task: Task, knobs: Knobs) -> Cost:
     assert choice is not None, "a requirement is that the filters fit"
     copying = copy_seconds_of(task.op, task.device)
     cost = device_cost(task, choice.seconds + other_seconds(task)).plus({"copies": copying} if copying else {})
-    return where_idle(cost, task.device, choice.work_items, WEIGHT_STATIONARY.idle_saving_launches)
+    return with_idle_sms(cost, task.device, choice.work_items, WEIGHT_STATIONARY.idle_saving_launches)
 
 
 def _effective(task: Task, knobs: Knobs) -> Knobs:
@@ -163,5 +163,5 @@ ENGINE = cuda_engine(
     knobs=(TILE,),
     effective=_effective,
     layout=LayoutType.PREFERRED_NHWC,
-    **OF_EXACT,
+    **EXACT_OPTIONS,
 )

@@ -51,7 +51,7 @@ __device__ __forceinline__ void load_lines(const Image& image, const Box& box, i
         for (int column = pixel0; column < box.width; column += PIXELS_PER_PASS) {
             const bool is_inside_column = is_inside && (unsigned int)(column0 + column - pixel0) < (unsigned int)image.width;
             const int slot = column % STRIDE * residue_stride + column / STRIDE;
-            copy_async<16>(line_start + slot * PIXEL_BYTES<PIXEL_CHUNKS>, is_inside_column ? source : image.first, is_inside_column);
+            cp_async_zfill<16>(line_start + slot * PIXEL_BYTES<PIXEL_CHUNKS>, is_inside_column ? source : image.first, is_inside_column);
             source += step;
         }
     }

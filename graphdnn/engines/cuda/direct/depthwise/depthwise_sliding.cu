@@ -22,7 +22,7 @@ __device__ __forceinline__ void prefetch_l2(const ImageElement* source) {
 #endif
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) depthwise_strips(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) depthwise_sliding(const __grid_constant__ Params p) {
     pdl_trigger();
     const ThreadTile tile(p, (int)p.segment_rows);
     if (!tile.is_valid(p)) return;
@@ -55,7 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) depthwise_str
             #pragma unroll
             for (int v = 0; v < V; ++v) x_rows[i][c].data[v] = ImageElement();
     auto load_column = [&](int buffer, int c) {
-        load_over_if<V>((SAFE_FROM <= c && c < SAFE_TO) || (inside >> c & 1u) != 0, source + c * next_column, x_rows[buffer][c]);
+        load_over_if<V>((INTERIOR_BEGIN <= c && c < INTERIOR_END) || (inside >> c & 1u) != 0, source + c * next_column, x_rows[buffer][c]);
     };
     // After the last row, the loads repeat the last row.
     #pragma unroll

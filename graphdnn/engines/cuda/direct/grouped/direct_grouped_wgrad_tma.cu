@@ -5,7 +5,7 @@
 // column residue modulo the stride, and a box of dy, each again for every 128 bytes of channels.
 
 #include "pdl.cuh"
-#include "direct_grouped_patch.cuh"
+#include "direct_grouped_halo.cuh"
 #include "hopper_pipeline.cuh"
 #include "direct_grouped_wgrad_tile.cuh"
 
@@ -37,7 +37,7 @@ __device__ __forceinline__ void load_tile(const Params& p, const TileCoord& tile
         );
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_grouped_wgrad_boxes(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, CTAS_PER_SM) direct_grouped_wgrad_tma(const __grid_constant__ Params p) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const int warp = __shfl_sync(0xffffffffu, (int)threadIdx.x / 32, 0);
     const unsigned int group_blocks = (unsigned int)p.group_blocks, tiles = (unsigned int)p.tiles, step = (unsigned int)p.tile_step;

@@ -1,4 +1,4 @@
-"""Depthwise convolutions by threads that walk down strips of an image, run on the host against the general NumPy engine.
+"""Depthwise convolutions by a sliding window in registers, run on the host against the general NumPy engine.
 
 Operands are small multiples of a quarter: every sum is exact in fp32 in any order, so results are equal to the bit.
 """
@@ -17,7 +17,7 @@ from graphdnn.engines.cuda.codegen.launch import Launch
 from graphdnn.engines.cuda.direct.direct import ENGINE
 from graphdnn.enums import KnobType
 
-STRIPS = {"KERNEL_CFG": 4}
+SLIDING = {"KERNEL_CFG": 4}
 WHOLE = [  # tiles divide the image
     "conv x=f16[64,144,56,56]nhwc w=f16[144,1,5,5] pad=2 + bias + relu(0,6)",
     "dgrad dy=f16[64,144,56,56]nhwc w=f16[144,1,5,5] dx=[64,144,56,56] pad=2",
@@ -33,8 +33,8 @@ CUTS: list[dict[str, int]] = [
 @pytest.mark.parametrize("cut", CUTS, ids=["chosen", "small", "wide"])
 @pytest.mark.parametrize("text", PROBLEMS)
 def test_agrees_with_numpy(text: str, cut: dict[str, int]) -> None:
-    assert "__strips_" in kernel(text, **STRIPS, **cut).name
-    check(text, **STRIPS, **cut)
+    assert "__sliding_r" in kernel(text, **SLIDING, **cut).name
+    check(text, **SLIDING, **cut)
 
 
 @emulated
@@ -49,7 +49,7 @@ def test_what_is_not_finite_stays_where_it_belongs(value: float, ending: str) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "how"),
+    ("text", "variant"),
     [
         (WHOLE[0], "r5s5v2w8h56"),
         (WHOLE[1], "r5s5v2w8h56"),
@@ -58,8 +58,8 @@ def test_what_is_not_finite_stays_where_it_belongs(value: float, ending: str) ->
         ("dgrad dy=f16[32,672,14,14]nhwc w=f16[672,1,5,5] dx=[32,672,14,14] pad=2", "r5s5v2w7h14"),
     ],
 )
-def test_medium_filters_of_whole_tiles_have_them(text: str, how: str) -> None:
-    assert f"strips_{how}_" in kernel(text).name
+def test_medium_filters_of_whole_tiles_use_the_kernel(text: str, variant: str) -> None:
+    assert f"sliding_{variant}_" in kernel(text).name
     assert "__direct_" in kernel(text, KERNEL_CFG=1).name
 
 
@@ -71,8 +71,8 @@ def test_medium_filters_of_whole_tiles_have_them(text: str, how: str) -> None:
         "conv x=f16[1,16,9,20]nhwc w=f16[16,1,3,11] pad=1,5",  # a long filter
     ],
 )
-def test_other_kernels_serve_the_rest(text: str) -> None:
-    assert "__strips_" not in kernel(text, **STRIPS).name
+def test_other_kernels_serve_other_convolutions(text: str) -> None:
+    assert "__sliding_r" not in kernel(text, **SLIDING).name
 
 
 @compiler
@@ -80,13 +80,13 @@ def test_other_kernels_serve_the_rest(text: str) -> None:
 @pytest.mark.parametrize("knobs", [{}, {"LOAD_SIZE": 4, "TILE_COLS": 4}], ids=["chosen", "channels"])
 @pytest.mark.parametrize("text", WHOLE)
 def test_compiles_without_spills(text: str, knobs: dict[str, int], arch: str) -> None:
-    knobs = STRIPS | knobs
+    knobs = SLIDING | knobs
     compiles_cleanly(operations(text), ENGINE, arch, {KnobType[name]: value for name, value in knobs.items()})
 
 
 def test_other_images_of_as_many_channels_compile_nothing() -> None:
     sizes = ("64,144,56,56", "80,144,28,64")
-    texts = [kernel(WHOLE[0].replace(sizes[0], size), **STRIPS).source for size in sizes]
+    texts = [kernel(WHOLE[0].replace(sizes[0], size), **SLIDING).source for size in sizes]
     assert texts[0] == texts[1]
 
 
@@ -95,7 +95,7 @@ def test_other_images_of_as_many_channels_compile_nothing() -> None:
 @pytest.mark.parametrize("text", PROBLEMS[:2] + WHOLE)
 def test_reads_nothing_before_the_launch_ahead_is_through(text: str) -> None:
     """Loads of the read-only path may pass the wait, as the compiler takes what they read to be constant."""
-    (step,) = kernel(text, **STRIPS).steps
+    (step,) = kernel(text, **SLIDING).steps
     assert isinstance(step, Launch)
     assert step.starts_early
     assert not loads_before_the_wait(compiled(step.text, "sm_90a").cubin, step.entry)
@@ -105,7 +105,7 @@ def test_reads_nothing_before_the_launch_ahead_is_through(text: str) -> None:
 @pytest.mark.skipif(bool(NO_DISASSEMBLER), reason=NO_DISASSEMBLER)
 def test_instructions_are_products() -> None:
     """Of those of two rows of a thread, four in five."""
-    (step,) = kernel(WHOLE[1], **STRIPS).steps
+    (step,) = kernel(WHOLE[1], **SLIDING).steps
     assert isinstance(step, Launch)
     found = instructions(compiled(step.text, "sm_90a").cubin)
     assert found["FFMA"] >= 800
@@ -114,5 +114,5 @@ def test_instructions_are_products() -> None:
 
 def test_rows_of_a_thread_are_not_in_the_text() -> None:
     """Another height finds the kernel on disk, whose key has the text and its name."""
-    texts = {kernel(WHOLE[0], **STRIPS, TILE_ROWS=rows).steps[-1].text for rows in (14, 28, 56)}  # type: ignore[union-attr]
+    texts = {kernel(WHOLE[0], **SLIDING, TILE_ROWS=rows).steps[-1].text for rows in (14, 28, 56)}  # type: ignore[union-attr]
     assert len(texts) == 1
