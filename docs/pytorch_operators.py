@@ -56,11 +56,14 @@ def _introduction() -> str:
             result = compiled(image)
         ```
 
-        | option | meaning |
-        | --- | --- |
-        | `options={"capture": True}`, or `mode="reduce-overhead"` | on a GPU, calls replay CUDA graphs, which PyTorch's recorder makes |
-        | `options={"freeze": True}` | a promise: parameters are not changed through `Parameter.data` or `detach()`. Batch normalizations are then folded once, and filters are laid out once. Changes in place and other memory are still followed |
-        | `options={"device": "h200"}` | plans for a device profile, for `explain` on another machine |
+        The options of the backend:
+
+        - `options={"capture": True}`, or `mode="reduce-overhead"`: on a GPU, calls replay CUDA graphs, which PyTorch's
+          recorder makes.
+        - `options={"freeze": True}` is a promise: parameters are not changed through `Parameter.data` or `detach()`.
+          Batch normalizations are then folded once, and filters are laid out once. Changes in place and other memory
+          are still followed.
+        - `options={"device": "h200"}` plans for a device profile, for `explain` on another machine.
 
         The package `graphdnn` registers the backend; PyTorch finds it by its name. `graphdnn.torch.backend` is the
         same function. It runs on a GPU, and on the host with the NumPy engines, which are slow and exact.
@@ -74,8 +77,8 @@ def _introduction() -> str:
         3. The largest connected parts of served operators become segments. A segment is one `Graph` with one plan, so
            the fusion pass sees a whole network.
         4. Parameters are bound to the plan once. Batch normalization in evaluation becomes a factor and an offset for
-           each channel; they are computed again at each call, because nobody can see whether a parameter was changed. If
-           a parameter gets other memory, the next call binds it again. On a GPU,
+           each channel; they are computed again at each call, because nobody can see whether a parameter was changed.
+           If a parameter gets other memory, the next call binds it again. On a GPU,
            `model.to(memory_format=torch.channels_last)` saves the change of layout of half-precision filters at each
            call.
         5. If extents are dynamic, a segment has one plan for each set of extents.
