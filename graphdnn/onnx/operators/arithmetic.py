@@ -1,0 +1,239 @@
+"""Elementwise arithmetic, comparisons and logic, with the types and the broadcasting of ONNX."""
+
+from __future__ import annotations
+
+from graphdnn.builder import Tensor
+from graphdnn.checks import Equals, OneOf
+from graphdnn.dtypes import ELEMENTS
+from graphdnn.enums import DataType
+from graphdnn.onnx.element_types import ElementType
+from graphdnn.onnx.emitter import Emitter, type_of
+from graphdnn.onnx.node import Node
+from graphdnn.onnx.operators.table import Need, operator
+
+ORDERED = Need(
+    "element type",
+    lambda node: not any(not v.element_type.is_carried_whole for v in map(node.value, range(len(node.inputs)))
+                         if v.element_type is not None),
+    Equals(True),
+    "UINT64 is carried by its bits, whose order is that of INT64",
+    "cast to INT64",
+)  # fmt: skip
+
+
+def whole(emit: Emitter, tensor: Tensor, kind: ElementType) -> Tensor:
+    """The result of integer arithmetic in the range of its type; other types as they are."""
+    return emit.wrapped(tensor, kind) if kind.is_integer else tensor
+
+
+def _wide_integer(x: Tensor) -> DataType | None:
+    """The type in which narrow integers are computed, before they wrap."""
+    element = ELEMENTS[type_of(x)]
+    return DataType.INT32 if element.kind == "int" and element.bits < 32 else None
+
+
+def binary(mode: str, node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
+    """A mode of two operands whose integers wrap."""
+    kind = node.result_type()
+    compute = DataType.INT64 if kind.name == "UINT16" and mode == "MUL" else None
+    return whole(emit, emit.pointwise(mode, a, b, to=compute or _wide_integer(a), compute=compute), kind)
+
+
+@operator("Add")
+def add(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
+    return binary("ADD", node, emit, a, b)
+
+
+@operator("Sub")
+def sub(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
+    return binary("SUB", node, emit, a, b)
+
+
+@operator("Mul")
+def mul(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
+    return binary("MUL", node, emit, a, b)
+
+
+@operator("Div", needs=(ORDERED,))
+def div(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
+    return binary("DIV", node, emit, a, b)
+
+
+@operator("Mod", needs=(ORDERED,))
+def mod(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
+    return emit.pointwise("MOD" if node.attribute("fmod", 0) else "FLOOR_MOD", a, b)
+
+
+@operator("Pow", needs=(ORDERED,))
+def power(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
+    if node.result_type().is_float:
+        return emit.pointwise("POW", emit.wide(a), emit.convert(b, emit.float_of(b)), to=type_of(a))
+    found = emit.pointwise("POW", emit.convert(a, DataType.DOUBLE), emit.convert(b, DataType.DOUBLE))
+    return emit.truncated(found, node.result_type())
+
+
+@operator("Sum", "Max", "Min", "Mean", needs=(ORDERED,))
+def variadic(node: Node, emit: Emitter, first: Tensor, *rest: Tensor) -> Tensor:
+    mode = {"Sum": "ADD", "Mean": "ADD", "Max": "MAX", "Min": "MIN"}[node.op_type]
+    found = emit.wide(first) if node.result_type().is_float else first
+    for operand in rest:
+        found = emit.pointwise(mode, found, operand)
+    if node.op_type == "Mean":
+        found = emit.pointwise("MUL", found, 1.0 / (1 + len(rest)))
+    return emit.convert(found, type_of(first))
+
+
+_UNARY = {
+    "Ceil": "CEIL", "Floor": "FLOOR", "Cos": "COS", "Sin": "SIN", "Tan": "TAN", "Exp": "EXP", "Log": "LOG",
+    "Sqrt": "SQRT", "Reciprocal": "RECIPROCAL", "Erf": "ERF",
+}  # fmt: skip
+
+
+@operator(*_UNARY)
+def unary(node: Node, emit: Emitter, x: Tensor) -> Tensor:
+    if ELEMENTS[type_of(x)].kind != "float":  # Erf of integers
+        return emit.truncated(emit.pointwise(_UNARY[node.op_type], emit.convert(x, DataType.DOUBLE)), node.result_type())
+    return emit.pointwise(_UNARY[node.op_type], x)
+
+
+@operator("Abs")
+def absolute(node: Node, emit: Emitter, x: Tensor) -> Tensor:
+    kind = node.result_type()
+    if kind.is_integer and not kind.is_signed:
+        return x
+    return whole(emit, emit.pointwise("ABS", x, to=_wide_integer(x)), kind)
+
+
+@operator("Neg")
+def negative(node: Node, emit: Emitter, x: Tensor) -> Tensor:
+    return whole(emit, emit.pointwise("NEG", x, to=_wide_integer(x)), node.result_type())
+
+
+@operator("Sign", needs=(ORDERED,))
+def sign(node: Node, emit: Emitter, x: Tensor) -> Tensor:
+    is_float = node.type(0).is_float
+    one, zero = (1.0, 0.0) if is_float else (1, 0)
+    above = emit.convert(emit.pointwise("CMP_GT", x, zero), type_of(x))
+    if not is_float and not node.type(0).is_signed:
+        return above
+    found = emit.select(emit.pointwise("CMP_LT", x, zero), -one, above)
+    # NaN is in no order, and its sign is NaN.
+    return emit.select(emit.pointwise("CMP_EQ", x, x), found, x) if is_float else found
+
+
+@operator("Round")
+def round_to_even(node: Node, emit: Emitter, x: Tensor) -> Tensor:
+    return emit.rounded(x)
+
+
+_COMPARISONS = {
+    "Equal": "CMP_EQ", "Greater": "CMP_GT", "GreaterOrEqual": "CMP_GE", "Less": "CMP_LT", "LessOrEqual": "CMP_LE",
+}  # fmt: skip
+
+
+@operator(*(name for name in _COMPARISONS if name != "Equal"), needs=(ORDERED,))
+def comparison(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
+    return emit.pointwise(_COMPARISONS[node.op_type], a, b)
+
+
+@operator("Equal")
+def equal(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
+    return emit.pointwise("CMP_EQ", a, b)
+
+
+_LOGIC = {"And": "LOGICAL_AND", "Or": "LOGICAL_OR", "Xor": "CMP_NEQ", "Not": "LOGICAL_NOT"}
+
+
+@operator(*_LOGIC)
+def logic(node: Node, emit: Emitter, *operands: Tensor) -> Tensor:
+    return emit.pointwise(_LOGIC[node.op_type], *operands)
+
+
+@operator("IsNaN")
+def is_nan(node: Node, emit: Emitter, x: Tensor) -> Tensor:
+    return emit.pointwise("CMP_NEQ", x, x)
+
+
+@operator("IsInf")
+def is_infinite(node: Node, emit: Emitter, x: Tensor) -> Tensor:
+    positive, negative_too = node.attribute("detect_positive", 1), node.attribute("detect_negative", 1)
+    if positive and negative_too:
+        return emit.pointwise("CMP_EQ", emit.pointwise("ABS", x), float("inf"))
+    if not positive and not negative_too:
+        return emit.pointwise("LOGICAL_AND", *[emit.pointwise(m, x, x) for m in ("CMP_EQ", "CMP_NEQ")])
+    return emit.pointwise("CMP_EQ", x, float("inf") if positive else float("-inf"))
+
+
+@operator("Where")
+def where(node: Node, emit: Emitter, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return emit.select(condition, a, b)
+
+
+def _shifted(node: Node, emit: Emitter, x: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """x and 2^count in INT64: the factors 2^(2^i) of the bits that are set in the count."""
+    wide, left = (emit.convert(t, DataType.INT64) for t in (x, count))
+    factor: Tensor | None = None
+    for i in range((node.type(0).bits - 1).bit_length()):
+        bit = emit.pointwise("FLOOR_MOD", left, 2)
+        left = emit.pointwise("DIV", left, 2)
+        step = emit.pointwise("ADD", emit.pointwise("MUL", bit, 2 ** (2**i) - 1), 1)
+        factor = step if factor is None else emit.pointwise("MUL", factor, step)
+    assert factor is not None
+    return wide, factor
+
+
+@operator(
+    "BitShift",
+    needs=(
+        Need("element type", lambda node: node.type(0).name, OneOf("UINT8", "UINT16", "UINT32"),
+             "shifts are products and quotients in INT64", "cast to UINT32"),
+    ),
+)  # fmt: skip
+def bit_shift(node: Node, emit: Emitter, x: Tensor, count: Tensor) -> Tensor:
+    wide, factor = _shifted(node, emit, x, count)
+    mode = "MUL" if node.attribute("direction") == "LEFT" else "DIV"
+    return emit.wrapped(emit.pointwise(mode, wide, factor), node.result_type())
+
+
+@operator("BitwiseNot")
+def bitwise_not(node: Node, emit: Emitter, x: Tensor) -> Tensor:
+    kind = node.result_type()
+    return whole(emit, emit.pointwise("SUB", emit.constant_like(x, -1), x, to=_wide_integer(x)), kind)
+
+
+_HYPERBOLIC = {"Sinh": -1.0, "Cosh": 1.0}
+
+
+@operator(*_HYPERBOLIC)
+def hyperbolic(node: Node, emit: Emitter, x: Tensor) -> Tensor:
+    wide = emit.wide(x)
+    up, down = emit.pointwise("EXP", wide), emit.pointwise("EXP", emit.pointwise("NEG", wide))
+    total = emit.pointwise("ADD" if node.op_type == "Cosh" else "SUB", up, down)
+    return emit.pointwise("MUL", total, 0.5, to=type_of(x))
+
+
+@operator("Asin", "Acos", "Atan")
+def inverse_trigonometric(node: Node, emit: Emitter, x: Tensor) -> Tensor:
+    """The angle of the point (b, x): atan2 of the other two sides of the triangle."""
+    wide = emit.wide(x)
+    if node.op_type == "Atan":
+        return emit.pointwise("ATAN2", wide, 1.0, to=type_of(x))
+    minus, plus = emit.pointwise("SUB", emit.constant_like(wide, 1), wide), emit.pointwise("ADD", wide, 1.0)
+    side = emit.pointwise("SQRT", emit.pointwise("MUL", minus, plus))
+    operands = (wide, side) if node.op_type == "Asin" else (side, wide)
+    return emit.pointwise("ATAN2", *operands, to=type_of(x))
+
+
+@operator("Asinh", "Acosh", "Atanh")
+def inverse_hyperbolic(node: Node, emit: Emitter, x: Tensor) -> Tensor:
+    wide = emit.wide(x)
+    if node.op_type == "Atanh":
+        up, down = emit.pointwise("ADD", wide, 1.0), emit.pointwise("SUB", emit.constant_like(wide, 1), wide)
+        return emit.pointwise("MUL", emit.pointwise("LOG", emit.pointwise("DIV", up, down)), 0.5, to=type_of(x))
+    size = emit.pointwise("ABS", wide) if node.op_type == "Asinh" else wide  # no cancellation for negative x
+    square = emit.pointwise("MUL", size, size)
+    root = emit.pointwise("SQRT", emit.pointwise("ADD", square, 1.0 if node.op_type == "Asinh" else -1.0))
+    found = emit.pointwise("LOG", emit.pointwise("ADD", size, root), to=type_of(x))
+    if node.op_type == "Acosh":
+        return found
+    return emit.select(emit.pointwise("CMP_LT", x, 0.0), emit.pointwise("NEG", found), found)
