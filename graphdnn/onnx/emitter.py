@@ -6,7 +6,7 @@ FLOAT or DOUBLE for floats, in INT32 or INT64 for integers. A scalar of ONNX is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from math import prod
 from typing import Any
 
@@ -59,8 +59,10 @@ class Emitter:
         row = POINTWISE[PointwiseMode[mode]]
         tensors = [o for o in operands if isinstance(o, Tensor)]
         values = [o for o in operands[: 2 if row.kind == "select" else None] if isinstance(o, Tensor)]
-        arithmetic = compute or arithmetic_type([type_of(t) for t in values or tensors], row.kind)
+        arithmetic = _given(compute, arithmetic_type([type_of(t) for t in values or tensors], row.kind))
         rank = max(len(t.dim or ()) for t in tensors)
+        if row.kind == "select" and arithmetic is DataType.INT32 and any(type_of(t) in BOOLEANS for t in values):
+            arithmetic = DataType.BYTE_BOOLEAN
         ports = {
             port: self._operand(o, rank, arithmetic, is_predicate=port == "t")
             for port, o in zip(row.operands, operands, strict=True)
@@ -69,7 +71,7 @@ class Emitter:
             PointwiseMode[mode], compute_data_type=arithmetic, name=self.label, **ports, **more
         )  # fmt: skip
         default = DataType.BYTE_BOOLEAN if row.kind in _PREDICATES else type_of((values or tensors)[0])
-        return found.set_data_type(to or default)
+        return found.set_data_type(_given(to, default))
 
     def _operand(self, operand: Operand, rank: int, arithmetic: DataType, is_predicate: bool) -> Tensor:
         if not isinstance(operand, Tensor):
@@ -96,8 +98,12 @@ class Emitter:
         return self.pointwise("IDENTITY", tensor, to=to, compute=compute)
 
     def wide(self, tensor: Tensor) -> Tensor:
-        """A float in the type of its arithmetic, for operations with several steps."""
-        return self.convert(tensor, arithmetic_type([type_of(tensor)], "arithmetic"))
+        """In the type of its arithmetic, for operations with several steps."""
+        return self.convert(tensor, self.arithmetic_of(tensor))
+
+    def arithmetic_of(self, tensor: Tensor) -> DataType:
+        """The type of the arithmetic on a tensor."""
+        return arithmetic_type([type_of(tensor)], "arithmetic")
 
     def float_of(self, tensor: Tensor) -> DataType:
         """The type in which a tensor is computed as a float."""
@@ -164,7 +170,7 @@ class Emitter:
         dims = [1 if a in axes else d for a, d in enumerate(tensor.dim or ())]
         kind = arithmetic_type([type_of(tensor), *([] if to is None else [to])], "arithmetic")
         found = self.graph.reduction(tensor, ReductionOperator[mode], compute_data_type=kind, name=self.label)
-        return found.set_dim(dims).set_data_type(to or type_of(tensor))
+        return found.set_dim(dims).set_data_type(_given(to, type_of(tensor)))
 
     def matmul(self, a: Tensor, b: Tensor, to: DataType | None = None) -> Tensor:
         """``a @ b``; leading axes broadcast."""
@@ -173,7 +179,7 @@ class Emitter:
         found = self.graph.matmul(
             self.aligned(a, rank), self.aligned(b, rank), compute_data_type=kind, name=self.label
         )
-        return found.set_data_type(to or type_of(a))
+        return found.set_data_type(_given(to, type_of(a)))
 
     # Movement.
 
@@ -239,6 +245,16 @@ class Emitter:
                 parts.insert(place, self.constant(np.full(shape, value), type_of(tensor)))
         return self.concat(parts, axis)
 
+    def drop_unread(self, outputs: Collection[Tensor]) -> None:
+        """Remove operations whose results nothing reads: the last of the steps that a loop prepares, for example."""
+        nodes = self.graph._description.nodes
+        read = {*outputs}
+        for node in nodes[::-1]:
+            if read.isdisjoint(node.outputs.values()):
+                nodes.remove(node)
+            else:
+                read.update(node.inputs())
+
     def computed(self, tensor: Tensor) -> Tensor:
         """A tensor that an operation writes: a copy of one that an array is bound to."""
         is_bool = type_of(tensor) in BOOLEANS
@@ -247,6 +263,11 @@ class Emitter:
 
 _FLOAT_HOLDS = 16  # bits of an integer that FLOAT holds whole
 _NARROW_FLOATS = (DataType.HALF, DataType.BFLOAT16, DataType.FP8_E4M3, DataType.FP8_E5M2)
+
+
+def _given(kind: DataType | None, otherwise: DataType) -> DataType:
+    """FLOAT is 0, so ``or`` would take it for an open type."""
+    return otherwise if kind is None else kind
 
 
 def type_of(tensor: Tensor) -> DataType:

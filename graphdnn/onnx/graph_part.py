@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from graphdnn.onnx.node import Node
 from graphdnn.onnx.operators.table import Operator
 from graphdnn.onnx.partition import Group
 from graphdnn.onnx.value import Value
+from graphdnn.plan import ExecutionPlan
 from graphdnn.tensors import packed_strides
 
 _ALIGNMENT = 16
@@ -64,7 +65,17 @@ class GraphPart:
                 _lower(node, operators[node], emit, tensors, inputs, values)
             except GraphdnnError as error:
                 raise NodeRefused(node, error.rejections) from None
-        outputs = _outputs(group, emit, tensors)
+        # A result that needs no operation, such as the mask of a Dropout, is known now.
+        self.known = {n: emit.constants[tensors[n]] for n in group.outputs if tensors[n] in emit.constants}
+        outputs = _outputs([n for n in group.outputs if n not in self.known], emit, tensors)
+        emit.drop_unread(outputs.values())
+        self.plan: ExecutionPlan | None = None
+        self.inputs: dict[str, int] = {}
+        self.outputs: dict[str, int] = {}
+        if outputs:
+            self._build(inputs, outputs, emit)
+
+    def _build(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor], emit: Emitter) -> None:
         self.plan = self.graph.build()
         specs = self.plan.config.fused.graph.tensors
         bound = {t.get_uid(): array for t, array in emit.constants.items() if t.get_uid() in specs}
@@ -85,6 +96,8 @@ class GraphPart:
             inputs: An array of ``stored`` or of another part for each name of ``inputs``.
             stream: The stream of the execution.
         """
+        if self.plan is None:
+            return {}
         bindings = dict(self._constants)
         bindings.update({uid: inputs[name] for name, uid in self.inputs.items()})
         made = {uid: self.plan.new_array(spec) for uid, spec in self._specs.items()}
@@ -99,12 +112,17 @@ class GraphPart:
         if encoded.ctypes.data % _ALIGNMENT:
             encoded = encoded.copy()
         uid = self.inputs[name]
+        assert self.plan is not None
         return self.plan.to_device({uid: encoded})[uid]
 
     def loaded(self, name: str, array: Any) -> Array:
         """An output in host memory, with the type and the shape of the model."""
         uid = self.outputs[name]
-        host = self.plan.to_host({uid: array})[uid]
+        assert self.plan is not None
+        return self.in_onnx(name, self.plan.to_host({uid: array})[uid])
+
+    def in_onnx(self, name: str, host: Array) -> Array:
+        """A host array in the storage of the plan, with the type and the shape of the model."""
         shape = self._values[name].shape
         assert shape is not None
         return self.type_of(name).decoded(host).reshape(shape)
@@ -144,10 +162,10 @@ def _operand(name: str, value: Value, emit: Emitter) -> Tensor:
     return emit.input(name, value.dims, kind.carrier)
 
 
-def _outputs(group: Group, emit: Emitter, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A tensor with memory for each output: a copy of what is an input, a constant, or an output already."""
+def _outputs(names: Sequence[str], emit: Emitter, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A tensor with memory for each output: a copy of what is an input or an output already."""
     found: dict[str, Tensor] = {}
-    for name in group.outputs:
+    for name in names:
         tensor = tensors[name]
         if not tensor.is_virtual or tensor in found.values():
             emit.label = name

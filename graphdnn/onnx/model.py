@@ -12,12 +12,12 @@ import numpy as np
 from graphdnn.bounded_cache import BoundedCache
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.device_selection import device_spec
-from graphdnn.errors import BadParam
+from graphdnn.errors import BadParam, NotSupported
 from graphdnn.onnx.element_types import ELEMENT_TYPES
 from graphdnn.onnx.model_file import read_model
 from graphdnn.onnx.package import onnx_package
 from graphdnn.onnx.program import Program
-from graphdnn.onnx.rules import FALLBACK, INPUT_NAME, INPUT_SHAPE, INPUT_TYPE, OUTPUT_NAME
+from graphdnn.onnx.rules import FALLBACK, INPUT_KIND, INPUT_NAME, INPUT_SHAPE, INPUT_TYPE, OUTPUT_NAME
 from graphdnn.onnx.specialization import specialized
 from graphdnn.onnx.value import Value
 
@@ -129,7 +129,7 @@ class Model:
         """
         arrays = self._checked(feeds)
         while True:
-            key = tuple((n, a.shape, _key_of(a) if n in self._by_value else None) for n, a in arrays.items())
+            key = tuple((n, shape_of(a), _key_of(a) if n in self._by_value else None) for n, a in arrays.items())
             program = self._programs.get(key)
             if program is not None:
                 return program
@@ -141,9 +141,10 @@ class Model:
                 self._by_value |= small
 
     def _values(self, arrays: Mapping[str, Any]) -> dict[str, Value]:
-        to_number = onnx_package().helper.np_dtype_to_tensor_dtype
+        kinds = {i.name: i.type for i in (*self.inputs, *self.overridable)}
         return {
-            n: Value(to_number(a.dtype), a.shape, a if n in self._by_value else None) for n, a in arrays.items()
+            n: Value(_number(kinds[n]), a.shape, a if n in self._by_value else None) if kinds[n] else Value(0, None)
+            for n, a in arrays.items()
         }
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
@@ -203,6 +204,8 @@ class Model:
     def _array(self, info: ValueInfo, given: Any, extents: dict[str, int]) -> Any:
         where = f"{self.name}: input '{info.name}'"
         if not info.type:
+            if self.fallback is None:
+                raise NotSupported(INPUT_KIND.reject(where, "type", "no tensor"))
             return given
         array = np.asarray(given)
         number = _number(info.type)
@@ -237,6 +240,11 @@ def _info(proto: Any) -> ValueInfo:
 def _number(name: str) -> int:
     known = {t.name: n for n, t in ELEMENT_TYPES.items()}
     return known.get(name) or int(onnx_package().TensorProto.DataType.Value(name))
+
+
+def shape_of(given: Any) -> tuple[int, ...] | None:
+    """The shape of an array; None for what is no tensor."""
+    return given.shape if isinstance(given, np.ndarray) else None
 
 
 def _key_of(array: Any) -> tuple[str, bytes]:

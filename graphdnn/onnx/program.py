@@ -69,7 +69,7 @@ class Program:
     @property
     def plans(self) -> list[GraphPart]:
         """The parts that graphdnn runs."""
-        return [part for part in self.parts if isinstance(part, GraphPart)]
+        return [part for part in self.parts if isinstance(part, GraphPart) and part.plan is not None]
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str], stream: Any = None) -> list[Any]:
         """The outputs as host arrays.
@@ -96,6 +96,7 @@ class Program:
             if isinstance(part, ReferenceNodes):
                 host.update(part.run({name: on_host(name) for name in part.inputs}))
                 continue
+            host.update({name: part.in_onnx(name, array) for name, array in part.known.items()})
             inputs = {n: device[n][1] if n in device else part.stored(n, on_host(n)) for n in part.inputs}
             device.update({name: (part, array) for name, array in part.run(inputs, stream).items()})
         return [on_host(name) for name in outputs]
@@ -115,6 +116,7 @@ class Program:
                     lines += [f"    {line}" for r in self.refused.get(node, []) for line in str(r).splitlines()]
             else:
                 nodes = plural(len(part.group.nodes), "node")
-                lines.append(f"part {i}: {nodes} as a graph, {plural(len(part.plan.compiled), 'kernel')}")
-                lines += [f"  {line}" for line in str(part.plan).splitlines()]
+                kernels = 0 if part.plan is None else len(part.plan.compiled)
+                lines.append(f"part {i}: {nodes} as a graph, {plural(kernels, 'kernel')}")
+                lines += [] if part.plan is None else [f"  {line}" for line in str(part.plan).splitlines()]
         return "\n".join(lines)

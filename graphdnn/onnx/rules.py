@@ -91,6 +91,13 @@ INPUT_NAME = Rule(
     reason="an array is bound to each input of the model by its name",
     fix="model.inputs lists names, shapes and types",
 )
+INPUT_KIND = Rule(
+    id="onnx.input.kind",
+    expected="a tensor",
+    reason="no engine reads sequences, optional values, maps or sparse tensors",
+    fix="pass fallback='reference', or export the model with tensors",
+    status=Status.NOT_SUPPORTED,
+)
 INPUT_TYPE = Rule(
     id="onnx.input.type",
     expected="{expected}",

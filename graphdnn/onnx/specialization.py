@@ -127,8 +127,9 @@ class _Specializer:
             for name in filter(None, node.outputs):
                 values[name] = _empty(values[name])
             return
+        wanted = len(self.found.wanted)
         reasons, row = self._reasons(node)
-        if reasons and depth < _DEEPEST and self._expand(node, depth):
+        if reasons and len(self.found.wanted) == wanted and depth < _DEEPEST and self._expand(node, depth):
             return
         self._add(node, row, reasons)
 
@@ -220,27 +221,25 @@ class _Specializer:
             detail = f" of domain '{node.domain}'" if node.domain else ""
             given = f"{node.op_type}, version {node.version}"
             return [OPERATOR.reject(node.where, "op_type", given, detail=detail)], None
+        needed = [node.inputs[i] for i in row.by_value if node.has(i) and node.constant(i) is None]
+        if needed:
+            self._want(needed)
+            return self._unknown(node, row), row
         reasons: list[Rejection] = []
-        ports = [("input", i, name) for i, name in enumerate(node.inputs) if name and i not in row.by_value]
-        ports += [("output", i, name) for i, name in enumerate(node.outputs) if name]
-        for role, _, name in ports:
+        ports = [("input", name) for i, name in enumerate(node.inputs) if name and i not in row.by_value]
+        ports += [("output", name) for name in node.outputs if name]
+        for role, name in ports:
             value = self.found.values[name]
             if value.element_type is None:
                 shown = self.onnx.TensorProto.DataType.Name(value.number) if value.number else "no known tensor"
                 served = ", ".join(t.name for t in ELEMENT_TYPES.values())
                 reasons.append(ELEMENT_TYPE.reject(node.where, f"{role} '{name}'", shown, served=served))
             elif value.shape is None:
-                self._want(node.inputs[i] for i in range(len(node.inputs)) if role == "output" and node.has(i))
                 detail = "it depends on the values of operands" if role == "output" else "its producer is not served"
                 reasons.append(SHAPE.reject(node.where, f"{role} '{name}'", "unknown", detail=detail))
             elif len(value.shape) > DIM_MAX:
                 reasons.append(RANK.reject(node.where, f"{role} '{name}'", value.shape, most=DIM_MAX))
-        needed = [node.inputs[i] for i in row.by_value if node.has(i) and node.constant(i) is None]
-        if needed:
-            self._want(needed)
-        if not reasons or needed:
-            reasons += row.refusals(node) if not needed else self._unknown(node, row)
-        return reasons, row
+        return reasons or list(row.refusals(node)), row
 
     def _unknown(self, node: Node, row: Operator) -> list[Rejection]:
         detail = f"the operand decides shapes or positions of {node.op_type}"

@@ -36,7 +36,7 @@ def binary(mode: str, node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor
     """A mode of two operands whose integers wrap."""
     kind = node.result_type()
     compute = DataType.INT64 if kind.name == "UINT16" and mode == "MUL" else None
-    return whole(emit, emit.pointwise(mode, a, b, to=compute or _wide_integer(a), compute=compute), kind)
+    return whole(emit, emit.pointwise(mode, a, b, to=_wide_integer(a) if compute is None else compute, compute=compute), kind)
 
 
 @operator("Add")

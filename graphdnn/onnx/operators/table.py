@@ -13,7 +13,7 @@ from typing import Any
 from graphdnn.checks import Check
 from graphdnn.errors import Rejection
 from graphdnn.onnx.node import Node
-from graphdnn.onnx.rules import NEED, VALUE
+from graphdnn.onnx.rules import NEED
 
 Lowering = Callable[..., Any]
 NEWEST = 10_000
@@ -48,15 +48,9 @@ class Operator:
     lower: Lowering
     needs: tuple[Need, ...]
     by_value: tuple[int, ...]  # operands that a plan has to know
-    is_free: bool  # whether types without arithmetic are served: the operator only moves elements
 
     def refusals(self, node: Node) -> Iterator[Rejection]:
-        """Why the node is not served; nothing if it is."""
-        for index in self.by_value:
-            if node.has(index) and node.constant(index) is None:
-                detail = f"operand {index} of {self.op_type} decides a shape or which elements are read"
-                yield VALUE.reject(node.where, f"input '{node.inputs[index]}'", "not constant", detail=detail)
-                return
+        """The needs that the node does not meet."""
         for need in self.needs:
             rejection = need.why_not(node)
             if rejection is not None:
@@ -73,13 +67,12 @@ def operator(
     needs: tuple[Need, ...] = (),
     by_value: tuple[int, ...] = (),
     domain: str = "",
-    is_free: bool = False,
 ) -> Callable[[Lowering], Lowering]:
     """Enter a lowering function for operators, in versions from ``since`` to ``until``."""
 
     def enter(function: Lowering) -> Lowering:
         for op_type in op_types:
-            row = Operator(op_type, domain, since, until, function, needs, by_value, is_free)
+            row = Operator(op_type, domain, since, until, function, needs, by_value)
             OPERATORS.setdefault((domain, op_type), []).append(row)
         return function
 
