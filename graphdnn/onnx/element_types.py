@@ -91,6 +91,9 @@ _ROWS: tuple[tuple[int, str, Any, DataType, int], ...] = (
     (21, "UINT4", ml_dtypes.uint4, DataType.UINT8, 4),
     (22, "INT4", ml_dtypes.int4, DataType.INT8, 4),
 )
+# Later versions of ml_dtypes have integers of 2 bits.
+if hasattr(ml_dtypes, "uint2"):
+    _ROWS += ((25, "UINT2", ml_dtypes.uint2, DataType.UINT8, 2), (26, "INT2", ml_dtypes.int2, DataType.INT8, 2))
 ELEMENT_TYPES = {row[0]: ElementType(row[0], row[1], np.dtype(row[2]), row[3], row[4]) for row in _ROWS}
 BY_NAME = {t.name: t for t in ELEMENT_TYPES.values()}
 BY_NUMPY = {t.numpy: t for t in ELEMENT_TYPES.values()}

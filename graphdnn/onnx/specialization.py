@@ -196,7 +196,7 @@ class _Specializer:
         for name in filter(None, node.outputs):
             values[name] = Value(0, None)
         schema = self._schema(node)
-        if schema is None:
+        if schema is None or any(values[name].number == 0 for name in node.inputs if name):
             return
         names = {*filter(None, node.inputs), *outer_names(node.proto)}
         types = {name: _type_proto(onnx, values[name]) for name in names}

@@ -108,7 +108,15 @@ def shrink(node: Node, emit: Emitter, x: Tensor) -> Tensor:
     return emit.truncated(emit.select(above, emit.pointwise("SUB", wide, bias), below), node.result_type())
 
 
-@operator("PRelu")
+@operator("PRelu", until=6)
+def old_prelu(node: Node, emit: Emitter, x: Tensor, slope: Tensor) -> Tensor:
+    """One slope, or one for each channel."""
+    if node.rank(1) == 1 and node.rank(0) > 2:
+        slope = emit.reshape(slope, (*node.shape(1), *(1,) * (node.rank(0) - 2)))
+    return prelu(node, emit, x, slope)
+
+
+@operator("PRelu", since=7)
 def prelu(node: Node, emit: Emitter, x: Tensor, slope: Tensor) -> Tensor:
     return emit.select(emit.pointwise("CMP_LT", x, 0), emit.pointwise("MUL", x, slope), x)
 

@@ -6,7 +6,7 @@ from graphdnn.builder import Tensor
 from graphdnn.checks import Equals, OneOf
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.enums import DataType
-from graphdnn.onnx.element_types import ElementType
+from graphdnn.onnx.element_types import BY_NAME, ElementType
 from graphdnn.onnx.emitter import Emitter, type_of
 from graphdnn.onnx.node import Node
 from graphdnn.onnx.operators.table import Need, operator
@@ -39,22 +39,39 @@ def binary(mode: str, node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor
     return whole(emit, emit.pointwise(mode, a, b, to=_wide_integer(a) if compute is None else compute, compute=compute), kind)
 
 
-@operator("Add")
+def by_old_rule(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
+    """The second operand of an operator before version 7, which broadcasts from ``axis`` on."""
+    axis = node.attribute("axis")
+    if not node.attribute("broadcast", 0) or axis is None:
+        return b
+    behind = node.rank(0) - axis % node.rank(0) - node.rank(1)
+    return emit.reshape(b, (*node.shape(1), *(1,) * behind))
+
+
+@operator("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less", until=6, needs=(ORDERED,))
+def old_binary(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
+    b = by_old_rule(node, emit, a, b)
+    rows = {"Pow": power, "And": logic, "Or": logic, "Xor": logic, "Equal": equal, "Greater": comparison,
+            "Less": comparison, "Add": add, "Sub": sub, "Mul": mul, "Div": div}  # fmt: skip
+    return rows[node.op_type](node, emit, a, b)
+
+
+@operator("Add", since=7)
 def add(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
     return binary("ADD", node, emit, a, b)
 
 
-@operator("Sub")
+@operator("Sub", since=7)
 def sub(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
     return binary("SUB", node, emit, a, b)
 
 
-@operator("Mul")
+@operator("Mul", since=7)
 def mul(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
     return binary("MUL", node, emit, a, b)
 
 
-@operator("Div", needs=(ORDERED,))
+@operator("Div", since=7, needs=(ORDERED,))
 def div(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
     return binary("DIV", node, emit, a, b)
 
@@ -64,7 +81,7 @@ def mod(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
     return emit.pointwise("MOD" if node.attribute("fmod", 0) else "FLOOR_MOD", a, b)
 
 
-@operator("Pow", needs=(ORDERED,))
+@operator("Pow", since=7, needs=(ORDERED,))
 def power(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
     if node.result_type().is_float:
         return emit.pointwise("POW", emit.wide(a), emit.convert(b, emit.float_of(b)), to=type_of(a))
@@ -131,12 +148,12 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
-@operator(*(name for name in _COMPARISONS if name != "Equal"), needs=(ORDERED,))
+@operator(*(name for name in _COMPARISONS if name != "Equal"), since=7, needs=(ORDERED,))
 def comparison(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
     return emit.pointwise(_COMPARISONS[node.op_type], a, b)
 
 
-@operator("Equal")
+@operator("Equal", since=7)
 def equal(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
     return emit.pointwise("CMP_EQ", a, b)
 
@@ -144,7 +161,8 @@ def equal(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
 _LOGIC = {"And": "LOGICAL_AND", "Or": "LOGICAL_OR", "Xor": "CMP_NEQ", "Not": "LOGICAL_NOT"}
 
 
-@operator(*_LOGIC)
+@operator("And", "Or", "Xor", since=7)
+@operator("Not")
 def logic(node: Node, emit: Emitter, *operands: Tensor) -> Tensor:
     return emit.pointwise(_LOGIC[node.op_type], *operands)
 
@@ -185,14 +203,16 @@ def _shifted(node: Node, emit: Emitter, x: Tensor, count: Tensor) -> tuple[Tenso
 @operator(
     "BitShift",
     needs=(
-        Need("element type", lambda node: node.type(0).name, OneOf("UINT8", "UINT16", "UINT32"),
-             "shifts are products and quotients in INT64", "cast to UINT32"),
+        Need("element type", lambda node: node.type(0).name, OneOf(*(t for t in BY_NAME if "INT" in t and "64" not in t)),
+             "shifts are products and quotients in INT64", "cast to INT32"),
     ),
 )  # fmt: skip
 def bit_shift(node: Node, emit: Emitter, x: Tensor, count: Tensor) -> Tensor:
     wide, factor = _shifted(node, emit, x, count)
-    mode = "MUL" if node.attribute("direction") == "LEFT" else "DIV"
-    return emit.wrapped(emit.pointwise(mode, wide, factor), node.result_type())
+    if node.attribute("direction") == "LEFT":
+        return emit.wrapped(emit.pointwise("MUL", wide, factor), node.result_type())
+    rest = emit.pointwise("FLOOR_MOD", wide, factor)  # negative numbers are rounded down, as their bits are
+    return emit.wrapped(emit.pointwise("DIV", emit.pointwise("SUB", wide, rest), factor), node.result_type())
 
 
 @operator("BitwiseNot")

@@ -12,16 +12,16 @@ from graphdnn.onnx.operators.table import Need, operator
 
 @operator("MatMul")
 def matmul(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
-    return emit.reshape(product(node, emit, a, b), node.result_shape())
+    return emit.reshape(emit.matmul(*as_matrices(node, emit, a, b, (0, 1))), node.result_shape())
 
 
-def product(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
-    """``a @ b`` as NumPy's matmul: a vector is a row before and a column behind."""
-    if node.rank(0) == 1:
-        a = emit.reshape(a, (1, *node.shape(0)))
-    if node.rank(1) == 1:
-        b = emit.reshape(b, (*node.shape(1), 1))
-    return emit.matmul(a, b)
+def as_matrices(node: Node, emit: Emitter, a: Tensor, b: Tensor, places: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Operands as NumPy's matmul takes them: a vector is a row before and a column behind."""
+    if node.rank(places[0]) == 1:
+        a = emit.reshape(a, (1, *node.shape(places[0])))
+    if node.rank(places[1]) == 1:
+        b = emit.reshape(b, (*node.shape(places[1]), 1))
+    return a, b
 
 
 @operator("Gemm")

@@ -14,10 +14,10 @@ from graphdnn.onnx.operators.table import Need, operator
 
 @operator(
     "BatchNormalization",
-    since=7,
     needs=(
-        Need("training_mode", lambda node: int(bool(node.attribute("training_mode", 0)) or node.gives(1)), OneOf(0, 1),
-             "these are the modes of ONNX"),
+        Need("is_test", lambda node: node.attribute("is_test", 0) if node.version < 7 else None, OneOf(1),
+             "before version 7 training has outputs of another form", "export the model for inference"),
+        Need("spatial", lambda node: node.attribute("spatial", 1), OneOf(1), "statistics belong to channels"),
     ),
 )  # fmt: skip
 def batch_normalization(
@@ -55,7 +55,7 @@ def _normalized(emit: Emitter, x: Tensor, mean: Tensor, variance: Tensor, epsilo
     return emit.pointwise("MUL", emit.pointwise("SUB", x, mean), inverse)
 
 
-@operator("InstanceNormalization", since=6)
+@operator("InstanceNormalization")
 def instance_normalization(node: Node, emit: Emitter, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     wide = emit.wide(x)
     mean, variance = moments(emit, wide, tuple(range(2, node.rank(0))))
