@@ -1,4 +1,4 @@
-"""If and Loop whose conditions are constants: the branch, or as many copies of the body, take the node's place."""
+"""If, Loop and Scan whose conditions are known: the branch, or a copy of the body for each step, replaces the node."""
 
 from __future__ import annotations
 
@@ -86,24 +86,63 @@ def _loop(visitor: Any, node: Node, opsets: Mapping[str, int], depth: int) -> bo
     return _finish(visitor, node, carried, kept)
 
 
-def _finish(visitor: Any, node: Node, carried: list[str], kept: list[list[str]]) -> bool:
+def _finish(
+    visitor: Any, node: Node, carried: list[str], kept: list[list[str]], axes: list[int] | None = None
+) -> bool:
+    """Names for the last states, and the outputs of all steps joined along a new axis."""
     make = visitor.onnx.helper.make_node
     for source, name in zip(carried, node.outputs, strict=False):
         if name:
             visitor.alias(source, name, node)
-    for parts, name in zip(kept, node.outputs[len(carried) :], strict=False):
+    for place, (parts, name) in enumerate(zip(kept, node.outputs[len(carried) :], strict=False)):
         if not name:
             continue
         if not parts or any(visitor.found.values[part].shape is None for part in parts):
             return _unknown(visitor, node, [], "a scan output without steps has no shape")
-        rows = []
+        rows: list[str] = []
+        axis = (axes or [0] * len(kept))[place] % (len(visitor.found.values[parts[0]].shape) + 1)
         for part in parts:
             shape = visitor.found.values[part].shape
             rows.append(f"{part}/row")
-            visitor.add_constant(f"{part}/extents", np.array((1, *shape), np.int64))
+            visitor.add_constant(f"{part}/extents", np.array((*shape[:axis], 1, *shape[axis:]), np.int64))
             visitor.visit(make("Reshape", [part, f"{part}/extents"], [rows[-1]]), node.opsets, 0)
-        visitor.visit(make("Concat", rows, [name], axis=0), node.opsets, 0)
+        visitor.visit(make("Concat", rows, [name], axis=axis), node.opsets, 0)
     return True
 
 
-CONTROL_FLOW: dict[str, Callable[[Any, Node, Mapping[str, int], int], bool]] = {"If": _if, "Loop": _loop}
+def _scan(visitor: Any, node: Node, opsets: Mapping[str, int], depth: int) -> bool:
+    """Steps along an axis of the scanned inputs: each step reads one element of the axis."""
+    if node.version < 9:  # has an axis for the batch, and lengths
+        visitor.refuse(node, VALUE.reject(node.where, "version", node.version, detail="Scan has this form from 9 on"))
+        return True
+    body, count = node.attributes["body"], node.attributes["num_scan_inputs"]
+    carried, scanned = list(node.inputs[: len(node.inputs) - count]), list(node.inputs[len(node.inputs) - count :])
+    shapes = [visitor.found.values[name].shape for name in scanned]
+    if any(shape is None for shape in shapes):
+        return _unknown(visitor, node, [], "the extent of the scanned axis decides how often the body runs")
+    axes = [a % len(s) for a, s in zip(node.attribute("scan_input_axes", [0] * count), shapes, strict=True)]
+    backward = node.attribute("scan_input_directions", [0] * count)
+    steps = shapes[0][axes[0]]
+    kept: list[list[str]] = [[] for _ in body.output[len(carried) :]]
+    if steps > _MOST_STEPS:
+        return _unknown(visitor, node, [], f"the body runs more than {_MOST_STEPS} times")
+    for step in range(steps):
+        label = f"{node.name}/step{step}"
+        elements = []
+        for name, axis, reverse in zip(scanned, axes, backward, strict=True):
+            elements.append(f"{label}/of {name}")
+            visitor.add_constant(f"{elements[-1]}/place", np.array(steps - 1 - step if reverse else step, np.int64))
+            gather = visitor.onnx.helper.make_node("Gather", [name, f"{elements[-1]}/place"], elements[-1:], axis=axis)
+            visitor.visit(gather, opsets, depth + 1)
+        names = [f"{label}/{i}" for i in range(len(body.output))]
+        bound = dict(zip([i.name for i in body.input], [*carried, *elements], strict=True))
+        _body(visitor, node, body, bound, names, label, depth)
+        carried = names[: len(carried)]
+        for parts, name in zip(kept, names[len(carried) :], strict=True):
+            parts.append(name)
+    order = node.attribute("scan_output_directions", [0] * len(kept))
+    kept = [parts[::-1] if reverse else parts for parts, reverse in zip(kept, order, strict=True)]
+    return _finish(visitor, node, carried, kept, node.attribute("scan_output_axes"))
+
+
+CONTROL_FLOW: dict[str, Callable[[Any, Node, Mapping[str, int], int], bool]] = {"If": _if, "Loop": _loop, "Scan": _scan}

@@ -57,6 +57,11 @@ class ElementType:
         """False for UINT64: its carrier has the bits, and other numbers."""
         return self.number != _UINT64
 
+    @property
+    def is_stored_only(self) -> bool:
+        """Whether no operation rounds to the type."""
+        return self.name in {row[1] for row in _STORED_ONLY}
+
     def encoded(self, array: Array) -> Array:
         """An array of this type in the storage of the carrier."""
         stored = ELEMENTS[self.carrier].numpy
@@ -91,6 +96,14 @@ _ROWS: tuple[tuple[int, str, Any, DataType, int], ...] = (
     (21, "UINT4", ml_dtypes.uint4, DataType.UINT8, 4),
     (22, "INT4", ml_dtypes.int4, DataType.INT8, 4),
 )
+# Types whose rounding no conversion here has: a carrier holds their values, and casts from them are exact.
+_STORED_ONLY: tuple[tuple[int, str, str, DataType], ...] = (
+    (18, "FLOAT8E4M3FNUZ", "float8_e4m3fnuz", DataType.HALF),
+    (20, "FLOAT8E5M2FNUZ", "float8_e5m2fnuz", DataType.HALF),
+    (23, "FLOAT4E2M1", "float4_e2m1fn", DataType.HALF),
+    (24, "FLOAT8E8M0", "float8_e8m0fnu", DataType.FLOAT),
+)
+_ROWS += tuple((n, name, getattr(ml_dtypes, own), to, 0) for n, name, own, to in _STORED_ONLY if hasattr(ml_dtypes, own))
 # Later versions of ml_dtypes have integers of 2 bits.
 if hasattr(ml_dtypes, "uint2"):
     _ROWS += ((25, "UINT2", ml_dtypes.uint2, DataType.UINT8, 2), (26, "INT2", ml_dtypes.int2, DataType.INT8, 2))

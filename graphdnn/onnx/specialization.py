@@ -76,6 +76,7 @@ class _Specializer:
             empty = value.is_empty and value.constant is None and value.element_type is not None
             values[name] = _empty(value) if empty else value
         self.add_initializers(graph)
+        self.read = {name for node in graph.node for name in (*node.input, *outer_names(node))} | {*self.found.outputs}
         self.visit_all(graph.node, opsets)
 
     # Constants.
@@ -113,6 +114,8 @@ class _Specializer:
             version=opsets.get(domain, 1), inputs=list(proto.input), outputs=list(proto.output),
             attributes=attributes_of(proto), values=values, proto=proto, opsets=opsets,
         )  # fmt: skip
+        if depth == 0 and any(name in self.read for name in node.outputs):  # an output that nothing reads has no shape
+            node.outputs = [name if name in self.read or "/" in name else "" for name in node.outputs]
         missing = [name for name in (*node.inputs, *outer_names(proto)) if name and name not in values]
         if missing:
             detail = f"no node before it computes {missing[0]!r}"
@@ -211,8 +214,11 @@ class _Specializer:
         except Exception as error:  # in classes of its own, some of the C++ library
             raise BadParam(INFERENCE.reject(node.where, "operands", _told(node), detail=_first(error))) from None
         for name, proto in found.items():
-            if name in values:
+            if name in node.outputs:
                 values[name] = _value_of(proto)
+        row = operator_of(node.domain, node.op_type, node.version)
+        if row is not None and row.shape is not None and all(node.constant(i) is not None for i in row.by_value if node.has(i)):
+            values[node.outputs[0]] = Value(values[node.outputs[0]].number, row.shape(node))
 
     def _reasons(self, node: Node) -> tuple[list[Rejection], Operator | None]:
         """Why no lowering serves the node, and the row of its operator."""

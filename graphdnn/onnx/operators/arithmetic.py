@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphdnn.builder import Tensor
 from graphdnn.checks import Equals, OneOf
 from graphdnn.dtypes import ELEMENTS
@@ -89,15 +91,18 @@ def power(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
     return emit.truncated(found, node.result_type())
 
 
-@operator("Sum", "Max", "Min", "Mean", needs=(ORDERED,))
-def variadic(node: Node, emit: Emitter, first: Tensor, *rest: Tensor) -> Tensor:
+@operator("Sum", "Max", "Min", "Mean")
+def variadic(node: Node, emit: Emitter, *operands: Tensor) -> Tensor:
+    extreme = node.op_type in ("Max", "Min")
+    first, *rest = (in_order(node, emit, x) if extreme else x for x in operands)
     mode = {"Sum": "ADD", "Mean": "ADD", "Max": "MAX", "Min": "MIN"}[node.op_type]
     found = emit.wide(first) if node.result_type().is_float else first
     for operand in rest:
         found = emit.pointwise(mode, found, operand)
     if node.op_type == "Mean":
         found = emit.pointwise("MUL", found, 1.0 / (1 + len(rest)))
-    return emit.convert(found, type_of(first))
+    found = emit.convert(found, type_of(first))
+    return in_order(node, emit, found) if extreme else found
 
 
 _UNARY = {
@@ -148,9 +153,16 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
-@operator(*(name for name in _COMPARISONS if name != "Equal"), since=7, needs=(ORDERED,))
+@operator(*(name for name in _COMPARISONS if name != "Equal"), since=7)
 def comparison(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
-    return emit.pointwise(_COMPARISONS[node.op_type], a, b)
+    return emit.pointwise(_COMPARISONS[node.op_type], in_order(node, emit, a), in_order(node, emit, b))
+
+
+def in_order(node: Node, emit: Emitter, x: Tensor) -> Tensor:
+    """UINT64 is carried by its bits: with the highest bit turned, INT64 has their order."""
+    if not node.type(0).is_integer or node.type(0).is_carried_whole:
+        return x
+    return emit.pointwise("ADD", x, emit.constant(np.full((1,), -(2**63)), DataType.INT64))
 
 
 @operator("Equal", since=7)
@@ -187,32 +199,40 @@ def where(node: Node, emit: Emitter, condition: Tensor, a: Tensor, b: Tensor) ->
     return emit.select(condition, a, b)
 
 
-def _shifted(node: Node, emit: Emitter, x: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-    """x and 2^count in INT64: the factors 2^(2^i) of the bits that are set in the count."""
-    wide, left = (emit.convert(t, DataType.INT64) for t in (x, count))
+def _power_of_two(node: Node, emit: Emitter, count: Tensor) -> Tensor:
+    """2^count in INT64: the factors 2^(2^i) of the bits that are set in the count."""
     factor: Tensor | None = None
     for i in range((node.type(0).bits - 1).bit_length()):
-        bit = emit.pointwise("FLOOR_MOD", left, 2)
-        left = emit.pointwise("DIV", left, 2)
+        bit = emit.pointwise("FLOOR_MOD", count, 2)
+        count = emit.pointwise("DIV", count, 2)
         step = emit.pointwise("ADD", emit.pointwise("MUL", bit, 2 ** (2**i) - 1), 1)
         factor = step if factor is None else emit.pointwise("MUL", factor, step)
     assert factor is not None
-    return wide, factor
+    return factor
 
 
 @operator(
     "BitShift",
+    since=11,
     needs=(
         Need("element type", lambda node: node.type(0).name, OneOf(*(t for t in BY_NAME if "INT" in t and "64" not in t)),
              "shifts are products and quotients in INT64", "cast to INT32"),
     ),
 )  # fmt: skip
 def bit_shift(node: Node, emit: Emitter, x: Tensor, count: Tensor) -> Tensor:
-    wide, factor = _shifted(node, emit, x, count)
-    if node.attribute("direction") == "LEFT":
-        return emit.wrapped(emit.pointwise("MUL", wide, factor), node.result_type())
-    rest = emit.pointwise("FLOOR_MOD", wide, factor)  # negative numbers are rounded down, as their bits are
-    return emit.wrapped(emit.pointwise("DIV", emit.pointwise("SUB", wide, rest), factor), node.result_type())
+    """A count outside of the type's bits leaves no bit but copies of the sign."""
+    bits, is_left = node.type(0).bits, node.attribute("direction") == "LEFT"
+    wide, count = (emit.convert(t, DataType.INT64) for t in (x, count))
+    inside = emit.pointwise("CMP_EQ", emit.pointwise("FLOOR_MOD", count, bits), count)
+    factor = _power_of_two(node, emit, emit.select(inside, count, bits - 1))
+    if is_left:
+        shifted = emit.select(inside, emit.pointwise("MUL", wide, factor), 0)
+    else:  # negative numbers are rounded down, as their bits are
+        rest = emit.pointwise("FLOOR_MOD", wide, factor)
+        shifted = emit.pointwise("DIV", emit.pointwise("SUB", wide, rest), factor)
+        if not node.type(0).is_signed:
+            shifted = emit.select(inside, shifted, 0)
+    return emit.wrapped(shifted, node.result_type())
 
 
 @operator("BitwiseNot")

@@ -18,6 +18,13 @@ SATURATES = Need(
     "conversions to fp8 saturate, as the hardware's do",
     "leave saturate at 1",
 )
+ROUNDED = Need(
+    "to",
+    lambda node: node.result_type().name if node.result_type().is_stored_only else None,
+    OneOf(),
+    "no conversion of the engines rounds to this type",
+    "cast to FLOAT8E4M3FN or FLOAT8E5M2",
+)
 CARRIED = Need(
     "element types",
     lambda node: (node.type(0).name, node.result_type().name)
@@ -30,12 +37,12 @@ CARRIED = Need(
 )
 
 
-@operator("Cast", since=6, needs=(SATURATES, CARRIED))
+@operator("Cast", since=6, needs=(SATURATES, CARRIED, ROUNDED))
 def cast(node: Node, emit: Emitter, x: Tensor) -> Tensor:
     return cast_to(emit, x, node.type(0), node.result_type())
 
 
-@operator("CastLike", since=15, needs=(SATURATES, CARRIED))
+@operator("CastLike", since=15, needs=(SATURATES, CARRIED, ROUNDED))
 def cast_like(node: Node, emit: Emitter, x: Tensor, _: Tensor) -> Tensor:
     return cast_to(emit, x, node.type(0), node.result_type())
 

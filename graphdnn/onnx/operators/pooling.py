@@ -17,10 +17,16 @@ from graphdnn.onnx.operators.table import Need, operator
 from graphdnn.onnx.operators.windows import SPATIAL, Windows, windows_of
 
 _TAPS = Need(
+    "extents of a dilated window",
+    lambda node: sum(node.attribute("kernel_shape")) if _is_by_taps(node) else None,
+    AtMost(512),
+    "a dilated window is the maximum or the sum of one slice for each element of its axes",
+)
+_PLACES = Need(
     "elements of the window",
-    lambda node: prod(node.attribute("kernel_shape")) if _is_by_taps(node) else None,
+    lambda node: prod(node.attribute("kernel_shape")) if node.gives(1) else None,
     AtMost(256),
-    "a dilated window is the maximum or the sum of one slice for each of its elements",
+    "the position of a maximum is found among one slice for each element of the window",
 )
 
 
@@ -50,6 +56,21 @@ def _taps(node: Node, emit: Emitter, x: Tensor, how: Windows, fill: float) -> li
     return found
 
 
+def _by_axes(node: Node, emit: Emitter, x: Tensor, how: Windows, fill: float, mode: str) -> Tensor:
+    """The maximum or the sum over a dilated window, along one axis after the other."""
+    for axis, q in enumerate(node.result_shape()[2:]):
+        x = emit.padded(x, axis + 2, how.pre[axis], how.post[axis], fill)
+        reach = (q - 1) * how.strides[axis] + 1
+        parts = [
+            emit.part(x, axis + 2, i * how.dilations[axis], i * how.dilations[axis] + reach, how.strides[axis])
+            for i in range(how.window[axis])
+        ]
+        x = parts[0]
+        for part in parts[1:]:
+            x = emit.pointwise(mode, x, part)
+    return x
+
+
 def _resample(emit: Emitter, x: Tensor, mode: ResampleMode, how: Windows, kind: DataType) -> Tensor:
     padding = PaddingMode.NEG_INF_PAD if mode is ResampleMode.MAXPOOL else PaddingMode.ZERO_PAD
     y, _ = emit.graph.resample(
@@ -65,6 +86,7 @@ def _resample(emit: Emitter, x: Tensor, mode: ResampleMode, how: Windows, kind: 
     needs=(
         SPATIAL,
         _TAPS,
+        _PLACES,
         Need("storage_order", lambda node: node.attribute("storage_order", 0) if node.gives(1) else None, OneOf(0, 1),
              "these are the orders of ONNX"),
         Need("elements of a plane", lambda node: prod(node.shape(0)) if node.gives(1) else None, AtMost(2**31),
@@ -77,12 +99,12 @@ def max_pool(node: Node, emit: Emitter, x: Tensor) -> Tensor | list[Tensor]:
     if not node.gives(1) and not _is_by_taps(node):
         return _resample(emit, x, ResampleMode.MAXPOOL, how, kind)
     lowest = -np.inf if ELEMENTS[kind].kind == "float" else ELEMENTS[kind].smallest
+    if not node.gives(1):
+        return _by_axes(node, emit, x, how, lowest, "MAX")
     taps = _taps(node, emit, x, how, lowest)
     best = taps[0]
     for tap in taps[1:]:
         best = emit.pointwise("MAX", best, tap)
-    if not node.gives(1):
-        return best
     places = _taps(node, emit, emit.constant(_positions(node), DataType.INT64), how, -1)
     index: Tensor | None = None
     for tap, place in zip(reversed(taps), reversed(places), strict=True):  # the first maximum stays
@@ -107,10 +129,7 @@ def average_pool(node: Node, emit: Emitter, x: Tensor) -> Tensor:
     if not _is_by_taps(node) and (not includes or declared.post == how.post):
         mode = ResampleMode.AVGPOOL_INCLUDE_PADDING if includes else ResampleMode.AVGPOOL_EXCLUDE_PADDING
         return _resample(emit, x, mode, how, type_of(x))
-    total: Tensor | None = None
-    for tap in _taps(node, emit, emit.wide(x), how, 0.0):
-        total = tap if total is None else emit.pointwise("ADD", total, tap)
-    assert total is not None
+    total = _by_axes(node, emit, emit.wide(x), how, 0.0, "ADD")
     counts = _counts(node, declared, how, includes)
     return emit.pointwise("DIV", total, emit.constant(counts, type_of(total)), to=type_of(x))
 
@@ -134,11 +153,8 @@ def lp_pool(node: Node, emit: Emitter, x: Tensor) -> Tensor:
     how, p = _windows(node), float(node.attribute("p", 2))
     powers = emit.pointwise("POW", emit.pointwise("ABS", emit.wide(x)), p)
     if _is_by_taps(node):
-        total: Tensor | None = None
-        for tap in _taps(node, emit, powers, how, 0.0):
-            total = tap if total is None else emit.pointwise("ADD", total, tap)
+        total = _by_axes(node, emit, powers, how, 0.0, "ADD")
     else:
         average = _resample(emit, powers, ResampleMode.AVGPOOL_INCLUDE_PADDING, how, type_of(powers))
         total = emit.pointwise("MUL", average, float(prod(how.window)))
-    assert total is not None
     return emit.pointwise("POW", total, 1.0 / p, to=type_of(x))

@@ -121,7 +121,7 @@ def _factors(length: int, outputs: int, inverse: bool) -> tuple[Array, Array]:
 def dft(node: Node, emit: Emitter, x: Tensor, *_: None) -> Tensor:
     axis, length, rank = _axis(node), _length(node), node.rank(0)
     inverse = bool(node.attribute("inverse", 0))
-    wide = emit.wide(x)
+    wide = emit.convert(x, DataType.DOUBLE)  # where factors cancel, the digits of FLOAT would be left over
     extent = node.shape(0)[axis]
     if extent > length:
         wide = emit.part(wide, axis, 0, length)
@@ -144,20 +144,29 @@ def _product(emit: Emitter, x: Tensor, axis: int, matrix: Array) -> Tensor:
     return emit.reshape(found, (*dims[:axis], len(matrix), *dims[axis + 1 :]))
 
 
-@operator("STFT", since=17, by_value=(1, 3), needs=(
+def _spectra(node: Node) -> tuple[int, ...]:
+    """[signals, frames, frequencies, 2]; the half of a symmetric spectrum by default."""
+    (hop,) = node.integers(1) or (1,)
+    length = _frame(node)
+    frames = (node.shape(0)[1] - length) // hop + 1
+    return node.shape(0)[0], frames, length // 2 + 1 if node.attribute("onesided", 1) else length, 2
+
+
+@operator("STFT", since=17, by_value=(1, 3), shape=_spectra, needs=(
     Need("frame_length", lambda node: _frame(node) ** 2, AtMost(_FACTORS), _SMALL.reason),
     Need("frames", lambda node: node.result_shape()[1], AtMost(512), "each frame is a slice of the signal"),
 ))  # fmt: skip
 def stft(node: Node, emit: Emitter, x: Tensor, step: None, window: Tensor | None = None, *_: None) -> Tensor:
     (hop,) = node.integers(1) or (1,)
     length, frames = _frame(node), node.result_shape()[1]
-    wide = emit.wide(emit.reshape(x, (*node.shape(0)[:2], prod(node.shape(0)[2:]))))
+    wide = emit.convert(x, DataType.DOUBLE)
+    wide = emit.reshape(wide, (*node.shape(0)[:2], prod(node.shape(0)[2:])))
     rows = emit.concat([
         emit.reshape(emit.part(wide, 1, i * hop, i * hop + length), (node.shape(0)[0], 1, length, (wide.dim or ())[2]))
         for i in range(frames)
     ], 1)  # fmt: skip
     if window is not None:
-        rows = emit.pointwise("MUL", rows, emit.reshape(emit.wide(window), (1, 1, length, 1)))
+        rows = emit.pointwise("MUL", rows, emit.reshape(emit.convert(window, DataType.DOUBLE), (1, 1, length, 1)))
     cosine, sine = _factors(length, node.result_shape()[2], inverse=False)
     real = emit.part(rows, 3, 0, 1)
     parts = [_product(emit, real, 2, m) for m in (cosine, sine)]

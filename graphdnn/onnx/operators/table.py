@@ -48,6 +48,7 @@ class Operator:
     lower: Lowering
     needs: tuple[Need, ...]
     by_value: tuple[int, ...]  # operands that a plan has to know
+    shape: Callable[[Node], tuple[int, ...]] | None = None  # of output 0, where ONNX's inference has none or errs
 
     def refusals(self, node: Node) -> Iterator[Rejection]:
         """The needs that the node does not meet."""
@@ -67,12 +68,13 @@ def operator(
     needs: tuple[Need, ...] = (),
     by_value: tuple[int, ...] = (),
     domain: str = "",
+    shape: Callable[[Node], tuple[int, ...]] | None = None,
 ) -> Callable[[Lowering], Lowering]:
     """Enter a lowering function for operators, in versions from ``since`` to ``until``."""
 
     def enter(function: Lowering) -> Lowering:
         for op_type in op_types:
-            row = Operator(op_type, domain, since, until, function, needs, by_value)
+            row = Operator(op_type, domain, since, until, function, needs, by_value, shape)
             OPERATORS.setdefault((domain, op_type), []).append(row)
         return function
 
