@@ -1,0 +1,57 @@
+"""ONNX's own backend tests on the host. What passed once has to pass: ``tests/data/onnx_suite_passed.txt`` only grows.
+
+``python tests/support/onnx_suite.py --update`` adds what passes now.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("onnx.reference", reason="the package onnx is not installed: ONNX's backend tests are not run")
+
+from onnx_suite import KINDS, PASS_LIST, Outcome, cases, passed_before, run_all, run_case, summary
+
+PARTS = [("node", i, 4) for i in range(4)] + [(kind, 0, 1) for kind in KINDS if kind != "node"]
+
+
+@pytest.mark.parametrize(("kind", "part", "parts"), PARTS)
+def test_backend_tests(kind: str, part: int, parts: int) -> None:
+    outcomes = list(run_all((kind,), share=(part, parts)))
+    print(summary(outcomes))
+    assert outcomes, "no case was run"
+    assert any(o.verdict == "passed" for o in outcomes), "no case passed"
+    verdicts = {f"{o.kind}/{o.name}": o for o in outcomes}
+    lost = [verdicts[name] for name in sorted(passed_before()) if name in verdicts and verdicts[name].verdict != "passed"]
+    assert not lost, f"passed before: {lost}"
+    failed = [o for o in outcomes if o.verdict == "failed"]
+    assert not failed, f"neither right nor refused: {failed}"
+
+
+def test_pass_list_is_sorted_and_names_most_cases() -> None:
+    lines = PASS_LIST.read_text(encoding="utf-8").split()
+    assert lines == sorted(set(lines))
+    assert len(lines) >= 1800
+
+
+def test_wrong_result_is_a_failure() -> None:
+    """The comparison rejects: one element of an expected output is changed."""
+    (case,) = [c for c in cases("node") if c.name == "test_add"]
+    assert run_case(case).verdict == "passed"
+    inputs, (expected,) = case.data_sets[0]
+    wrong = expected.copy()
+    wrong.flat[0] += 1
+    case.data_sets[0] = (inputs, [wrong])
+    assert run_case(case).verdict == "failed"
+
+
+def test_summary_counts_every_verdict() -> None:
+    outcomes = [
+        Outcome("node", "a", "passed", "", 1),
+        Outcome("node", "b", "passed", "", 0),
+        Outcome("node", "c", "skipped", "operator Unique", 0),
+        Outcome("node", "d", "failed", "other", 0),
+    ]
+    text = summary(outcomes)
+    assert "4 run, 2 passed (1 by plans, 1 by constant folding alone), 1 skipped, 1 failed" in text
+    assert "skipped 1: operator Unique" in text
+    assert "failed node d: other" in text
