@@ -6,5 +6,6 @@ for ONNX's reference evaluator. The module needs the package onnx (``pip install
 """
 
 from graphdnn.onnx.model import Model, ValueInfo, load
+from graphdnn.onnx.session import InferenceSession, as_onnxruntime
 
-__all__ = ["Model", "ValueInfo", "load"]
+__all__ = ["InferenceSession", "Model", "ValueInfo", "as_onnxruntime", "load"]

@@ -8,6 +8,7 @@ from typing import Any
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.errors import GraphdnnError, NotSupported, Rejection
 from graphdnn.onnx.graph_part import GraphPart, NodeRefused
+from graphdnn.onnx.merging import merge
 from graphdnn.onnx.node import Node
 from graphdnn.onnx.partition import needed, partition
 from graphdnn.onnx.reference import ReferenceNodes
@@ -30,6 +31,7 @@ class Program:
 
     def __init__(self, found: Specialization, device: DeviceSpec, name: str, fallback: str | None) -> None:
         self.found, self.name = found, name
+        self.merged = merge(found)
         self.nodes = needed(found.nodes, found.outputs)
         self.refused: dict[Node, list[Rejection]] = {n: r for n, r in found.refused.items() if n in set(self.nodes)}
         self._demand(fallback)
@@ -108,6 +110,7 @@ class Program:
         if found.folded:
             lines.append(f"  folded into constants: {plural(found.folded, 'node')}")
         lines += [f"  replaced by its body: {name}, {plural(n, 'time')}" for name, n in found.expanded.items()]
+        lines += [f"  merged: {line}" for line in self.merged]
         for i, part in enumerate(self.parts):
             if isinstance(part, ReferenceNodes):
                 lines.append(f"part {i}: {plural(len(part.nodes), 'node')} by ONNX's reference evaluator")

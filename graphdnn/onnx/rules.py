@@ -131,3 +131,9 @@ REFERENCE = Rule(
     fix="correct the inputs of the node, or replace the operator",
     status=Status.EXECUTION_FAILED,
 )
+PROVIDER = Rule(
+    id="onnx.provider",
+    expected="{expected}",
+    reason="the provider decides the device of the plans, and no other one is known",
+    fix="name one of them, or leave providers out",
+)
