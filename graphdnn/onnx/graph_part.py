@@ -16,6 +16,7 @@ from graphdnn.onnx.emitter import Emitter
 from graphdnn.onnx.node import Node
 from graphdnn.onnx.operators.table import Operator
 from graphdnn.onnx.partition import Group
+from graphdnn.onnx.unreadable import ARGUMENT_ERRORS, unreadable
 from graphdnn.onnx.value import Value
 from graphdnn.plan import ExecutionPlan
 from graphdnn.tensors import packed_strides
@@ -65,6 +66,8 @@ class GraphPart:
                 _lower(node, operators[node], emit, tensors, inputs, values)
             except GraphdnnError as error:
                 raise NodeRefused(node, error.rejections) from None
+            except ARGUMENT_ERRORS as error:  # attributes of a damaged file, which the checker lets pass
+                raise NodeRefused(node, (unreadable(node, error),)) from error
         # A result that needs no operation, such as the mask of a Dropout, is known now.
         self.known = {n: emit.constants[tensors[n]] for n in group.outputs if tensors[n] in emit.constants}
         outputs = _outputs([n for n in group.outputs if n not in self.known], emit, tensors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from threading import Lock
 from typing import Any
 
@@ -12,12 +13,12 @@ import numpy as np
 from graphdnn.bounded_cache import BoundedCache
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.device_selection import device_spec
-from graphdnn.errors import BadParam, NotSupported
+from graphdnn.errors import BadParam, MalformedFile, NotSupported
 from graphdnn.onnx.element_types import ELEMENT_TYPES
 from graphdnn.onnx.model_file import read_model
 from graphdnn.onnx.package import onnx_package
 from graphdnn.onnx.program import Program
-from graphdnn.onnx.rules import FALLBACK, INPUT_KIND, INPUT_NAME, INPUT_SHAPE, INPUT_TYPE, OUTPUT_NAME
+from graphdnn.onnx.rules import FALLBACK, INPUT_KIND, INPUT_NAME, INPUT_SHAPE, INPUT_TYPE, NOT_A_MODEL, OUTPUT_NAME
 from graphdnn.onnx.specialization import specialized
 from graphdnn.onnx.value import Value
 
@@ -92,10 +93,13 @@ class Model:
         self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in self.proto.opset_import}
         graph = self.proto.graph
         initialized = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
-        declared = [_info(i) for i in graph.input]
+        try:
+            declared = [_info(i) for i in graph.input]
+            self.outputs = [_info(o) for o in graph.output]
+        except ValueError as error:  # a number that names no element type
+            raise MalformedFile(NOT_A_MODEL.reject("load", "elem_type", self.name, detail=str(error))) from None
         self.inputs = [i for i in declared if i.name not in initialized]
         self.overridable = [i for i in declared if i.name in initialized]
-        self.outputs = [_info(o) for o in graph.output]
         self._by_value: set[str] = set()
         self._programs: BoundedCache[Any, Program] = BoundedCache(_MOST_PROGRAMS)
         self._building = Lock()
@@ -109,8 +113,9 @@ class Model:
         """Build the plans of static shapes, unless the value of an input decides shapes."""
         values = {i.name: Value(_number(i.type), i.shape) for i in self.inputs}  # type: ignore[arg-type]
         found = specialized(self.proto.graph, self.opsets, values)
-        self._by_value |= found.wanted
-        if not found.wanted:
+        small = {n for n in found.wanted if prod(values[n].dims) <= _MOST_ELEMENTS}
+        self._by_value |= small
+        if not small:
             key = tuple((n, v.shape, None) for n, v in values.items())
             self._programs.remember(key, Program(found, self.device, self.name, self.fallback))
 
@@ -233,7 +238,8 @@ def _info(proto: Any) -> ValueInfo:
     kind = onnx_package().TensorProto.DataType.Name(tensor.elem_type)
     if not tensor.HasField("shape"):
         return ValueInfo(proto.name, None, kind)
-    extents = [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim]
+    # Some exporters write -1 for an open extent.
+    extents = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or None for d in tensor.shape.dim]
     return ValueInfo(proto.name, tuple(extents), kind)
 
 

@@ -137,3 +137,9 @@ PROVIDER = Rule(
     reason="the provider decides the device of the plans, and no other one is known",
     fix="name one of them, or leave providers out",
 )
+NODE = Rule(
+    id="onnx.node.attributes",
+    expected="attributes that the operator defines, and that fit each other and the operands",
+    reason="the node cannot be read: {detail}",
+    fix="correct the attributes of the node",
+)

@@ -25,11 +25,13 @@ from graphdnn.onnx.operators.table import Operator
 from graphdnn.onnx.package import onnx_package
 from graphdnn.onnx.reference import ReferenceNodes
 from graphdnn.onnx.rules import ELEMENT_TYPE, FOLDING, INFERENCE, OPERATOR, RANK, SHAPE, VALUE
+from graphdnn.onnx.unreadable import ARGUMENT_ERRORS, unreadable
 from graphdnn.onnx.value import Value
 from graphdnn.tensors import DIM_MAX
 
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _OF_A_SHAPE = ("Shape", "Size")
+_FARTHEST_AXIS = 1024
 _DEEPEST = 64  # functions inside functions
 
 
@@ -120,11 +122,19 @@ class _Specializer:
         if missing:
             detail = f"no node before it computes {missing[0]!r}"
             raise BadParam(INFERENCE.reject(node.where, "inputs", missing, detail=detail))
-        if domain == "" and node.op_type in CONTROL_FLOW and depth < _DEEPEST:
-            if CONTROL_FLOW[node.op_type](self, node, opsets, depth):
-                return
-        elif self._fold(node):
-            return
+        try:
+            if domain == "" and node.op_type in CONTROL_FLOW and depth < _DEEPEST:
+                CONTROL_FLOW[node.op_type](self, node, opsets, depth)
+            elif not self._fold(node):
+                self._serve(node, depth)
+        except ARGUMENT_ERRORS as error:  # attributes of a damaged file, which the checker lets pass
+            if isinstance(error, GraphdnnError):
+                raise
+            self.refuse(node, unreadable(node, error))
+
+    def _serve(self, node: Node, depth: int) -> None:
+        """Enter a node with its operator or with the reasons against it, or the body of its function."""
+        values = self.found.values
         self._infer(node)
         if all(values[name].is_empty and values[name].element_type for name in node.outputs if name):
             for name in filter(None, node.outputs):
@@ -195,6 +205,12 @@ class _Specializer:
 
     def _infer(self, node: Node) -> None:
         """Types and shapes of the outputs, by ONNX's own inference."""
+        axes = [node.attribute("axis", 0), *(node.attribute("axes") or ())]
+        if any(isinstance(a, int) and abs(a) > _FARTHEST_AXIS for a in axes):  # the inference would end the process
+            raise BadParam(INFERENCE.reject(node.where, "axis", axes, detail="no tensor has such an axis"))
+        count = node.attribute("num_outputs", len(node.outputs)) if node.op_type == "Split" else len(node.outputs)
+        if count != len(node.outputs):
+            raise BadParam(INFERENCE.reject(node.where, "num_outputs", count, detail="the node has other outputs"))
         values, onnx = self.found.values, self.onnx
         for name in filter(None, node.outputs):
             values[name] = Value(0, None)

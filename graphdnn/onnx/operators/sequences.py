@@ -82,7 +82,7 @@ def top_k(node: Node, emit: Emitter, x: Tensor, _: None) -> list[Tensor]:
 
 @operator("ConstantOfShape", since=9, by_value=(0,))
 def constant_of_shape(node: Node, emit: Emitter, _: None) -> Tensor:
-    raise AssertionError("a node of constants is folded")
+    raise ValueError("the extents are not constant, or the value is no number")
 
 
 # Fourier transforms.
