@@ -29,7 +29,7 @@ def renamed(proto: Any, name_of: Callable[[str], str]) -> Any:
     copy.input[:] = [name_of(name) for name in proto.input]
     copy.output[:] = [name_of(name) for name in proto.output]
     for attribute in copy.attribute:
-        for graph in ([attribute.g] if attribute.HasField("g") else [*attribute.graphs]):
+        for graph in [attribute.g] if attribute.HasField("g") else [*attribute.graphs]:
             _rename_graph(graph, name_of)
     return copy
 
@@ -53,7 +53,7 @@ def outer_names(proto: Any) -> set[str]:
     """The names that the subgraphs of a node read from outside."""
     found: set[str] = set()
     for attribute in proto.attribute:
-        for graph in ([attribute.g] if attribute.HasField("g") else [*attribute.graphs]):
+        for graph in [attribute.g] if attribute.HasField("g") else [*attribute.graphs]:
             own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
             own |= {name for node in graph.node for name in node.output}
             read = {name for node in graph.node for name in (*node.input, *outer_names(node))}
@@ -76,7 +76,7 @@ def with_arguments(proto: Any, given: Mapping[str, Any]) -> Any:
             continue
         added = copy.attribute.add()
         added.CopyFrom(attribute)
-        for graph in ([added.g] if added.HasField("g") else [*added.graphs]):
+        for graph in [added.g] if added.HasField("g") else [*added.graphs]:
             nodes = [with_arguments(node, given) for node in graph.node]
             del graph.node[:]
             graph.node.extend(nodes)

@@ -49,7 +49,7 @@ class GraphdnnRep(BackendRep):  # type: ignore[misc]
         return tuple(self.model.run(inputs).values())
 
     def _all(self) -> list[Any]:
-        return [i for i in self.model.proto.graph.input]
+        return list(self.model.proto.graph.input)
 
 
 class GraphdnnBackend(Backend):  # type: ignore[misc]
@@ -71,7 +71,7 @@ class GraphdnnBackend(Backend):  # type: ignore[misc]
             MalformedFile: The model is invalid.
             NotSupported: Nodes are not served.
         """
-        place = "cpu" if device.split(":")[0] == "CPU" else "cuda"
+        place = "cpu" if device.split(":", maxsplit=1)[0] == "CPU" else "cuda"
         return GraphdnnRep(load(model, device=place, fallback=kwargs.get("fallback")))
 
     @classmethod
@@ -120,7 +120,7 @@ class GraphdnnBackend(Backend):  # type: ignore[misc]
         Returns:
             True for the host, and for CUDA if a device is present.
         """
-        if device.split(":")[0] == "CPU":
+        if device.split(":", maxsplit=1)[0] == "CPU":
             return True
         try:
             return device_spec("cuda").kind == "cuda"

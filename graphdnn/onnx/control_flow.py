@@ -88,9 +88,7 @@ def _loop(visitor: Any, node: Node, opsets: Mapping[str, int], depth: int) -> No
     _finish(visitor, node, carried, kept)
 
 
-def _finish(
-    visitor: Any, node: Node, carried: list[str], kept: list[list[str]], axes: list[int] | None = None
-) -> None:
+def _finish(visitor: Any, node: Node, carried: list[str], kept: list[list[str]], axes: list[int] | None = None) -> None:
     """Names for the last states, and the outputs of all steps joined along a new axis."""
     make = visitor.onnx.helper.make_node
     for source, name in zip(carried, node.outputs, strict=False):

@@ -103,7 +103,9 @@ _STORED_ONLY: tuple[tuple[int, str, str, DataType], ...] = (
     (23, "FLOAT4E2M1", "float4_e2m1fn", DataType.HALF),
     (24, "FLOAT8E8M0", "float8_e8m0fnu", DataType.FLOAT),
 )
-_ROWS += tuple((n, name, getattr(ml_dtypes, own), to, 0) for n, name, own, to in _STORED_ONLY if hasattr(ml_dtypes, own))
+_ROWS += tuple(
+    (n, name, getattr(ml_dtypes, own), to, 0) for n, name, own, to in _STORED_ONLY if hasattr(ml_dtypes, own)
+)
 # Later versions of ml_dtypes have integers of 2 bits.
 if hasattr(ml_dtypes, "uint2"):
     _ROWS += ((25, "UINT2", ml_dtypes.uint2, DataType.UINT8, 2), (26, "INT2", ml_dtypes.int2, DataType.INT8, 2))

@@ -63,7 +63,7 @@ class Emitter:
         rank = max(len(t.dim or ()) for t in tensors)
         if row.kind == "select" and arithmetic is DataType.INT32 and any(type_of(t) in BOOLEANS for t in values):
             arithmetic = DataType.BYTE_BOOLEAN
-        ports = {
+        ports: dict[str, Any] = {
             port: self._operand(o, rank, arithmetic, is_predicate=port == "t")
             for port, o in zip(row.operands, operands, strict=True)
         }
@@ -176,9 +176,7 @@ class Emitter:
         """``a @ b``; leading axes broadcast."""
         rank = max(len(a.dim or ()), len(b.dim or ()))
         kind = arithmetic_type([type_of(a), type_of(b)], "arithmetic")
-        found = self.graph.matmul(
-            self.aligned(a, rank), self.aligned(b, rank), compute_data_type=kind, name=self.label
-        )
+        found = self.graph.matmul(self.aligned(a, rank), self.aligned(b, rank), compute_data_type=kind, name=self.label)
         return found.set_data_type(_given(to, type_of(a)))
 
     # Movement.

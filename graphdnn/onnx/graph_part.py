@@ -176,5 +176,3 @@ def _outputs(names: Sequence[str], emit: Emitter, tensors: Mapping[str, Tensor])
         assert tensor.dim is not None
         found[name] = tensor.set_output(True).set_stride(packed_strides(tensor.dim)).set_name(name)
     return found
-
-

@@ -83,9 +83,7 @@ class Model:
         BadParam: An argument is invalid.
     """
 
-    def __init__(
-        self, source: Any, *, device: DeviceSpec | str | None = "cpu", fallback: str | None = None
-    ) -> None:
+    def __init__(self, source: Any, *, device: DeviceSpec | str | None = "cpu", fallback: str | None = None) -> None:
         if fallback not in (None, "reference"):
             raise BadParam(FALLBACK.reject("load", "fallback", fallback))
         self.device, self.fallback = device_spec(device), fallback
@@ -199,7 +197,9 @@ class Model:
         wrong += [i.name for i in self.inputs if i.name not in feeds]
         if wrong:
             problems = [
-                INPUT_NAME.reject(self.name, "input", f"{'unknown' if n in feeds else 'missing'}: {n}", expected=expected)
+                INPUT_NAME.reject(
+                    self.name, "input", f"{'unknown' if n in feeds else 'missing'}: {n}", expected=expected
+                )
                 for n in wrong
             ]
             raise BadParam(problems)
@@ -239,7 +239,9 @@ def _info(proto: Any) -> ValueInfo:
     if not tensor.HasField("shape"):
         return ValueInfo(proto.name, None, kind)
     # Some exporters write -1 for an open extent.
-    extents = [d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or None for d in tensor.shape.dim]
+    extents = [
+        d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or None for d in tensor.shape.dim
+    ]
     return ValueInfo(proto.name, tuple(extents), kind)
 
 

@@ -187,7 +187,9 @@ class InferenceSession:
         self._providers = present or ["CPUExecutionProvider"]
         self._model: Model = load(self._source, device=_DEVICES[self._providers[0]], fallback=self._fallback)
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None) -> list[Any]:
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[Any]:
         """Run the model.
 
         Args:

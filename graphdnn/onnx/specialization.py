@@ -233,7 +233,11 @@ class _Specializer:
             if name in node.outputs:
                 values[name] = _value_of(proto)
         row = operator_of(node.domain, node.op_type, node.version)
-        if row is not None and row.shape is not None and all(node.constant(i) is not None for i in row.by_value if node.has(i)):
+        if (
+            row is not None
+            and row.shape is not None
+            and all(node.constant(i) is not None for i in row.by_value if node.has(i))
+        ):
             values[node.outputs[0]] = Value(values[node.outputs[0]].number, row.shape(node))
 
     def _reasons(self, node: Node) -> tuple[list[Rejection], Operator | None]:

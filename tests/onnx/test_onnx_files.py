@@ -42,7 +42,9 @@ def test_external_data_beside_the_model(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.parametrize("location", ["../weights.bin", "/etc/hostname", "absent.bin", "", "sub/../../weights.bin", "link.bin"])
+@pytest.mark.parametrize(
+    "location", ["../weights.bin", "/etc/hostname", "absent.bin", "", "sub/../../weights.bin", "link.bin"]
+)
 def test_no_file_outside_of_the_folder_is_read(tmp_path: Path, location: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = _external(tmp_path / "m", location)
     (tmp_path / "weights.bin").write_bytes((tmp_path / "m" / "weights.bin").read_bytes())

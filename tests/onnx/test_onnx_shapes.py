@@ -22,7 +22,9 @@ def test_plans_are_reused_by_shape() -> None:
     for batch in (1, 3, 1):
         x = RNG.standard_normal((batch, 3, 16, 16)).astype(np.float32)
         programs.append(network.program({"x": x}))
-        np.testing.assert_allclose(network.run({"x": x})["y"], reference_results(proto, {"x": x})[0], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            network.run({"x": x})["y"], reference_results(proto, {"x": x})[0], rtol=1e-4, atol=1e-4
+        )
     assert programs[0] is programs[2]
     assert programs[0] is not programs[1]
 
@@ -75,9 +77,7 @@ def test_a_shape_that_data_decide_is_refused_with_the_operand() -> None:
 @pytest.mark.parametrize("condition", [False, True])
 def test_branches_and_loops_by_known_conditions(condition: bool) -> None:
     def branch(name: str, op_type: str) -> object:
-        return helper.make_graph(
-            [helper.make_node(op_type, ["x"], [name])], name, [], [info(name, np.float32, [3])]
-        )
+        return helper.make_graph([helper.make_node(op_type, ["x"], [name])], name, [], [info(name, np.float32, [3])])
 
     nodes = [
         helper.make_node("If", ["c"], ["y"], then_branch=branch("t", "Relu"), else_branch=branch("e", "Neg")),

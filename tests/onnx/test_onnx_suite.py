@@ -21,7 +21,9 @@ def test_backend_tests(kind: str, part: int, parts: int) -> None:
     assert outcomes, "no case was run"
     assert any(o.verdict == "passed" for o in outcomes), "no case passed"
     verdicts = {f"{o.kind}/{o.name}": o for o in outcomes}
-    lost = [verdicts[name] for name in sorted(passed_before()) if name in verdicts and verdicts[name].verdict != "passed"]
+    lost = [
+        verdicts[name] for name in sorted(passed_before()) if name in verdicts and verdicts[name].verdict != "passed"
+    ]
     assert not lost, f"passed before: {lost}"
     failed = [o for o in outcomes if o.verdict == "failed"]
     assert not failed, f"neither right nor refused: {failed}"

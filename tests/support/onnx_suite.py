@@ -71,7 +71,14 @@ def run_case(case: Any, device: str = "CPU") -> Outcome:
     return Outcome(case.kind, case.name, "passed", "", plans)
 
 
-_REFUSALS = ("onnx.operator", "onnx.element_type", "onnx.shape.unknown", "onnx.value.unknown", "onnx.rank", "onnx.input.kind")
+_REFUSALS = (
+    "onnx.operator",
+    "onnx.element_type",
+    "onnx.shape.unknown",
+    "onnx.value.unknown",
+    "onnx.rank",
+    "onnx.input.kind",
+)
 
 
 def _skipped(error: Any) -> tuple[str, str]:
@@ -102,7 +109,11 @@ def _loaded(case: Any) -> tuple[Any, list[tuple[list[Any], list[Any]]]]:
     for place in sorted(folder.glob("test_data_set*")):
         found.append(
             tuple(
-                [_read(place / f"{role}_{i}.pb", declared) for i, declared in enumerate(infos) if (place / f"{role}_{i}.pb").exists()]
+                [
+                    _read(place / f"{role}_{i}.pb", declared)
+                    for i, declared in enumerate(infos)
+                    if (place / f"{role}_{i}.pb").exists()
+                ]
                 for role, infos in (("input", model.graph.input), ("output", model.graph.output))
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from graphdnn.builder import Tensor
-from graphdnn.onnx.emitter import Emitter
+from graphdnn.onnx.emitter import Emitter, type_of
 from graphdnn.onnx.node import Node
 from graphdnn.onnx.operators.table import operator
 
@@ -67,7 +67,8 @@ def swish(node: Node, emit: Emitter, x: Tensor) -> Tensor:
 
 @operator("HardSigmoid")
 def hard_sigmoid(node: Node, emit: Emitter, x: Tensor) -> Tensor:
-    return emit.convert(_hard_sigmoid(emit, x, node.attribute("alpha", 0.2), node.attribute("beta", 0.5)), x.data_type)
+    y = _hard_sigmoid(emit, x, node.attribute("alpha", 0.2), node.attribute("beta", 0.5))
+    return emit.convert(y, type_of(x))
 
 
 @operator("HardSwish")
@@ -113,7 +114,7 @@ def old_prelu(node: Node, emit: Emitter, x: Tensor, slope: Tensor) -> Tensor:
     """One slope, or one for each channel."""
     if node.rank(1) == 1 and node.rank(0) > 2:
         slope = emit.reshape(slope, (*node.shape(1), *(1,) * (node.rank(0) - 2)))
-    return prelu(node, emit, x, slope)
+    return emit.select(emit.pointwise("CMP_LT", x, 0), emit.pointwise("MUL", x, slope), x)
 
 
 @operator("PRelu", since=7)

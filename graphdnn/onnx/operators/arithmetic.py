@@ -11,7 +11,7 @@ from graphdnn.enums import DataType
 from graphdnn.onnx.element_types import BY_NAME, ElementType
 from graphdnn.onnx.emitter import Emitter, type_of
 from graphdnn.onnx.node import Node
-from graphdnn.onnx.operators.table import Need, operator
+from graphdnn.onnx.operators.table import Lowering, Need, operator
 
 ORDERED = Need(
     "element type",
@@ -38,7 +38,9 @@ def binary(mode: str, node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor
     """A mode of two operands whose integers wrap."""
     kind = node.result_type()
     compute = DataType.INT64 if kind.name == "UINT16" and mode == "MUL" else None
-    return whole(emit, emit.pointwise(mode, a, b, to=_wide_integer(a) if compute is None else compute, compute=compute), kind)
+    return whole(
+        emit, emit.pointwise(mode, a, b, to=_wide_integer(a) if compute is None else compute, compute=compute), kind
+    )
 
 
 def by_old_rule(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
@@ -53,9 +55,10 @@ def by_old_rule(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
 @operator("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less", until=6, needs=(ORDERED,))
 def old_binary(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
     b = by_old_rule(node, emit, a, b)
-    rows = {"Pow": power, "And": logic, "Or": logic, "Xor": logic, "Equal": equal, "Greater": comparison,
+    rows: dict[str, Lowering] = {"Pow": power, "And": logic, "Or": logic, "Xor": logic, "Equal": equal, "Greater": comparison,
             "Less": comparison, "Add": add, "Sub": sub, "Mul": mul, "Div": div}  # fmt: skip
-    return rows[node.op_type](node, emit, a, b)
+    found: Tensor = rows[node.op_type](node, emit, a, b)
+    return found
 
 
 @operator("Add", since=7)
@@ -114,7 +117,9 @@ _UNARY = {
 @operator(*_UNARY)
 def unary(node: Node, emit: Emitter, x: Tensor) -> Tensor:
     if ELEMENTS[type_of(x)].kind != "float":  # Erf of integers
-        return emit.truncated(emit.pointwise(_UNARY[node.op_type], emit.convert(x, DataType.DOUBLE)), node.result_type())
+        return emit.truncated(
+            emit.pointwise(_UNARY[node.op_type], emit.convert(x, DataType.DOUBLE)), node.result_type()
+        )
     return emit.pointwise(_UNARY[node.op_type], x)
 
 

@@ -27,10 +27,12 @@ ROUNDED = Need(
 )
 CARRIED = Need(
     "element types",
-    lambda node: (node.type(0).name, node.result_type().name)
-    if node.type(0).is_carried_whole != node.result_type().is_carried_whole
-    and (node.type(0).is_float or node.result_type().is_float)
-    else None,
+    lambda node: (
+        (node.type(0).name, node.result_type().name)
+        if node.type(0).is_carried_whole != node.result_type().is_carried_whole
+        and (node.type(0).is_float or node.result_type().is_float)
+        else None
+    ),
     OneOf(),
     "UINT64 is carried by its bits, which a float does not convert",
     "cast to INT64 first",

@@ -27,9 +27,7 @@ def conv_transpose(node: Node, emit: Emitter, x: Tensor, w: Tensor, b: Tensor | 
     dilations = tuple(node.attribute("dilations", (1,) * len(window)))
     count = len(window)
     # The forward convolution of the result may read beyond it or leave out its end: output_padding in ONNX's words.
-    reads = [
-        (p - 1) * s + d * (r - 1) + 1 for p, s, d, r in zip(extents, strides, dilations, window, strict=True)
-    ]
+    reads = [(p - 1) * s + d * (r - 1) + 1 for p, s, d, r in zip(extents, strides, dilations, window, strict=True)]
     post = [reach - y - pre for reach, y, pre in zip(reads, shape[2:], pads[:count], strict=True)]
     short = [max(0, -p) for p in post]  # elements behind that no window reads
     full = [y - cut for y, cut in zip(shape[2:], short, strict=True)]

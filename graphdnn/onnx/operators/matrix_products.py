@@ -105,9 +105,7 @@ def _summed(emit: Emitter, x: Tensor, letters: str, kept: set[str]) -> tuple[Ten
     return emit.reshape(emit.reduce(x, "ADD", gone), dims), left
 
 
-def _arranged(
-    emit: Emitter, x: Tensor, letters: str, groups: tuple[list[str], ...], sizes: dict[str, int]
-) -> Tensor:
+def _arranged(emit: Emitter, x: Tensor, letters: str, groups: tuple[list[str], ...], sizes: dict[str, int]) -> Tensor:
     """The operand as [batch, rows, columns] by its letters."""
     order = [letter for group in groups for letter in group]
     x = emit.transpose(x, [letters.index(letter) for letter in order]) if order else x

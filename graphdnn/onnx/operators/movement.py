@@ -92,7 +92,9 @@ def dropout_by_attribute(node: Node, emit: Emitter, x: Tensor) -> list[Tensor]:
     needs=(
         Need(
             "training_mode",
-            lambda node: bool(node.has(2) and node.integers(2)[0] and (node.constant(1) is None or node.constant(1).reshape(-1)[0])),  # type: ignore[index,union-attr]
+            lambda node: bool(
+                node.has(2) and node.integers(2)[0] and (node.constant(1) is None or node.constant(1).reshape(-1)[0])
+            ),  # type: ignore[index,union-attr]
             OneOf(False),
             "the random numbers of ONNX's generators are not specified",
             "export the model for inference",
@@ -355,7 +357,8 @@ def trilu(node: Node, emit: Emitter, x: Tensor, _: None = None) -> Tensor:
 
 @operator("EyeLike", since=9)
 def eye_like(node: Node, emit: Emitter, x: Tensor) -> Tensor:
-    return emit.constant(np.eye(*node.result_shape(), k=node.attribute("k", 0)), node.result_type().carrier)
+    rows, columns = node.result_shape()
+    return emit.constant(np.eye(rows, columns, node.attribute("k", 0)), node.result_type().carrier)
 
 
 @operator("ScatterElements", "Scatter", since=9, needs=(

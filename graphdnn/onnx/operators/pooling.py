@@ -31,7 +31,7 @@ _PLACES = Need(
 
 
 def _is_by_taps(node: Node) -> bool:
-    return max(node.attribute("dilations", (1,))) > 1
+    return bool(max(node.attribute("dilations", (1,))) > 1)
 
 
 def _windows(node: Node) -> Windows:

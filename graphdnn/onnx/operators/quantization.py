@@ -173,5 +173,3 @@ def qlinear_matmul(
     scale = _of_rows(emit, a_scale)
     assert scale is not None
     return emit.reshape(_rescaled(emit, y, scale, b_scale, y_scale, y_zero, node.result_type()), node.result_shape())
-
-

@@ -200,7 +200,9 @@ def _direction(node: Node, emit: Emitter, x: Tensor, parts: list[Tensor | None],
     _, width, inputs = w.dim or ()
     hidden = (r.dim or ())[2]
     steps, batch, _ = x.dim or ()
-    rows = emit.matmul(emit.reshape(x, (steps * batch, inputs)), emit.transpose(emit.reshape(w, (width, inputs)), (1, 0)))
+    rows = emit.matmul(
+        emit.reshape(x, (steps * batch, inputs)), emit.transpose(emit.reshape(w, (width, inputs)), (1, 0))
+    )
     inner = None
     if b is not None:
         outer = emit.part(b, 1, 0, width)
@@ -213,9 +215,7 @@ def _direction(node: Node, emit: Emitter, x: Tensor, parts: list[Tensor | None],
     return _Direction(node, emit, hidden, products, weights, inner, peepholes, _functions(node, index))
 
 
-def _state(
-    node: Node, emit: Emitter, given: Tensor | None, index: int, dims: tuple[int, int], kind: Any
-) -> Tensor:
+def _state(node: Node, emit: Emitter, given: Tensor | None, index: int, dims: tuple[int, int], kind: Any) -> Tensor:
     """The first state of a direction; zeros if it is not given."""
     if given is None:
         return emit.constant(np.zeros(dims), kind)

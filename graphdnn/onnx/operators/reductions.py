@@ -31,9 +31,7 @@ def _reduction(name: str, attribute_until: int) -> None:
             axes = (0,)
         kind = type_of(x)
         found = _RULES[name](emit, emit.wide(x), axes)
-        if ELEMENTS[kind].kind == "bool":
-            found = emit.convert(found, kind)
-        elif ELEMENTS[kind].kind == "float":
+        if ELEMENTS[kind].kind == "bool" or ELEMENTS[kind].kind == "float":
             found = emit.convert(found, kind)
         else:
             found = emit.truncated(found, node.result_type())

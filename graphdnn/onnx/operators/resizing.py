@@ -58,7 +58,7 @@ def _cubic(a: float, distance: Array) -> Array:
     x = np.abs(distance)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((x - 5) * x + 8) * x * a - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+    return np.asarray(np.where(x <= 1, near, np.where(x < 2, far, 0.0)))
 
 
 def _row(node: Node, x: float, extent: int, scale: float) -> Array:

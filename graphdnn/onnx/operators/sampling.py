@@ -60,5 +60,3 @@ def _reflected(emit: Emitter, x: Tensor, low: float, high: float) -> Tensor:
     phase = emit.pointwise("FLOOR_MOD", emit.pointwise("SUB", x, low), 2 * span)
     back = emit.pointwise("ADD", emit.pointwise("NEG", phase), 2 * span)
     return emit.pointwise("ADD", emit.pointwise("MIN", phase, back), low)
-
-

@@ -226,5 +226,3 @@ def _declared_extents(node: Node) -> tuple[int, ...]:
     pads = node.attribute("pads", (0,) * 2 * len(window))
     axes = zip(node.shape(0)[2:], window, strides, pads[: len(window)], pads[len(window) :], strict=True)
     return (*node.shape(0)[:2], *((x - 1) * s - pre - post + r for x, r, s, pre, post in axes))
-
-

@@ -33,8 +33,8 @@ class Need:
         value = self.look(node)
         if value is None or self.check(value):
             return None
-        words = {"expected": str(self.check), "reason": self.reason, "fix": self.fix}
-        return NEED.reject(node.where, self.attribute, value, **words)
+        expected = str(self.check)
+        return NEED.reject(node.where, self.attribute, value, expected=expected, reason=self.reason, fix=self.fix)
 
 
 @dataclass(frozen=True, slots=True)
