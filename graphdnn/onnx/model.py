@@ -215,7 +215,7 @@ class Model:
         array = np.asarray(given)
         number = _number(info.type)
         wanted = onnx_package().helper.tensor_dtype_to_np_dtype(number)
-        if array.dtype != wanted and not (wanted == object and array.dtype.kind in "UOS"):
+        if array.dtype != wanted and not (wanted.kind == "O" and array.dtype.kind in "UOS"):
             raise BadParam(INPUT_TYPE.reject(where, "dtype", str(array.dtype), expected=str(wanted)))
         if info.shape is None:
             return array

@@ -1,4 +1,4 @@
-"""Reading: a checked onnx.ModelProto of a path, bytes or a model. Whatever is wrong with a file is ``MalformedFile``."""
+"""Reading: a checked onnx.ModelProto of a path, bytes or a model. Whatever is wrong with a file: ``MalformedFile``."""
 
 from __future__ import annotations
 

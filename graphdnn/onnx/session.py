@@ -390,8 +390,8 @@ def set_default_logger_severity(severity: int) -> None:
 
 
 _PUBLIC = (
-    InferenceSession, SessionOptions, RunOptions, GraphOptimizationLevel, ExecutionMode, NodeArg, ModelMetadata, OrtValue,
-    IOBinding, get_available_providers, get_device, set_default_logger_severity,
+    InferenceSession, SessionOptions, RunOptions, GraphOptimizationLevel, ExecutionMode, NodeArg, ModelMetadata,
+    OrtValue, IOBinding, get_available_providers, get_device, set_default_logger_severity,
 )  # fmt: skip
 
 

@@ -55,8 +55,10 @@ def by_old_rule(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
 @operator("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less", until=6, needs=(ORDERED,))
 def old_binary(node: Node, emit: Emitter, a: Tensor, b: Tensor) -> Tensor:
     b = by_old_rule(node, emit, a, b)
-    rows: dict[str, Lowering] = {"Pow": power, "And": logic, "Or": logic, "Xor": logic, "Equal": equal, "Greater": comparison,
-            "Less": comparison, "Add": add, "Sub": sub, "Mul": mul, "Div": div}  # fmt: skip
+    rows: dict[str, Lowering] = {
+        "Pow": power, "And": logic, "Or": logic, "Xor": logic, "Equal": equal, "Greater": comparison,
+        "Less": comparison, "Add": add, "Sub": sub, "Mul": mul, "Div": div,
+    }  # fmt: skip
     found: Tensor = rows[node.op_type](node, emit, a, b)
     return found
 
@@ -220,8 +222,8 @@ def _power_of_two(node: Node, emit: Emitter, count: Tensor) -> Tensor:
     "BitShift",
     since=11,
     needs=(
-        Need("element type", lambda node: node.type(0).name, OneOf(*(t for t in BY_NAME if "INT" in t and "64" not in t)),
-             "shifts are products and quotients in INT64", "cast to INT32"),
+        Need("element type", lambda node: node.type(0).name,
+             OneOf(*(t for t in BY_NAME if "INT" in t and "64" not in t)), "shifts are products and quotients in INT64", "cast to INT32"),
     ),
 )  # fmt: skip
 def bit_shift(node: Node, emit: Emitter, x: Tensor, count: Tensor) -> Tensor:

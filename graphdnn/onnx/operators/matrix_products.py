@@ -38,14 +38,6 @@ def gemm(node: Node, emit: Emitter, a: Tensor, b: Tensor, c: Tensor | None = Non
     return emit.convert(y, kind) if node.result_type().is_float else whole(emit, y, node.result_type())
 
 
-_FORM = Need(
-    "equation",
-    lambda node: _einsum_reason(node),
-    OneOf(""),
-    "sums of products of one or two operands with distinct letters are matrix products",
-)
-
-
 def _terms(node: Node) -> tuple[list[str], str]:
     """The letters of each operand and of the result; an ellipsis becomes capital letters."""
     equation = node.attribute("equation").replace(" ", "")
@@ -68,6 +60,14 @@ def _einsum_reason(node: Node) -> str:
     terms, _ = _terms(node)
     repeats = any(len(set(term)) < len(term) for term in terms)
     return str(node.attribute("equation")) if len(terms) > 2 or repeats else ""
+
+
+_FORM = Need(
+    "equation",
+    _einsum_reason,
+    OneOf(""),
+    "sums of products of one or two operands with distinct letters are matrix products",
+)
 
 
 @operator("Einsum", since=12, needs=(_FORM,))

@@ -85,6 +85,12 @@ def dropout_by_attribute(node: Node, emit: Emitter, x: Tensor) -> list[Tensor]:
     return [x, *_kept(node, emit)]
 
 
+def _draws(node: Node) -> bool:
+    """Whether random numbers decide what is kept: in training, unless the ratio is 0."""
+    ratio, training = node.constant(1), node.constant(2)
+    return training is not None and bool(training.reshape(-1)[0]) and (ratio is None or bool(ratio.reshape(-1)[0]))
+
+
 @operator(
     "Dropout",
     since=12,
@@ -92,9 +98,7 @@ def dropout_by_attribute(node: Node, emit: Emitter, x: Tensor) -> list[Tensor]:
     needs=(
         Need(
             "training_mode",
-            lambda node: bool(
-                node.has(2) and node.integers(2)[0] and (node.constant(1) is None or node.constant(1).reshape(-1)[0])
-            ),  # type: ignore[index,union-attr]
+            _draws,
             OneOf(False),
             "the random numbers of ONNX's generators are not specified",
             "export the model for inference",
@@ -194,8 +198,8 @@ def pad(node: Node, emit: Emitter, x: Tensor, *_: None) -> Tensor:
     value = node.attribute("value", 0.0) if given is None else given.reshape(-1)[0]
     cuts = [slice(max(0, -b), d - max(0, -e)) for b, e, d in zip(before, behind, node.shape(0), strict=True)]
     x = emit.slice(x, cuts) if cuts else x
-    for axis, (front, back) in enumerate(zip(before, behind, strict=True)):
-        front, back = max(0, front), max(0, back)
+    for axis in range(len(before)):
+        front, back = max(0, before[axis]), max(0, behind[axis])
         if not front and not back:
             continue
         if mode == "constant":

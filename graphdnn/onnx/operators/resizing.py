@@ -21,7 +21,7 @@ _ROUNDINGS = {
     "round_prefer_ceil": lambda x: floor(x + 0.5),
     "floor": floor,
     "ceil": ceil,
-    "simple": lambda x: floor(x),
+    "simple": floor,
 }
 _MODES = (
     "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric", "tf_crop_and_resize",
@@ -50,7 +50,7 @@ def _position(mode: str, o: int, extent: int, length: int, scale: float, roi: tu
 
 
 def _linear(distance: Array) -> Array:
-    return np.clip(1 - np.abs(distance), 0, 1)
+    return np.asarray(np.clip(1 - np.abs(distance), 0, 1))
 
 
 def _cubic(a: float, distance: Array) -> Array:

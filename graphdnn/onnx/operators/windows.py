@@ -1,4 +1,4 @@
-"""Windows: strides, dilations and paddings of convolutions and pooling, with ``auto_pad`` and ``ceil_mode`` resolved."""
+"""Windows: strides, dilations and paddings of convolutions and pooling, with ``auto_pad`` and ``ceil_mode`` solved."""
 
 from __future__ import annotations
 
