@@ -1,4 +1,4 @@
-"""GraphPart: a group of nodes as one ``graphdnn.Graph`` with its plan. Constants are bound once, when it is made."""
+"""GraphPart: a group of nodes as one ``graphdnn.Graph`` with its plan. Constants are bound once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from graphdnn.builder import Graph, Tensor
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.dtypes import Array
 from graphdnn.errors import GraphdnnError, Rejection
+from graphdnn.heuristics import EngineConfig
 from graphdnn.onnx.element_types import ElementType
 from graphdnn.onnx.emitter import Emitter
 from graphdnn.onnx.node import Node
@@ -18,6 +19,7 @@ from graphdnn.onnx.operators.table import Operator
 from graphdnn.onnx.partition import Group
 from graphdnn.onnx.unreadable import ARGUMENT_ERRORS, unreadable
 from graphdnn.onnx.value import Value
+from graphdnn.pipeline import rank
 from graphdnn.plan import ExecutionPlan
 from graphdnn.tensors import packed_strides
 
@@ -73,19 +75,36 @@ class GraphPart:
         outputs = _outputs([n for n in group.outputs if n not in self.known], emit, tensors)
         emit.drop_unread(outputs.values())
         self.plan: ExecutionPlan | None = None
+        self.config: EngineConfig | None = None
         self.inputs: dict[str, int] = {}
         self.outputs: dict[str, int] = {}
+        self._constants: dict[int, Any] = {}
         if outputs:
-            self._build(inputs, outputs, emit)
+            self._describe(inputs, outputs, emit)
 
-    def _build(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor], emit: Emitter) -> None:
-        self.plan = self.graph.build()
-        specs = self.plan.config.fused.graph.tensors
-        bound = {t.get_uid(): array for t, array in emit.constants.items() if t.get_uid() in specs}
-        self._constants = self.plan.to_device(bound)
+    def _describe(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor], emit: Emitter) -> None:
+        graph = self.graph.build_operation_graph()
+        self.config = rank(graph, self.graph.device).best
+        specs = graph.tensors
+        self._constants = {t.get_uid(): array for t, array in emit.constants.items() if t.get_uid() in specs}
         self.inputs = {n: t.get_uid() for n, t in inputs.items() if t.get_uid() in specs}
         self.outputs = {n: t.get_uid() for n, t in outputs.items()}
         self._specs = {uid: specs[uid] for uid in self.outputs.values()}
+
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of the constants that the graph reads."""
+        return sum(array.nbytes for array in self._constants.values())
+
+    def bind(self) -> None:
+        """Build the plan, and move the constants to its device.
+
+        Raises:
+            NotSupported: The device is not present.
+        """
+        if self.config is not None:
+            self.plan = self.graph.build()
+            self._constants = self.plan.to_device(self._constants)
 
     def type_of(self, name: str) -> ElementType:
         found = self._values[name].element_type

@@ -19,7 +19,7 @@ from graphdnn.onnx.model_file import read_model
 from graphdnn.onnx.package import onnx_package
 from graphdnn.onnx.program import Program
 from graphdnn.onnx.rules import FALLBACK, INPUT_KIND, INPUT_NAME, INPUT_SHAPE, INPUT_TYPE, NOT_A_MODEL, OUTPUT_NAME
-from graphdnn.onnx.specialization import specialized
+from graphdnn.onnx.specialization import Specialization, specialized
 from graphdnn.onnx.value import Value
 
 _MOST_PROGRAMS = 32
@@ -76,6 +76,7 @@ class Model:
         source: The path of a file, the bytes of one, or an ``onnx.ModelProto``.
         device: A device profile, its name, or None for the default device.
         fallback: None or ``"reference"``.
+        bind: False ranks engines only, for a device that is not present.
 
     Raises:
         MalformedFile: The model is invalid.
@@ -83,10 +84,17 @@ class Model:
         BadParam: An argument is invalid.
     """
 
-    def __init__(self, source: Any, *, device: DeviceSpec | str | None = "cpu", fallback: str | None = None) -> None:
+    def __init__(
+        self,
+        source: Any,
+        *,
+        device: DeviceSpec | str | None = "cpu",
+        fallback: str | None = None,
+        bind: bool = True,
+    ) -> None:
         if fallback not in (None, "reference"):
             raise BadParam(FALLBACK.reject("load", "fallback", fallback))
-        self.device, self.fallback = device_spec(device), fallback
+        self.device, self.fallback, self._binds = device_spec(device), fallback, bind
         self.proto, self.name = read_model(source)
         self.opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in self.proto.opset_import}
         graph = self.proto.graph
@@ -115,7 +123,10 @@ class Model:
         self._by_value |= small
         if not small:
             key = tuple((n, v.shape, None) for n, v in values.items())
-            self._programs.remember(key, Program(found, self.device, self.name, self.fallback))
+            self._programs.remember(key, self._program(found))
+
+    def _program(self, found: Specialization) -> Program:
+        return Program(found, self.device, self.name, self.fallback, bind=self._binds)
 
     def program(self, feeds: Mapping[str, Any]) -> Program:
         """The plans for the shapes of these arrays.
@@ -140,7 +151,7 @@ class Model:
                 found = specialized(self.proto.graph, self.opsets, self._values(arrays))
                 small = {n for n in found.wanted if arrays[n].size <= _MOST_ELEMENTS}
                 if small <= self._by_value:
-                    return self._programs.remember(key, Program(found, self.device, self.name, self.fallback))
+                    return self._programs.remember(key, self._program(found))
                 self._by_value |= small
 
     def _values(self, arrays: Mapping[str, Any]) -> dict[str, Value]:

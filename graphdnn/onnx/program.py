@@ -24,12 +24,15 @@ class Program:
         device: The device of the plans.
         name: The name of the model.
         fallback: ``"reference"`` runs nodes without an engine by ONNX's reference evaluator; None refuses them.
+        bind: False ranks engines only, for a device that is not present.
 
     Raises:
         NotSupported: Nodes are not served; the error lists all of them.
     """
 
-    def __init__(self, found: Specialization, device: DeviceSpec, name: str, fallback: str | None) -> None:
+    def __init__(
+        self, found: Specialization, device: DeviceSpec, name: str, fallback: str | None, *, bind: bool = True
+    ) -> None:
         self.found, self.name = found, name
         self.merged = merge(found)
         self.nodes = needed(found.nodes, found.outputs)
@@ -43,6 +46,8 @@ class Program:
             parts = self._parts(groups, device)
             self._demand(fallback)
         self.parts = parts
+        for part in self.graphs if bind else ():
+            part.bind()
 
     def _demand(self, fallback: str | None) -> None:
         if self.refused and fallback is None:
@@ -67,6 +72,11 @@ class Program:
                 parts = []
                 break
         return parts if parts or not groups else None
+
+    @property
+    def graphs(self) -> list[GraphPart]:
+        """The parts that are graphs."""
+        return [part for part in self.parts if isinstance(part, GraphPart)]
 
     @property
     def plans(self) -> list[GraphPart]:

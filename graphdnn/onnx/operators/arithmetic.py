@@ -223,7 +223,8 @@ def _power_of_two(node: Node, emit: Emitter, count: Tensor) -> Tensor:
     since=11,
     needs=(
         Need("element type", lambda node: node.type(0).name,
-             OneOf(*(t for t in BY_NAME if "INT" in t and "64" not in t)), "shifts are products and quotients in INT64", "cast to INT32"),
+             OneOf(*(t for t in BY_NAME if "INT" in t and "64" not in t)),
+             "shifts are products and quotients in INT64", "cast to INT32"),
     ),
 )  # fmt: skip
 def bit_shift(node: Node, emit: Emitter, x: Tensor, count: Tensor) -> Tensor:
