@@ -1,4 +1,4 @@
-"""Partition: the nodes of a specialization in groups, each of which is one graph or one run of the reference evaluator.
+"""Partition: the nodes of a specialization in groups. A group is one graph, or one run of the reference evaluator.
 
 A node's level is the number of changes between served and refused nodes on the way to it. Connected nodes of one kind
 and one level are a group. Every path out of a group leads to higher levels, so groups are convex: no path leaves a

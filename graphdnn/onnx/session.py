@@ -328,11 +328,13 @@ class IOBinding:
         """
         self.feeds[name] = ortvalue.array
 
-    def bind_output(self, name: str, *_: Any, **__: Any) -> None:
-        """Ask for an output.
+    def bind_output(self, name: str, device_type: str = "cpu", device_id: int = 0) -> None:
+        """Ask for an output in host memory.
 
         Args:
             name: The output.
+            device_type: Accepted and not read: results are host arrays.
+            device_id: Accepted and not read.
         """
         self.wanted[name] = None
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from onnx_models import conv_relu, info, model, onnxruntime_results, reference_results
@@ -94,3 +97,22 @@ def test_other_wrong_arguments() -> None:
         graphdnn.onnx.load(conv_relu(), fallback="onnxruntime")
     with pytest.raises(BadParam, match=r"onnx\.model\.path"):
         graphdnn.onnx.load(3)
+
+
+def test_without_the_package() -> None:
+    """Every module can be imported; ``load`` says what is missing."""
+    code = """
+import sys
+sys.modules["onnx"] = None
+import importlib, pkgutil
+import graphdnn.onnx
+for module in pkgutil.walk_packages(graphdnn.onnx.__path__, "graphdnn.onnx."):
+    importlib.import_module(module.name)
+try:
+    graphdnn.onnx.load(b"")
+except graphdnn.onnx.model.NotSupported as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "onnx.package" in run.stdout
+    assert "pip install 'graphdnn[onnx]'" in run.stdout

@@ -83,5 +83,3 @@ def _as_text(model: Model, program: Program, rows: list[KernelRow], shapes: dict
         lines.append("\nby ONNX's reference evaluator:")
         lines += [f"  {r}" for reasons in program.refused.values() for r in reasons]
     return "\n".join(line.rstrip() for text in lines for line in text.splitlines() or [""])
-
-

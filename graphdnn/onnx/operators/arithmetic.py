@@ -8,7 +8,7 @@ from graphdnn.builder import Tensor
 from graphdnn.checks import Equals, OneOf
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.enums import DataType
-from graphdnn.onnx.element_types import BY_NAME, ElementType
+from graphdnn.onnx.element_types import ElementType
 from graphdnn.onnx.emitter import Emitter, type_of
 from graphdnn.onnx.node import Node
 from graphdnn.onnx.operators.table import Lowering, Need, operator
@@ -223,7 +223,7 @@ def _power_of_two(node: Node, emit: Emitter, count: Tensor) -> Tensor:
     since=11,
     needs=(
         Need("element type", lambda node: node.type(0).name,
-             OneOf(*(t for t in BY_NAME if "INT" in t and "64" not in t)),
+             OneOf("UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32"),
              "shifts are products and quotients in INT64", "cast to INT32"),
     ),
 )  # fmt: skip
