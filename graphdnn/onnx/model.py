@@ -223,16 +223,19 @@ class Model:
             if self.fallback is None:
                 raise NotSupported(INPUT_KIND.reject(where, "type", "no tensor"))
             return given
-        array = np.asarray(given)
-        number = _number(info.type)
-        wanted = onnx_package().helper.tensor_dtype_to_np_dtype(number)
+        wanted = onnx_package().helper.tensor_dtype_to_np_dtype(_number(info.type))
+        try:  # lists and numbers have no type of their own
+            array = np.asarray(given) if hasattr(given, "dtype") else np.asarray(given, wanted)
+        except (TypeError, ValueError, OverflowError) as error:
+            shown = f"{type(given).__name__}: {error}"
+            raise BadParam(INPUT_TYPE.reject(where, "value", shown, expected=f"an array of {wanted}")) from None
         if array.dtype != wanted and not (wanted.kind == "O" and array.dtype.kind in "UOS"):
             raise BadParam(INPUT_TYPE.reject(where, "dtype", str(array.dtype), expected=str(wanted)))
         if info.shape is None:
             return array
         fits = len(array.shape) == len(info.shape)
         for have, want in zip(array.shape, info.shape, strict=False):
-            if isinstance(want, str) and want:
+            if isinstance(want, str) and want.isidentifier():  # some exporters name every open extent "?"
                 fits = fits and extents.setdefault(want, have) == have
             elif isinstance(want, int):
                 fits = fits and have == want

@@ -391,9 +391,23 @@ def set_default_logger_severity(severity: int) -> None:
     """
 
 
+def get_all_providers() -> list[str]:
+    """The providers that are known, present or not."""
+    return [*reversed(_DEVICES)]
+
+
+def disable_telemetry_events() -> None:
+    """Nothing: the library sends nothing."""
+
+
+def enable_telemetry_events() -> None:
+    """Nothing: the library sends nothing."""
+
+
 _PUBLIC = (
     InferenceSession, SessionOptions, RunOptions, GraphOptimizationLevel, ExecutionMode, NodeArg, ModelMetadata,
-    OrtValue, IOBinding, get_available_providers, get_device, set_default_logger_severity,
+    OrtValue, IOBinding, get_available_providers, get_all_providers, get_device, set_default_logger_severity,
+    disable_telemetry_events, enable_telemetry_events,
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from onnx_networks import NETWORKS, network
 import graphdnn.onnx
 
 # The others have more work: seconds each.
-QUICK = ("squeezenet", "zfnet512")
+QUICK = ("squeezenet", "shufflenet", "inception_v1", "resnet50")
 
 
 def _difference(name: str) -> float:
