@@ -98,7 +98,7 @@ class Program:
             if name not in host:
                 constant = self.found.values[name].constant
                 if constant is not None:
-                    host[name] = constant
+                    host[name] = constant.copy()  # a caller may write into what it gets
                 else:
                     part, array = device[name]
                     host[name] = part.loaded(name, array)

@@ -238,7 +238,9 @@ class _Specializer:
             and row.shape is not None
             and all(node.constant(i) is not None for i in row.by_value if node.has(i))
         ):
-            values[node.outputs[0]] = Value(values[node.outputs[0]].number, row.shape(node))
+            shape = row.shape(node)
+            for name in filter(None, node.outputs):
+                values[name] = Value(values[name].number, shape)
 
     def _reasons(self, node: Node) -> tuple[list[Rejection], Operator | None]:
         """Why no lowering serves the node, and the row of its operator."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.builder import Tensor
-from graphdnn.onnx.emitter import Emitter, arithmetic_type, type_of
+from graphdnn.onnx.emitter import Emitter, type_of
 from graphdnn.onnx.node import Node
 from graphdnn.onnx.operators.table import operator
 from graphdnn.onnx.operators.windows import SPATIAL, windows_of
@@ -14,9 +14,12 @@ def conv(node: Node, emit: Emitter, x: Tensor, w: Tensor, b: Tensor | None = Non
     how = windows_of(node, node.shape(1)[2:])
     y = emit.graph.conv_fprop(
         x, w, stride=how.strides, dilation=how.dilations, pre_padding=how.pre, post_padding=how.post,
-        compute_data_type=arithmetic_type([type_of(x)], ""), name=node.name,
-    ).set_data_type(type_of(x))  # fmt: skip
-    return y if b is None else emit.pointwise("ADD", y, per_channel(emit, b, node.rank(0)))
+        compute_data_type=emit.arithmetic_of(x), name=node.name,
+    )  # fmt: skip
+    if b is None:
+        return y.set_data_type(type_of(x))
+    y.set_data_type(emit.arithmetic_of(x))  # rounded once, behind the bias
+    return emit.pointwise("ADD", y, per_channel(emit, b, node.rank(0)), to=type_of(x))
 
 
 @operator("ConvTranspose", needs=(SPATIAL,))
@@ -33,7 +36,7 @@ def conv_transpose(node: Node, emit: Emitter, x: Tensor, w: Tensor, b: Tensor | 
     full = [y - cut for y, cut in zip(shape[2:], short, strict=True)]
     y = emit.graph.conv_dgrad(
         x, w, stride=strides, dilation=dilations, pre_padding=pads[:count], post_padding=[max(0, p) for p in post],
-        compute_data_type=arithmetic_type([type_of(x)], ""), name=node.name,
+        compute_data_type=emit.arithmetic_of(x), name=node.name,
     ).set_dim((*shape[:2], *full)).set_data_type(type_of(x))  # fmt: skip
     for axis, cut in enumerate(short):
         y = emit.padded(y, axis + 2, 0, cut, 0.0)

@@ -134,9 +134,12 @@ def _cuts(node: Node) -> list[slice]:
 
 
 def _bounds(extent: int, start: int, end: int, step: int) -> tuple[int, int | None, int]:
-    """Bounds as Python reads them: ONNX clamps a start beyond the end, and an end before the start is -1."""
-    first, last, step = slice(start, end, step).indices(extent)
-    return first, (None if last < 0 else last), step
+    """Bounds as Python reads them. ONNX moves a bound that lies outside to the next end, for negative steps as well."""
+    first, last = (bound + extent if bound < 0 else bound for bound in (start, end))
+    if step > 0:
+        return min(max(first, 0), extent), min(max(last, 0), extent), step
+    last = min(max(last, -1), extent - 1)
+    return min(max(first, 0), extent - 1), (None if last < 0 else last), step
 
 
 @operator(

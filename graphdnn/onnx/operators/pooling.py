@@ -30,6 +30,18 @@ _PLACES = Need(
 )
 
 
+def _pooled(node: Node) -> tuple[int, ...]:
+    """Extents of the result. A window that would start behind the input is no window, also where extents round up."""
+    how, found = windows_of(node, node.attribute("kernel_shape")), []
+    ceil = bool(node.attribute("ceil_mode", 0))
+    axes = zip(node.shape(0)[2:], how.reach, how.strides, how.pre, how.post, strict=True)
+    for extent, reach, stride, pre, post in axes:
+        steps, rest = divmod(extent + pre + post - reach, stride)
+        count = steps + 1 + (ceil and rest > 0)
+        found.append(count - (ceil and (count - 1) * stride >= extent + pre))
+    return (*node.shape(0)[:2], *found)
+
+
 def _is_by_taps(node: Node) -> bool:
     return bool(max(node.attribute("dilations", (1,))) > 1)
 
@@ -83,6 +95,7 @@ def _resample(emit: Emitter, x: Tensor, mode: ResampleMode, how: Windows, kind: 
 
 @operator(
     "MaxPool",
+    shape=_pooled,
     needs=(
         SPATIAL,
         _TAPS,
@@ -122,7 +135,7 @@ def _positions(node: Node) -> np.ndarray:
     return np.arange(prod(shape)).reshape(shape)
 
 
-@operator("AveragePool", needs=(SPATIAL, _TAPS))
+@operator("AveragePool", shape=_pooled, needs=(SPATIAL, _TAPS))
 def average_pool(node: Node, emit: Emitter, x: Tensor) -> Tensor:
     declared, how = windows_of(node, node.attribute("kernel_shape")), _windows(node)
     includes = bool(node.attribute("count_include_pad", 0))
@@ -147,7 +160,7 @@ def _counts(node: Node, declared: Windows, how: Windows, includes: bool) -> np.n
     return np.maximum(found, 1)
 
 
-@operator("LpPool", since=2, needs=(SPATIAL, _TAPS))
+@operator("LpPool", since=2, shape=_pooled, needs=(SPATIAL, _TAPS))
 def lp_pool(node: Node, emit: Emitter, x: Tensor) -> Tensor:
     """The p-th root of a sum: an average with padding times the volume of the window."""
     how, p = _windows(node), float(node.attribute("p", 2))

@@ -48,7 +48,7 @@ class Operator:
     lower: Lowering
     needs: tuple[Need, ...]
     by_value: tuple[int, ...]  # operands that a plan has to know
-    shape: Callable[[Node], tuple[int, ...]] | None = None  # of output 0, where ONNX's inference has none or errs
+    shape: Callable[[Node], tuple[int, ...]] | None = None  # of the outputs, where ONNX's inference errs
 
     def refusals(self, node: Node) -> Iterator[Rejection]:
         """The needs that the node does not meet."""
