@@ -24,7 +24,7 @@ from graphdnn.onnx.operators import operator_of
 from graphdnn.onnx.operators.table import Operator
 from graphdnn.onnx.package import onnx_package
 from graphdnn.onnx.reference import ReferenceNodes
-from graphdnn.onnx.rules import ELEMENT_TYPE, FOLDING, INFERENCE, OPERATOR, RANK, SHAPE, VALUE
+from graphdnn.onnx.rules import ELEMENT_TYPE, FOLDING, INFERENCE, NEED, OPERATOR, RANK, SHAPE, VALUE
 from graphdnn.onnx.unreadable import ARGUMENT_ERRORS, unreadable
 from graphdnn.onnx.value import Value
 from graphdnn.tensors import DIM_MAX
@@ -142,7 +142,9 @@ class _Specializer:
             return
         wanted = len(self.found.wanted)
         reasons, row = self._reasons(node)
-        if reasons and len(self.found.wanted) == wanted and depth < _DEEPEST and self._expand(node, depth):
+        expands = row is None or all(reason.rule in (NEED.id, SHAPE.id) for reason in reasons)
+        known = len(self.found.wanted) == wanted  # else the model is specialized again, with a value
+        if reasons and expands and known and depth < _DEEPEST and self._expand(node, depth):
             return
         self._add(node, row, reasons)
 

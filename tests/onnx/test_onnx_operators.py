@@ -264,3 +264,19 @@ def test_many_drawn_nodes(family: str, seed: int) -> None:
     rng = np.random.default_rng([100 + seed, *family.encode()])
     for _ in range(50):
         _compare(DRAWN[family](rng))
+
+
+def test_a_plain_lstm_is_one_operation() -> None:
+    rng = np.random.default_rng(0)
+    operands = {
+        "x": _normal(rng, 5, 3, 4),
+        "w": _normal(rng, 1, 24, 4),
+        "r": _normal(rng, 1, 24, 6),
+        "b": _normal(rng, 1, 48),
+    }
+    node = helper.make_node("LSTM", [*operands], ["y", "h", "c"], name="lstm", hidden_size=6)
+    _compare((node, operands, ("w", "r", "b")))
+    outputs = [info("y", F32, [5, 1, 3, 6]), info("h", F32, [1, 3, 6]), info("c", F32, [1, 3, 6])]
+    constants = {k: a for k, a in operands.items() if k != "x"}
+    text = graphdnn.onnx.load(model([node], [info("x", F32, [5, 3, 4])], outputs, constants)).explain()
+    assert "rnn_fwd 'lstm'" in text

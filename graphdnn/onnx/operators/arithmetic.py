@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphdnn.builder import Tensor
-from graphdnn.checks import Equals, OneOf
+from graphdnn.checks import Empty, OneOf
 from graphdnn.dtypes import ELEMENTS
 from graphdnn.enums import DataType
 from graphdnn.onnx.element_types import ElementType
@@ -13,14 +13,20 @@ from graphdnn.onnx.emitter import Emitter, type_of
 from graphdnn.onnx.node import Node
 from graphdnn.onnx.operators.table import Lowering, Need, operator
 
+
+def _unordered(node: Node) -> str:
+    """An operand of a type whose carrier has another order, or an empty text."""
+    given = [node.value(i).element_type for i in range(len(node.inputs)) if node.has(i)]
+    return next((t.name for t in given if t is not None and not t.is_carried_whole), "")
+
+
 ORDERED = Need(
     "element type",
-    lambda node: not any(not v.element_type.is_carried_whole for v in map(node.value, range(len(node.inputs)))
-                         if v.element_type is not None),
-    Equals(True),
+    _unordered,
+    Empty("a type other than UINT64"),
     "UINT64 is carried by its bits, whose order is that of INT64",
     "cast to INT64",
-)  # fmt: skip
+)
 
 
 def whole(emit: Emitter, tensor: Tensor, kind: ElementType) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.builder import Tensor
-from graphdnn.checks import OneOf
+from graphdnn.checks import Empty, OneOf
 from graphdnn.dtypes import FP8
 from graphdnn.enums import DataType
 from graphdnn.onnx.element_types import ElementType
@@ -20,21 +20,25 @@ SATURATES = Need(
 )
 ROUNDED = Need(
     "to",
-    lambda node: node.result_type().name if node.result_type().is_stored_only else None,
-    OneOf(),
+    lambda node: node.result_type().name if node.result_type().is_stored_only else "",
+    Empty("a type that conversions round to"),
     "no conversion of the engines rounds to this type",
     "cast to FLOAT8E4M3FN or FLOAT8E5M2",
 )
+
+
+def _between_bits_and_floats(node: Node) -> tuple[str, ...]:
+    """UINT64 and a float, or nothing."""
+    kinds = (node.type(0), node.result_type())
+    apart = kinds[0].is_carried_whole != kinds[1].is_carried_whole and any(kind.is_float for kind in kinds)
+    return tuple(kind.name for kind in kinds) if apart else ()
+
+
 CARRIED = Need(
     "element types",
-    lambda node: (
-        (node.type(0).name, node.result_type().name)
-        if node.type(0).is_carried_whole != node.result_type().is_carried_whole
-        and (node.type(0).is_float or node.result_type().is_float)
-        else None
-    ),
-    OneOf(),
-    "UINT64 is carried by its bits, which a float does not convert",
+    _between_bits_and_floats,
+    Empty("no conversion between UINT64 and a float"),
+    "UINT64 is carried by its bits, which are no float's",
     "cast to INT64 first",
 )
 

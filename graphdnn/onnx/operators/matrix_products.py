@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphdnn.builder import Tensor
-from graphdnn.checks import OneOf
+from graphdnn.checks import Empty
 from graphdnn.onnx.emitter import Emitter, type_of
 from graphdnn.onnx.node import Node
 from graphdnn.onnx.operators.arithmetic import whole
@@ -65,7 +65,7 @@ def _einsum_reason(node: Node) -> str:
 _FORM = Need(
     "equation",
     _einsum_reason,
-    OneOf(""),
+    Empty("one or two operands, and no letter twice in one"),
     "sums of products of one or two operands with distinct letters are matrix products",
 )
 

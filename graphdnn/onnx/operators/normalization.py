@@ -64,7 +64,7 @@ def instance_normalization(node: Node, emit: Emitter, x: Tensor, scale: Tensor, 
     return emit.pointwise("ADD", emit.pointwise("MUL", y, scale), bias, to=type_of(x))
 
 
-@operator("GroupNormalization", since=18)
+@operator("GroupNormalization", since=18, shape=lambda node: node.shape(0))
 def group_normalization(node: Node, emit: Emitter, x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     shape, groups = node.shape(0), node.attribute("num_groups")
     rows = emit.reshape(emit.wide(x), (shape[0], groups, prod(shape[1:]) // groups))

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from graphdnn.builder import Tensor
-from graphdnn.checks import AtMost, OneOf
+from graphdnn.checks import AtMost, Empty
+from graphdnn.enums import DataType
 from graphdnn.onnx.emitter import Emitter, type_of
 from graphdnn.onnx.node import Node
+from graphdnn.onnx.operators.recurrent_operation import cell_of, recurrent_operation
 from graphdnn.onnx.operators.table import Need, operator
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -47,6 +49,10 @@ def _function(name: str, alpha: float | None, beta: float | None) -> _Function:
 
 
 _KNOWN = ("tanh", "sigmoid", "relu", "leakyrelu", "elu", "softplus", "affine", "hardsigmoid")
+
+
+def _steps(node: Node) -> int:
+    return node.shape(0)[1 if node.attribute("layout", 0) else 0]
 
 
 def _names(node: Node) -> list[str]:
@@ -148,9 +154,9 @@ _STEPS = {"RNN": _rnn_step, "GRU": _gru_step, "LSTM": _lstm_step}
     since=7,
     by_value=(4,),
     needs=(
-        Need("activations", lambda node: next((n for n in _names(node) if n.lower() not in _KNOWN), None), OneOf(),
-             f"the activations with operations are {', '.join(_KNOWN)}"),
-        Need("steps", lambda node: node.shape(0)[1 if node.attribute("layout", 0) else 0], AtMost(_MOST_STEPS),
+        Need("activations", lambda node: next((n for n in _names(node) if n.lower() not in _KNOWN), ""),
+             Empty(f"names among {', '.join(_KNOWN)}"), "these activations have operations"),
+        Need("steps", lambda node: None if cell_of(node) is not None else _steps(node), AtMost(_MOST_STEPS),
              "each step is several operations of the graph", "cut the sequence, and carry the states"),
     ),
 )  # fmt: skip
@@ -161,6 +167,11 @@ def recurrent(node: Node, emit: Emitter, x: Tensor, w: Tensor, r: Tensor, b: Any
     x = emit.wide(emit.transpose(x, (1, 0, 2)) if batch_first else x)
     steps, batch, _ = x.dim or ()
     known = node.integers(4)
+    cell = cell_of(node)
+    if cell is not None:
+        states = [t if t is None or not batch_first else emit.transpose(t, (1, 0, 2)) for t in (h0, c0)]
+        found = recurrent_operation(node, emit, cell, x, *states)
+        return _in_layout(node, emit, found, kind)
     outputs, last_h, last_c = [], [], []
     for index in range(node.shape(1)[0]):
         d = _direction(node, emit, x, [emit.wide(emit.part(t, 0, index, index + 1)) if t is not None else None
@@ -183,7 +194,12 @@ def recurrent(node: Node, emit: Emitter, x: Tensor, w: Tensor, r: Tensor, b: Any
         last_h.append(emit.reshape(h, (1, batch, d.hidden)))
         last_c.append(emit.reshape(c, (1, batch, d.hidden)))
     found = [emit.concat(outputs, 1), emit.concat(last_h, 0), emit.concat(last_c, 0)]
-    if batch_first:
+    return _in_layout(node, emit, found, kind)
+
+
+def _in_layout(node: Node, emit: Emitter, found: list[Tensor], kind: DataType) -> list[Tensor]:
+    """The results as the node has them: batch first if ``layout`` is 1."""
+    if node.attribute("layout", 0):
         found = [emit.transpose(found[0], (2, 0, 1, 3)), *(emit.transpose(t, (1, 0, 2)) for t in found[1:])]
     return [emit.convert(t, kind) for t in found[: 3 if node.op_type == "LSTM" else 2]]
 
