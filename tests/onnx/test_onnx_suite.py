@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 pytest.importorskip("onnx.reference", reason="the package onnx is not installed: ONNX's backend tests are not run")
 
-from onnx_suite import KINDS, PASS_LIST, Outcome, cases, passed_before, run_all, run_case, summary
+from onnx_suite import KINDS, PASS_LIST, PROPERTY, Outcome, cases, passed_before, recorded, run_all, run_case, summary
 
 PARTS = [("node", i, 4) for i in range(4)] + [(kind, 0, 1) for kind in KINDS if kind != "node"]
 
 
 @pytest.mark.parametrize(("kind", "part", "parts"), PARTS)
-def test_backend_tests(kind: str, part: int, parts: int) -> None:
+def test_backend_tests(kind: str, part: int, parts: int, record_property: Callable[[str, object], None]) -> None:
     outcomes = list(run_all((kind,), share=(part, parts)))
-    print(summary(outcomes))
+    record_property(PROPERTY, recorded(outcomes))
     assert outcomes, "no case was run"
     assert any(o.verdict == "passed" for o in outcomes), "no case passed"
     verdicts = {f"{o.kind}/{o.name}": o for o in outcomes}

@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,11 @@ def run_all(
                     yield run_case(case, device)
 
 
+def recorded(outcomes: list[Outcome]) -> list[tuple[Any, ...]]:
+    """The outcomes as plain data, for ``record_property(PROPERTY, ...)``."""
+    return [astuple(o) for o in outcomes]
+
+
 def summary(outcomes: list[Outcome]) -> str:
     """Counts: run, passed by plans and by folding, skipped by reason, failed."""
     verdicts = collections.Counter(o.verdict for o in outcomes)
@@ -175,6 +180,16 @@ def summary(outcomes: list[Outcome]) -> str:
     lines += [f"  skipped {count}: {reason}" for reason, count in groups.most_common()]
     lines += [f"  failed {o.kind} {o.name}: {o.reason}" for o in outcomes if o.verdict == "failed"]
     return "\n".join(lines)
+
+
+PROPERTY = "onnx backend tests"  # of a test's report, which crosses processes
+
+
+def lines(reports: list[Any]) -> list[str]:
+    """The summary of all backend tests of a run; nothing where none was run."""
+    given = [value for r in reports for name, value in getattr(r, "user_properties", ()) if name == PROPERTY]
+    found = {tuple(row): Outcome(*row) for rows in given for row in rows}
+    return summary(list(found.values())).splitlines() if found else []
 
 
 def passed_before() -> set[str]:
