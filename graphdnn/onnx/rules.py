@@ -65,6 +65,13 @@ SHAPE = Rule(
     fix="pass fallback='reference', or export the model with static shapes",
     status=Status.NOT_SUPPORTED_INVALID_DYNAMIC_SHAPE,
 )
+SIZE = Rule(
+    id="onnx.shape.size",
+    expected="at most {most} bytes",
+    reason="the value alone is larger than the memory of this machine",
+    fix="correct the shapes of the model",
+    status=Status.NOT_SUPPORTED_SHAPE,
+)
 INFERENCE = Rule(
     id="onnx.shape.inference",
     expected="operands that fit the operator",

@@ -8,6 +8,7 @@ follows from an input of the model, ``wanted`` names that input, and the model i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphdnn.dtypes import Array
-from graphdnn.errors import BadParam, GraphdnnError, Rejection
+from graphdnn.errors import BadParam, GraphdnnError, NotSupported, Rejection
 from graphdnn.onnx.attributes import attributes_of, outer_names, renamed, with_arguments
 from graphdnn.onnx.control_flow import CONTROL_FLOW
 from graphdnn.onnx.element_types import BY_NUMPY, ELEMENT_TYPES
@@ -24,13 +25,15 @@ from graphdnn.onnx.operators import operator_of
 from graphdnn.onnx.operators.table import Operator
 from graphdnn.onnx.package import onnx_package
 from graphdnn.onnx.reference import ReferenceNodes
-from graphdnn.onnx.rules import ELEMENT_TYPE, FOLDING, INFERENCE, NEED, OPERATOR, RANK, SHAPE, VALUE
+from graphdnn.onnx.rules import ELEMENT_TYPE, FOLDING, INFERENCE, NEED, OPERATOR, RANK, SHAPE, SIZE, VALUE
 from graphdnn.onnx.unreadable import ARGUMENT_ERRORS, unreadable
 from graphdnn.onnx.value import Value
 from graphdnn.tensors import DIM_MAX
 
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 _OF_A_SHAPE = ("Shape", "Size")
+_OF_ANY_SIZE = ("ConstantOfShape", "Expand", "Tile", "Pad", "Resize", "Upsample", "Range", "OneHot", "CenterCropPad")
+_MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**36
 _FARTHEST_AXIS = 1024
 _DEEPEST = 64  # functions inside functions
 
@@ -136,6 +139,7 @@ class _Specializer:
         """Enter a node with its operator or with the reasons against it, or the body of its function."""
         values = self.found.values
         self._infer(node)
+        self._refuse_large(node)
         if all(values[name].is_empty and values[name].element_type for name in node.outputs if name):
             for name in filter(None, node.outputs):
                 values[name] = _empty(values[name])
@@ -178,6 +182,8 @@ class _Specializer:
             return False
         if node.domain not in ("", "ai.onnx.ml"):
             return False
+        if node.op_type in _OF_ANY_SIZE and self._infers(node):
+            self._refuse_large(node)
         names = list(dict.fromkeys(filter(None, (*node.inputs, *outer_names(node.proto)))))
         outputs = [name for name in node.outputs if name]
         try:
@@ -191,6 +197,13 @@ class _Specializer:
             self.add_constant(name, arrays[name])
         self.found.folded += 1
         return all(isinstance(arrays[name], (np.ndarray, np.generic)) for name in outputs)
+
+    def _refuse_large(self, node: Node) -> None:
+        """Raise for a result that no memory holds: a damaged file may ask for any extents."""
+        for name in filter(None, node.outputs):
+            value = self.found.values[name]
+            if value.bytes > _MEMORY:
+                raise NotSupported(SIZE.reject(node.where, f"output '{name}'", value.shape, most=_MEMORY))
 
     def _infers(self, node: Node) -> bool:
         try:

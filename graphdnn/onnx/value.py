@@ -28,6 +28,12 @@ class Value:
         return self.shape is not None and prod(self.shape) == 0
 
     @property
+    def bytes(self) -> int:
+        """The size of the array; 0 where it is not known."""
+        kind = self.element_type
+        return 0 if self.shape is None or kind is None else prod(self.shape) * kind.numpy.itemsize
+
+    @property
     def dims(self) -> tuple[int, ...]:
         """The extents of the tensor that stands for the value: a scalar has one axis."""
         assert self.shape is not None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import conv_relu
+from onnx_models import conv_relu, info, model
 
 onnx = pytest.importorskip("onnx.reference", reason="the package onnx is not installed")
 import onnx as package
@@ -110,3 +111,73 @@ def _mutate(seed: int, count: int) -> None:
                 changed[rng.choice(heads)] = rng.randrange(256)
         verdicts.add(_tried(bytes(changed)))
     assert verdicts - {"ran"}, "no file was refused"
+
+
+def _node_model(
+    op_type: str, inputs: dict[str, np.ndarray], constants: dict[str, np.ndarray], **attributes: Any
+) -> Any:
+    names = [*inputs, *constants]
+    given = [info(name, array.dtype, array.shape) for name, array in inputs.items()]
+    output = helper.make_tensor_value_info("y", package.TensorProto.FLOAT, [f"d{i}" for i in range(X.ndim)])
+    return model([helper.make_node(op_type, names, ["y"], **attributes)], given, [output], constants)
+
+
+NODES = {
+    "conv": _node_model(
+        "Conv",
+        {"x": X},
+        {"w": np.ones((4, 3, 3, 3), np.float32)},
+        pads=[1] * 4,
+        strides=[1, 1],
+        dilations=[1, 1],
+        group=1,
+    ),
+    "pool": _node_model("MaxPool", {"x": X}, {}, kernel_shape=[2, 2], strides=[2, 2], pads=[0] * 4, ceil_mode=1),
+    "slice": _node_model("Slice", {"x": X}, {"s": np.array([1, 2]), "e": np.array([3, 9]), "a": np.array([1, 2])}),
+    "pad": _node_model("Pad", {"x": X}, {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1])}, mode="reflect"),
+    "resize": _node_model(
+        "Resize", {"x": X}, {"r": np.zeros(0, np.float32), "s": np.array([1, 1, 2, 2], np.float32)}, mode="linear"
+    ),
+    "transpose": _node_model("Transpose", {"x": X}, {}, perm=[0, 2, 3, 1]),
+    "softmax": _node_model("Softmax", {"x": X}, {}, axis=1),
+    "lrn": _node_model("LRN", {"x": X}, {}, size=3),
+    "depth": _node_model("SpaceToDepth", {"x": X}, {}, blocksize=2),
+}
+STRANGE = (0, -1, 1, 2, 3, 7, 100, -(2**63), 2**62, 2**31)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_nodes_with_strange_attributes(name: str) -> None:
+    _alter_nodes(name, 30)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NODES)
+def test_nodes_with_many_strange_attributes(name: str) -> None:
+    _alter_nodes(name, 1000)
+
+
+def _alter_nodes(name: str, count: int) -> None:
+    """Integers of attributes and constants are replaced: the model runs, or it is refused."""
+    rng = random.Random(f"{name} {count}")
+    verdicts = set()
+    for _ in range(count):
+        proto = package.ModelProto()
+        proto.CopyFrom(NODES[name])
+        node = proto.graph.node[0]
+        constants = [t for t in proto.graph.initializer if t.data_type == package.TensorProto.INT64]
+        if node.attribute and (not constants or rng.random() < 0.5):
+            attribute = rng.choice(node.attribute)
+            if attribute.ints:
+                attribute.ints[rng.randrange(len(attribute.ints))] = rng.choice(STRANGE)
+            elif attribute.type == package.AttributeProto.INT:
+                attribute.i = rng.choice(STRANGE)
+            else:
+                attribute.s = rng.choice((b"", b"linear", b"wrap", b"none"))
+        elif constants:
+            tensor = rng.choice(constants)
+            array = package.numpy_helper.to_array(tensor).copy()
+            array[rng.randrange(array.size)] = rng.choice(STRANGE)
+            tensor.CopyFrom(package.numpy_helper.from_array(array, tensor.name))
+        verdicts.add(_tried(proto.SerializeToString()))
+    assert verdicts

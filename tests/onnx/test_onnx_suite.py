@@ -11,7 +11,21 @@ import pytest
 
 pytest.importorskip("onnx.reference", reason="the package onnx is not installed: ONNX's backend tests are not run")
 
-from onnx_suite import KINDS, PASS_LIST, PROPERTY, Outcome, cases, passed_before, recorded, run_all, run_case, summary
+from onnx_suite import (
+    KINDS,
+    PASS_LIST,
+    PROPERTY,
+    Outcome,
+    cases,
+    loaded,
+    passed_before,
+    recorded,
+    run_all,
+    run_case,
+    summary,
+)
+
+from graphdnn.onnx.model import Model
 
 PARTS = [("node", i, 4) for i in range(4)] + [(kind, 0, 1) for kind in KINDS if kind != "node"]
 
@@ -59,3 +73,28 @@ def test_summary_counts_every_verdict() -> None:
     assert "4 run, 2 passed (1 by plans, 1 by constant folding alone), 1 skipped, 1 failed" in text
     assert "skipped 1: operator Unique" in text
     assert "failed node d: other" in text
+
+
+def _rank_for_a_gpu(part: int, parts: int) -> int:
+    """Ranks every case of a share that passes on the host for an H200, which need not be here; returns their number."""
+    known, count = passed_before(), 0
+    for case in cases("node")[part::parts]:
+        if f"node/{case.name}" not in known:
+            continue
+        proto, data = loaded(case)
+        model = Model(proto, device="h200", bind=False)
+        inputs = dict(zip([i.name for i in (*model.inputs, *model.overridable)], data[0][0], strict=False))
+        for graph in model.program(inputs).graphs:
+            assert graph.config is None or all(c.engine.name.startswith("cuda_") for c in graph.config.choices)
+        count += 1
+    return count
+
+
+def test_every_kernel_has_an_engine_for_a_gpu() -> None:
+    assert _rank_for_a_gpu(0, 8) > 150
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(1, 8))
+def test_every_other_kernel_has_an_engine_for_a_gpu(part: int) -> None:
+    assert _rank_for_a_gpu(part, 8) > 150

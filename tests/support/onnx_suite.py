@@ -56,7 +56,7 @@ def run_case(case: Any, device: str = "CPU") -> Outcome:
     if case.name in WITHOUT_ANSWER:
         return Outcome(case.kind, case.name, "skipped", WITHOUT_ANSWER[case.name], plans)
     try:
-        model, data = _loaded(case)
+        model, data = loaded(case)
         prepared = GraphdnnBackend.prepare(model, device)
         for inputs, expected in data:
             got = prepared.run(inputs)
@@ -94,7 +94,7 @@ def _skipped(error: Any) -> tuple[str, str]:
     return "skipped", words.get(first.rule, first.rule.removeprefix("onnx."))
 
 
-def _loaded(case: Any) -> tuple[Any, list[tuple[list[Any], list[Any]]]]:
+def loaded(case: Any) -> tuple[Any, list[tuple[list[Any], list[Any]]]]:
     import onnx
     from onnx.backend.test.runner import _normalize_tensor
 
