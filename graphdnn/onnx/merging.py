@@ -14,7 +14,7 @@ import numpy as np
 
 from graphdnn.dtypes import Array
 from graphdnn.onnx.node import Node
-from graphdnn.onnx.operators.movement import pads_of
+from graphdnn.onnx.operators.slicing import pads_of
 from graphdnn.onnx.partition import reads
 from graphdnn.onnx.specialization import Specialization
 from graphdnn.onnx.value import Value
