@@ -36,6 +36,7 @@ sys.path[:0] = [str(FOLDER), str(FOLDER.parent / "benchmarks")]
 import builder  # noqa: E402
 import figures  # noqa: E402
 import legacy_runs  # noqa: E402
+import onnx_operators  # noqa: E402
 import pytorch_operators  # noqa: E402
 import size  # noqa: E402
 from pytorch_operators import needs_pytorch  # noqa: E402
@@ -130,8 +131,8 @@ _ABOUT = {
     ),
     "legacy calls": ("v6",),
     "commands, files, tools": (
-        "certificate", "cli", "cuts", "demo", "file", "import", "ledger", "lock", "problem", "pytest", "reduce",
-        "torch", "tuning",
+        "certificate", "cli", "cuts", "demo", "file", "import", "ledger", "lock", "onnx", "problem", "pytest",
+        "reduce", "torch", "tuning",
     ),
 }  # fmt: skip
 
@@ -529,6 +530,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "errors.md": error_page,
     "figures.md": figures_page,
     "fusion.md": fusion_page,
+    "onnx.md": lambda: onnx_operators.page(NOTE, table),
     **pytorch_operators.pages(NOTE, table),
     "size.md": lambda: size.page(NOTE, table),
     "support.md": support_page,

@@ -12,6 +12,7 @@ from typing import Any
 
 import absent_tools
 import legacy_results
+import onnx_suite
 import pytest
 
 from graphdnn.backend.descriptor import Descriptor
@@ -193,6 +194,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     _print_legacy(terminalreporter, terminalreporter.config.getoption("--legacy-table"))
     if path := terminalreporter.config.getoption("--legacy-results"):
         legacy_results.write(path, LEGACY, _asks_for_gpu(terminalreporter.config))
+    for line in onnx_suite.lines([r for reports in terminalreporter.stats.values() for r in reports]):
+        terminalreporter.write_line(line)
     for line in absent_tools.lines(terminalreporter.stats.get("skipped", ())):
         terminalreporter.write_line(line)
     kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(PROBLEMS.items()) if count > 1)

@@ -118,6 +118,15 @@ PAGES = (
         ),
     ),
     Page(
+        "onnx",
+        "ONNX models",
+        "A model becomes operation graphs with plans. The file ``docs/onnx.md`` lists the operators that are served.",
+        _in("graphdnn.onnx", "load", "Model", "ValueInfo", "InferenceSession", "as_onnxruntime")
+        + _in("graphdnn.onnx.session", "NodeArg", "ModelMetadata", "SessionOptions", "IOBinding", "OrtValue")
+        + _in("graphdnn.onnx.backend", "GraphdnnBackend", "GraphdnnRep")
+        + _in("graphdnn.onnx.program", "Program"),
+    ),
+    Page(
         "errors",
         "Errors and enumerators",
         "Every refusal is a :class:`graphdnn.Rejection`. An exception carries all rejections of one call. The file "

@@ -36,7 +36,7 @@ NOT_A_WORD = Rule(
 # for; all of them for the help.
 COMMANDS = (
     *("demo", "doctor"),
-    *("explain", "run", "report", "kernel", "trace", "certify"),
+    *("explain", "run", "report", "inspect", "kernel", "trace", "certify"),
     *("repair", "cuts", "replay", "reduce"),
     *("compile_", "tune", "db"),
     *("lock", "check", "diff"),

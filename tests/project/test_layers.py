@@ -42,7 +42,7 @@ LAYERS = (
     ("analysis.report",),
     ("builder", "backend"),
     ("problem", "v6"),  # a recording of legacy calls prints a script for the builder
-    ("locks", "bundles", "importers", "torch"),
+    ("locks", "bundles", "importers", "onnx", "torch"),
     ("reducer",),
     ("certificate", "repairs", "report", "reducing"),  # earlier places of modules, for imports that were documented
     ("hook_functions",),  # answers of later layers to errors, plans and log lines

@@ -15,10 +15,11 @@ from typing import Any
 from graphdnn.analysis.oracle import Comparison, compare
 from graphdnn.analysis.random_operands import blended
 from graphdnn.bundles import RunOutcome
-from graphdnn.cli.common_options import add_device_and_mode
+from graphdnn.cli.common_options import add_device_and_mode, refuse_ignored
 from graphdnn.cli.exit_codes import Exit, exit_code, print_rejections
 from graphdnn.cli.fusion_options import add_limits
 from graphdnn.cli.graph_argument import HELP
+from graphdnn.cli.onnx_argument import add_inputs, is_model
 from graphdnn.cli.output_files import write_file
 from graphdnn.cli.plan_argument import chosen, engine_help
 from graphdnn.cli.reproduction import again
@@ -56,7 +57,7 @@ class Outcome:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("graph", metavar="PROBLEM", help=HELP)
+    parser.add_argument("graph", metavar="PROBLEM", help=f"{HELP}, or an ONNX model")
     add_device_and_mode(parser)
     parser.add_argument("--engine", type=current_name, metavar="NAME", help=engine_help())
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of the random data (default: 0)")
@@ -66,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--save-plan", type=Path, metavar="FILE", help="write the plan as JSON")
     parser.add_argument("--save", type=Path, metavar="DIR", help="keep the run as a bundle for graphdnn replay")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_inputs(parser)
     add_tuned(parser)
     add_limits(parser)
 
@@ -83,6 +85,11 @@ def positive(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace) -> Exit:
+    if is_model(arguments.graph):
+        from graphdnn.cli.onnx_run import run_model  # which loads the readers of models
+
+        return run_model(arguments)
+    refuse_ignored(arguments, ("shape input fallback", False, "for an ONNX model"))
     plan = ExecutionPlan(chosen(arguments).config)
     save(arguments.save_graph, graph_to_json(plan.config.fused.graph))
     save(arguments.save_plan, plan_to_json(plan))
