@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from textwrap import dedent
 
 Table = Callable[[Iterable[str], Iterable[Iterable[object]]], str]
-HAS_PYTORCH = getattr(importlib.util.find_spec("torch"), "origin", None) is not None
+HAS_PYTORCH = importlib.util.find_spec("torch") is not None
 
 
 def needs_pytorch(module: str) -> bool:
@@ -100,6 +100,18 @@ def _introduction() -> str:
         times, and for each operator that PyTorch executes the reason, with the submodule that calls it. The object has
         the same as attributes: `coverage`, `segments`, `fallbacks`, `predicted_seconds`.
         [Example 17](../examples/17_torch_compile.py) shows it.
+
+        ## Convolutions by hand
+
+        `graphdnn.torch.conv1d`, `conv2d` and `conv3d` are registered operators (`torch.ops.graphdnn.convolution`) with a
+        fake kernel and autograd, so `torch.compile` of any backend can call them. Integers, which PyTorch does not
+        convolve, are exact: int8, uint8 and int16 give sums in int32.
+
+        ```python
+        x = torch.randint(-128, 128, (1, 3, 8, 8), dtype=torch.int8)
+        weight = torch.randint(-128, 128, (4, 3, 3, 3), dtype=torch.int8)
+        sums = graphdnn.torch.conv2d(x, weight, padding=1)  # int32
+        ```
 
         ## Tensors in graphs
 

@@ -1,4 +1,4 @@
-"""graphdnn for PyTorch: ``torch.compile(model, backend="graphdnn")`` and ``explain(model, inputs)``.
+"""graphdnn for PyTorch: ``torch.compile(model, backend="graphdnn")``, ``explain(model, inputs)``, operators.
 
 The package needs PyTorch, which is loaded when one of these names is first used.
 """
@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphdnn.torch.compiler import Compilation, backend
+    from graphdnn.torch.convolution_operators import conv1d, conv2d, conv3d
     from graphdnn.torch.explanation import Explanation, explain
     from graphdnn.torch.partition import Fallback
 
-__all__ = ["Compilation", "Explanation", "Fallback", "backend", "explain"]
+__all__ = ["Compilation", "Explanation", "Fallback", "backend", "conv1d", "conv2d", "conv3d", "explain"]
 
 _MODULES = {
     "Compilation": "compiler", "backend": "compiler", "Explanation": "explanation", "explain": "explanation",
     "Fallback": "partition",
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), "convolution_operators"),
 }  # fmt: skip
 
 

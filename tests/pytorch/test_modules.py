@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-if not hasattr(torch, "nn"):
-    pytest.skip("PyTorch is not installed", allow_module_level=True)
 
 from small_modules import MODULES, made  # noqa: E402
 

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-if not hasattr(torch, "nn"):
-    pytest.skip("PyTorch is not installed", allow_module_level=True)
 
 import graphdnn.torch  # noqa: E402
 from graphdnn.enums import PointwiseMode  # noqa: E402
