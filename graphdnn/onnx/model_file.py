@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,22 @@ def _checked(onnx: Any, model: Any) -> Any:
         onnx.checker.check_model(model)
     except Exception as error:  # of the checker, and of the C++ library below it
         raise _malformed("model", str(error).strip().splitlines()[0] if str(error).strip() else repr(error)) from None
+    if any(not isinstance(name, str) for name in _names(model.graph)):
+        raise _malformed("model", "a name is not UTF-8 text")
     return model
+
+
+def _names(graph: Any) -> Iterator[Any]:
+    """Every name of a graph and of the graphs in its attributes; protobuf gives bytes for what is no text."""
+    yield graph.name
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        yield value.name
+    for node in graph.node:
+        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.ref_attr_name)
+            for inner in [attribute.g] if attribute.HasField("g") else [*attribute.graphs]:
+                yield from _names(inner)
 
 
 def _malformed(where: str, detail: str) -> MalformedFile:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphdnn.dtypes import Array
-from graphdnn.errors import BadParam, GraphdnnError, NotSupported, Rejection
+from graphdnn.errors import BadParam, GraphdnnError, MalformedFile, NotSupported, Rejection
 from graphdnn.onnx.attributes import attributes_of, outer_names, renamed, with_arguments
 from graphdnn.onnx.control_flow import CONTROL_FLOW
 from graphdnn.onnx.element_types import BY_NUMPY, ELEMENT_TYPES
@@ -25,7 +25,7 @@ from graphdnn.onnx.operators import operator_of
 from graphdnn.onnx.operators.table import Operator
 from graphdnn.onnx.package import onnx_package
 from graphdnn.onnx.reference import ReferenceNodes
-from graphdnn.onnx.rules import ELEMENT_TYPE, FOLDING, INFERENCE, NEED, OPERATOR, RANK, SHAPE, SIZE, VALUE
+from graphdnn.onnx.rules import ELEMENT_TYPE, FOLDING, INFERENCE, NEED, NOT_A_MODEL, OPERATOR, RANK, SHAPE, SIZE, VALUE
 from graphdnn.onnx.unreadable import ARGUMENT_ERRORS, unreadable
 from graphdnn.onnx.value import Value
 from graphdnn.tensors import DIM_MAX
@@ -91,10 +91,20 @@ class _Specializer:
         values = self.found.values
         for tensor in graph.initializer:
             if prefix + tensor.name not in values:
-                self.add_constant(prefix + tensor.name, self.onnx.numpy_helper.to_array(tensor))
+                self.add_constant(prefix + tensor.name, self._array(tensor))
         for sparse in graph.sparse_initializer:
             if prefix + sparse.values.name not in values:
-                self.add_constant(prefix + sparse.values.name, _dense(self.onnx, sparse))
+                self.add_constant(prefix + sparse.values.name, self._array(sparse))
+
+    def _array(self, proto: Any) -> Any:
+        """The array of an initializer, dense or sparse."""
+        is_sparse = isinstance(proto, self.onnx.SparseTensorProto)
+        try:
+            return _dense(self.onnx, proto) if is_sparse else self.onnx.numpy_helper.to_array(proto)
+        except Exception as error:  # extents that do not fit the data, or a number that is no element type
+            name = proto.values.name if is_sparse else proto.name
+            detail = f"initializer {name!r}: {type(error).__name__}: {error}"[:300]
+            raise MalformedFile(NOT_A_MODEL.reject("load", "initializer", name, detail=detail)) from None
 
     def add_constant(self, name: str, array: Any) -> None:
         if not isinstance(array, (np.ndarray, np.generic)):

@@ -71,6 +71,19 @@ def test_what_is_no_model(source: object) -> None:
         graphdnn.onnx.load(source)
 
 
+def test_a_name_that_is_no_text() -> None:
+    content = conv_relu().SerializeToString().replace(b"relu1", b"rel\xff1")
+    with pytest.raises(MalformedFile, match=r"onnx\.model\.content"):
+        graphdnn.onnx.load(content)
+
+
+def test_an_initializer_that_does_not_fit_its_data() -> None:
+    proto = conv_relu()
+    proto.graph.initializer[0].dims[0] += 1
+    with pytest.raises(MalformedFile, match=r"onnx\.model\.content"):
+        graphdnn.onnx.load(proto)
+
+
 def _tried(content: bytes) -> str:
     """Runs a file; the class of its error, or ``ran``."""
     try:
