@@ -103,8 +103,8 @@ def _introduction() -> str:
 
         ## Convolutions by hand
 
-        `graphdnn.torch.conv1d`, `conv2d` and `conv3d` are registered operators (`torch.ops.graphdnn.convolution`) with a
-        fake kernel and autograd, so `torch.compile` of any backend can call them. Integers, which PyTorch does not
+        `graphdnn.torch.conv1d`, `conv2d` and `conv3d` are registered operators (`torch.ops.graphdnn.convolution`) with
+        a fake kernel and autograd, so `torch.compile` of any backend can call them. Integers, which PyTorch does not
         convolve, are exact: int8, uint8 and int16 give sums in int32.
 
         ```python

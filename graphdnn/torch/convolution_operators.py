@@ -94,10 +94,9 @@ _convolution.register_autograd(_backward, setup_context=_setup)
 def _result(x: Any, weight: Any, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]) -> Any:
     """An uninitialized result: channels last if the image is, else row-major."""
     if x.dtype != weight.dtype:
-        words = {"reason": "a convolution multiplies elements of one type", "fix": "convert one of the two"}
-        raise BadParam(
-            ARGUMENT.reject("convolution", "weight.dtype", str(weight.dtype), expected=str(x.dtype), **words)
-        )
+        reason, fix = "a convolution multiplies elements of one type", "convert one of the two"
+        found, wanted = str(weight.dtype), str(x.dtype)
+        raise BadParam(ARGUMENT.reject("convolution", "weight.dtype", found, expected=wanted, reason=reason, fix=fix))
     spatial = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
     extents = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in spatial]
     y = x.new_empty([x.shape[0], weight.shape[0], *extents], dtype=_SUMS.get(x.dtype, x.dtype))
