@@ -61,7 +61,12 @@ KINDS = {
     "parameter": Kind(_parameter, "torch", FLOATS),
     "jax": Kind(_jax, "jaxlib", tuple(t for t in TYPES if "64" not in t)),  # JAX narrows 64 bits unless told otherwise
 }
-CASES = [(name, t) for name, kind in KINDS.items() for t in kind.types]
+# JAX starts threads, and Python warns of each later fork of the process.
+CASES = [
+    pytest.param(name, t, marks=pytest.mark.long if name == "jax" else ())
+    for name, kind in KINDS.items()
+    for t in kind.types
+]
 
 
 def _numpy(array: Any) -> Any:
