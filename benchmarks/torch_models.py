@@ -34,7 +34,6 @@ def _model(name: str) -> torch.nn.Module:
     for module in model.modules():  # statistics as of a trained network
         if isinstance(module, torch.nn.BatchNorm2d):
             torch.nn.init.uniform_(module.running_var, 0.5, 1.5)
-            torch.nn.init.uniform_(module.weight, 1.0, 2.0)
     return model.eval()
 
 

@@ -58,8 +58,6 @@ def _introduction() -> str:
 
         The options of the backend:
 
-        - `options={"capture": True}`, or `mode="reduce-overhead"`: on a GPU, calls replay CUDA graphs, which PyTorch's
-          recorder makes.
         - `options={"freeze": True}` is a promise: parameters are not changed through `Parameter.data` or `detach()`.
           Batch normalizations are then folded once, and filters are laid out once. Changes in place and other memory
           are still followed.
@@ -67,6 +65,9 @@ def _introduction() -> str:
 
         The package `graphdnn` registers the backend; PyTorch finds it by its name. `graphdnn.torch.backend` is the
         same function. It runs on a GPU, and on the host with the NumPy engines, which are slow and exact.
+
+        At small batches a call takes the host longer than the GPU. Record a call with `torch.cuda.graph` then, as any
+        other work of PyTorch: the plan runs in PyTorch's current stream.
 
         ## What becomes of a module
 

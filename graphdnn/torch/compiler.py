@@ -13,7 +13,6 @@ from torch.fx import GraphModule, Node
 
 from graphdnn.device.profiles import DeviceSpec
 from graphdnn.errors import BadParam, GraphdnnError, Rejection
-from graphdnn.torch.capture import captured
 from graphdnn.torch.concrete import SYMBOLIC, has_symbols, make_concrete
 from graphdnn.torch.dynamic_segment import DynamicSegment
 from graphdnn.torch.max_pool_gradient import DECOMPOSITIONS
@@ -53,9 +52,9 @@ def backend(
         module: The graph that TorchDynamo has captured.
         example_inputs: Its inputs.
         options: ``"device"``: the name of a profile to plan for; without it the device of the tensors decides.
-            ``"capture"``: True replays a CUDA graph at each call, on a GPU. ``"freeze"``: True promises that parameters
+            ``"freeze"``: True promises that parameters
             are not changed through ``Parameter.data`` or ``detach()``; changes in place and other memory are followed.
-        mode: None or "default"; "reduce-overhead" is the option ``capture``.
+        mode: None or "default".
         listener: A function that gets each ``Compilation``.
 
     Returns:
@@ -66,8 +65,7 @@ def backend(
     """
     given = dict(options or {})
     device, is_frozen = given.pop("device", None), bool(given.pop("freeze", False))
-    is_captured = given.pop("capture", mode == "reduce-overhead")
-    if given or mode not in (None, "default", "reduce-overhead"):
+    if given or mode not in _MODES:
         raise BadParam(_unknown(given, mode))
 
     def compiler(kind: str) -> Callable[..., Any]:
@@ -77,7 +75,7 @@ def backend(
             compiled = make_boxed_func(compiled_graph(graph, device, parameters, made))
             if listener is not None:
                 listener(made)
-            return captured(compiled, graph, inputs, parameters.indices, kind) if is_captured else compiled
+            return compiled
 
         return compile_graph
 
@@ -88,10 +86,13 @@ def backend(
     return compile_module(module, example_inputs)
 
 
+_MODES = (None, "default")
+
+
 def _unknown(options: Mapping[str, Any], mode: str | None) -> list[Rejection]:
-    found = [OPTION.reject("torch.compile", "options", name, expected="capture, device or freeze") for name in options]
-    if mode not in (None, "default", "reduce-overhead"):
-        found.append(OPTION.reject("torch.compile", "mode", mode, expected="default or reduce-overhead"))
+    found = [OPTION.reject("torch.compile", "options", name, expected="device or freeze") for name in options]
+    if mode not in _MODES:
+        found.append(OPTION.reject("torch.compile", "mode", mode, expected="default"))
     return found
 
 
