@@ -18,7 +18,7 @@ from graphdnn.torch.dynamic_segment import DynamicSegment
 from graphdnn.torch.max_pool_gradient import DECOMPOSITIONS
 from graphdnn.torch.partition import Fallback, fallback, partitioned
 from graphdnn.torch.planning import Parameters, planned
-from graphdnn.torch.rules import LOWERING, OPTION
+from graphdnn.torch.rules import DEVICE, LOWERING, OPTION
 from graphdnn.torch.segment import Segment
 
 
@@ -119,6 +119,9 @@ def compiled_graph(
     """
     target = device or device_of(graph)
     if target is None:
+        reason = DEVICE.reject("torch.compile", "device", "several devices, or another kind", device="one CPU or GPU")
+        operators = graph.graph.nodes
+        made.fallbacks = [fallback(n, (reason,)) for n in operators if n.op == "call_function"]
         return graph
     if has_symbols(graph):
         make_concrete(graph)

@@ -16,6 +16,7 @@ from graphdnn.torch.description import Described, Output
 from graphdnn.torch.folding import FoldedNorms
 from graphdnn.torch.planning import Parameters
 
+_MOST_FAILURES = 16  # that are kept
 _ALIGNMENT = 16  # bytes, as tensors of a graph promise
 
 
@@ -40,7 +41,10 @@ class Segment(torch.nn.Module):
         self._workspace_size = plan.workspace_size
         self._bound: ExecutionPlan | None = None
         self._unbound = plan
-        self._static = [found for found in described.inputs if parameters.indices.issuperset(found.arguments)]
+        self._static = [
+            found for found in described.inputs
+            if parameters.indices.issuperset(found.arguments) and (parameters.is_frozen or not found.is_copy)
+        ]  # fmt: skip
         self._dynamic = [
             (found.tensor.get_uid(), found.arguments[0], found.make)
             for found in described.inputs if found not in self._static
@@ -68,7 +72,7 @@ class Segment(torch.nn.Module):
         try:
             made = self._executed(args)
         except (BadParam, NotSupported, OutOfMemory, torch.OutOfMemoryError) as error:  # nothing was written
-            if isinstance(error, GraphdnnError):
+            if isinstance(error, GraphdnnError) and len(self.failures) < _MOST_FAILURES:
                 self.failures.append(error)
             return self.fallback(*args)
         results = [None if o is None else _shown(o, made, args) for o in self.described.outputs]
@@ -99,7 +103,7 @@ class Segment(torch.nn.Module):
         addresses = [args[i].data_ptr() for i in self._watched]
         versions = [_version(args[i]) for i in self._versioned]
         if self._bound is None or addresses != self._addresses or versions != self._versions:
-            arrays = {found.tensor.get_uid(): _aligned(_array(found, args)) for found in self._static}
+            arrays = {found.tensor.get_uid(): _array(found, args) for found in self._static}
             if self.described.folds:
                 self._norms = FoldedNorms(self.described.folds, args)
                 arrays |= self._norms.arrays()
